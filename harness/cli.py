@@ -93,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         end(main(sys.argv[1:]))
     try:
         typer.main.get_command(app).main(list(argv) or ["--help"], prog_name="lethe")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
 
 

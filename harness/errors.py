@@ -39,6 +39,14 @@ class Fault:
     """Where that was written: `line 12` of the file, or `--set`; '' where nothing was."""
 
 
+class Faults(list[Fault]):
+    """All that is wrong, collected so that it is told at once."""
+
+    def add(self, path: str, reason: str) -> None:
+        """Append the fault of a setting."""
+        self.append(Fault(path, reason))
+
+
 class ConfigError(LetheError):
     """A sweep file with faults; its text lists them, the first hundred of very many."""
 

@@ -19,8 +19,7 @@ from harness.analysis.seeds import as_measured
 from harness.analysis.tradeoff.curves import Curve, curves
 from harness.base.csv_text import joined_lists
 from harness.base.digests import file_digest
-from harness.base.files import folder_whole, write_whole
-from harness.base.storage import writing
+from harness.base.files import folder_whole, write_whole, writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
 from harness.records.point_names import only_point, points_called
@@ -241,7 +240,7 @@ class SweepResults:
             write = partial(save_adapter, self.adapter(point), before)
         else:
             write = partial(save_model, self.model(point, original))
-        with folder_whole(out, "the exported model", "refuse") as folder:
+        with folder_whole(out, "the exported model") as folder:
             write(folder)
             with writing(folder, "the exported model's tokenizer"):
                 copy_tokenizer(before, folder)

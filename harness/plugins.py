@@ -21,10 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import ConfigDict, TypeAdapter, with_config
-
 from harness.base.digests import digest_of
-from harness.base.settings import fields_of
+from harness.base.settings import fields_of, settings_adapter
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown
 from harness.search_space import OF_TRAINING, Dimension
@@ -178,14 +176,6 @@ def _is_bare_text(statement: ast.stmt) -> bool:
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
     )
-
-
-@cache
-def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
-    """Return pydantic's checker of a plugin's settings; unknown ones are refused."""
-    if "__pydantic_config__" not in vars(plugin):
-        with_config(ConfigDict(extra="forbid", strict=False))(plugin)
-    return TypeAdapter(plugin)
 
 
 def plain_settings(plugin: Method | Evaluator) -> dict[str, Any]:

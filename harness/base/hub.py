@@ -5,6 +5,7 @@ What is in the cache is used as it is, without asking the hub; `lethe prefetch` 
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.base.storage import error_number, is_of_writing, unwritable
-from harness.errors import DataError, LetheError, ModelError
+from harness.errors import DataError, LetheError, ModelError, StorageError
 
 TIMEOUT_SECONDS = 3.0
 """How long the hub may take to say what it has; a mistyped name must not cost half a minute of retries."""
@@ -213,8 +213,8 @@ def _unreachable(repository: Repository, error: Exception) -> LetheError:
     from huggingface_hub import constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    if is_of_writing(error):
-        return unwritable(Path(constants.HF_HUB_CACHE), str(repository), error_number(error) or 0)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return StorageError(f"{constants.HF_HUB_CACHE} cannot be written ({repository}): {error.strerror}.")
     if isinstance(error, RepositoryNotFoundError):
         return repository.error(f"the hub has no {str(repository)[4:]} (or it is private), nor is it a folder here.")
     return repository.error(

@@ -1,22 +1,24 @@
-"""Settings: the base of those that are checked strictly, and what any type of settings allows, in words.
-
-The words are for messages, `lethe plugins` and the table of a sweep's keys.
-"""
+"""Settings: strict types, the values that a type allows, in words, and the faults of what was given."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from annotated_types import DocInfo, Ge, Gt, Le, Lt
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from harness.base.paths import path_of
-from harness.errors import DataError
+from harness.errors import DataError, Faults, did_you_mean, unknown
 
+S = TypeVar("S")
+WHOLE_FILE = "(file)"
+"""The path of a fault that belongs to no single setting."""
 MAPPING = "a mapping (name: value)"
 _KIND = {
     int: "a whole number",
@@ -39,17 +41,71 @@ def _checked_place(text: str) -> str:
 
 
 Place = Annotated[str, AfterValidator(_checked_place)]
-"""What may be a path, whether or not something is there, or an id on the hub."""
+"""A path, whether or not something is there, or an id on the hub."""
 
 
 class Strict(BaseModel):
     """Settings of which none may be unknown, and none of another type."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+@cache
+def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
+    """Return pydantic's checker of a plugin's settings; unknown ones are refused."""
+    if "__pydantic_config__" not in vars(plugin):
+        with_config(ConfigDict(extra="forbid", strict=False, allow_inf_nan=False))(plugin)
+    return TypeAdapter(plugin)
+
+
+def check_settings(settings_type: type[S], given: object, path: str, faults: Faults) -> S | None:
+    """Return what was given at `path` as settings of a type; None if any is wrong, which is added to the faults.
+
+    Text is no number and true is no 1, though Python would take them; a whole number is a number.
+    """
+    is_plugin = dataclasses.is_dataclass(settings_type)
+    adapter: TypeAdapter[S] = settings_adapter(cast(Any, settings_type)) if is_plugin else TypeAdapter(settings_type)
+    try:
+        # As JSON, since only there a strict check takes a mapping for a dataclass and a list for a tuple.
+        return adapter.validate_json(json.dumps(given), strict=True)
+    except ValidationError as error:
+        for finding in error.errors(include_url=False):
+            location: list[int | str] = []
+            inside: Any = given
+            for part in finding["loc"]:
+                known = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
+                if part in known:  # Others are the names of types.
+                    location.append(part)
+                    inside = inside[part]
+            if finding["type"] == "missing":
+                location.append(finding["loc"][-1])
+            where = ".".join(map(str, [path, *location] if path else location))
+            faults.add(where or WHOLE_FILE, _fault_reason(finding, settings_type, location))
+    return None
+
+
+def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequence[int | str]) -> str:
+    kind, given = finding["type"], finding["input"]
+    hint, parent = type_at(settings_type, location), _bare(type_at(settings_type, location[:-1]))
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return unknown("setting", str(location[-1]), fields_of(parent))
+    field = getattr(parent, "model_fields", {}).get(str(location[-1])) if location else None
+    if field and field.examples and (kind in ("missing", "too_short") or given is None):
+        lack = "empty" if kind == "too_short" else "missing"
+        return f"is {lack}: {field.description} For instance {field.examples[0]}."
+    if kind == "missing":
+        return f"is missing; it must be {allowed(hint)}."
+    if kind in ("value_error", "assertion_error"):
+        reason = str(finding["ctx"]["error"])
+        return reason if reason.endswith((".", "?", "!")) else f"{reason}."
+    if hint is Any:
+        return f"{finding['msg']}; got {quoted(given)}."
+    names = [str(name) for name in get_args(_bare(hint))] if kind == "literal_error" else []
+    return f"must be {allowed(hint)}; got {quoted(given)}.{did_you_mean(str(given), names)}"
 
 
 def allowed(hint: Any) -> str:
-    """Return what a setting of this type may be.
+    """Return the values that a type allows, in words.
 
     Example:
         >>> allowed(Annotated[float, Gt(1.0)] | None)
@@ -59,90 +115,73 @@ def allowed(hint: Any) -> str:
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        limits = inner[1:]
-        for limit in limits:
-            if isinstance(limit, DocInfo):
-                return limit.documentation
-        if any(isinstance(limit, MinLen) for limit in limits):
-            return f"{allowed(inner[0])}, with at least one entry"
-        bounds = _number_limits(limits)
-        return f"{allowed(inner[0])} {'of ' if bounds.startswith('at ') else ''}{bounds}".strip()
+        documented = [limit.documentation for limit in inner[1:] if isinstance(limit, DocInfo)]
+        bounds = _bounds(inner[1:])
+        kind = f"{allowed(inner[0])} {'of ' if bounds.startswith('at ') else ''}{bounds}".strip()
+        return documented[0] if documented else kind
     if origin is Literal:
         *first, last = map(str, inner)
         return f"{', '.join(first)} or {last}" if first else last
     if origin in (Union, UnionType):
         kinds = [allowed(kind) for kind in inner if kind is not NoneType]
         return " or ".join(dict.fromkeys(kinds)) + (", or null" if NoneType in inner else "")
-    if origin in (list, tuple, Sequence):
-        if not inner:
-            return "a list"
-        entry, *limits_of_each = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
-        bounds = _number_limits(limits_of_each)
+    if origin in (list, tuple, Sequence) and inner:
+        entry, *limits = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
+        bounds = _bounds(limits)
         return _LIST_OF.get(entry, f"a list, each {allowed(inner[0])}") + (f", each {bounds}" if bounds else "")
-    if is_settings(hint):
-        return f"{MAPPING} of {', '.join(fields_of(hint))}"
-    if origin in (dict, Mapping):
-        return MAPPING
+    if origin in (dict, Mapping) or fields_of(hint):
+        names = ", ".join(fields_of(hint))
+        return f"{MAPPING} of {names}" if names else MAPPING
     return _KIND.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _number_limits(limits: Iterable[Any]) -> str:
+def _bounds(limits: Iterable[Any]) -> str:
     bounds = [(_BOUNDS[type(limit)], *dataclasses.astuple(limit)) for limit in limits if type(limit) in _BOUNDS]
     return " and ".join(f"{word} {bound}".removesuffix(".0") for word, bound in bounds)
 
 
 def quoted(value: Any) -> str:
-    """Return what a user wrote, as a message quotes it.
+    """Return a value as a message quotes it.
 
     Example:
         >>> quoted("3"), quoted(True), quoted(None), quoted([1, 2])
         ("the text '3'", 'true', 'nothing (null)', 'a list')
     """
-    if value is None:
-        return "nothing (null)"
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str):
         return f"the text '{value if len(value) <= 60 else value[:57] + '...'}'"
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
-    return MAPPING if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return MAPPING
+    return "nothing (null)" if value is None else str(value).lower()
 
 
-def fields_of(settings_type: type[Any]) -> dict[str, Any]:
-    """Return the settings of a dataclass or pydantic model, name to type."""
-    is_model = issubclass(settings_type, BaseModel)
-    names = settings_type.model_fields if is_model else [field.name for field in dataclasses.fields(settings_type)]
-    hints = get_type_hints(settings_type, include_extras=True)
+def fields_of(settings_type: Any) -> dict[str, Any]:
+    """Return the settings of a dataclass or pydantic model, name to type; no other type has any."""
+    is_plain = inspect.isclass(settings_type) and dataclasses.is_dataclass(settings_type)
+    fields = [field.name for field in dataclasses.fields(settings_type)] if is_plain else []
+    names: Iterable[str] = fields or getattr(settings_type, "model_fields", {})
+    hints = get_type_hints(settings_type, include_extras=True) if names else {}
     return {name: hints[name] for name in names}
 
 
-def is_settings(hint: Any) -> bool:
-    """Return whether a type has settings of its own, as a dataclass and a pydantic model have."""
-    return inspect.isclass(hint) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
-
-
 def type_at(hint: Any, location: Iterable[int | str]) -> Any:
-    """Return the type of what lies at `location` inside a setting of type `hint`; Any where nobody knows."""
+    """Return the type of the value at `location` inside a setting of type `hint`; Any where nothing declares it."""
     for part in location:
-        hint = bare(hint)
+        hint = _bare(hint)
         origin, inner = get_origin(hint), get_args(hint)
-        if is_settings(hint):
-            hint = fields_of(hint).get(str(part), Any)
-        elif origin in (dict, Mapping):
+        if origin in (dict, Mapping):
             hint = inner[1]
         elif origin in (list, tuple, Sequence) and inner:
             hint = inner[0]
         else:
-            return Any
+            hint = fields_of(hint).get(str(part), Any)
     return hint
 
 
-def bare(hint: Any) -> Any:
+def _bare(hint: Any) -> Any:
     """Return the type without its limits and without `or null`."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-        return bare(kinds[0]) if len(kinds) == 1 else hint
-    return hint
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return _bare(kinds[0]) if get_origin(hint) in (Union, UnionType) and len(kinds) == 1 else hint

@@ -14,13 +14,12 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from harness.base.messages import shown
+from harness.base.settings import check_settings
 from harness.base.terminal import tell
 from harness.contracts import Method
-from harness.errors import DataError, PluginError, unknown
-from harness.planning.validation import collected, validated
+from harness.errors import DataError, Faults, PluginError, unknown
+from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
 GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}
@@ -105,11 +104,15 @@ def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> d
     settings = {}
     for text in given:
         name, equals, value = text.partition("=")
+        try:
+            settings[name] = parse(value)
+        except DataError:
+            equals = ""
         if not (name and equals):
             raise DataError(f"--set {text} is not NAME=VALUE, such as beta=0.1.")
-        settings[name] = yaml.safe_load(value)
     dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
-    _, faults = collected(validated(plugin, {**dial, **settings}, plugin_name))
+    faults = Faults()
+    check_settings(plugin, {**dial, **settings}, plugin_name, faults)
     if faults:
         reasons = "\n".join(f"  {fault.path}  {fault.reason}" for fault in faults)
         raise DataError(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, model_validator
 
 from harness.base.paths import path_of
 from harness.base.settings import Place, Strict
@@ -44,18 +43,13 @@ class TextSource(Strict):
     @model_validator(mode="after")
     def _is_of_its_source(self) -> Self:
         reads = SOURCE_SETTINGS[self.source]
-        reasons: dict[str, str] = {}
         for name in ("path", "name", "split", "field"):
             if getattr(self, name) is not None and name not in reads:
                 others = f"; it reads {', '.join(reads)}" if reads else ""
-                reasons[name] = f"the source '{self.source}' does not read it{others}."
+                raise ValueError(f"the source '{self.source}' does not read {name}{others}.")
         if "path" in reads and not self.path:
             of_hub = "the data set's id on the hub, or a local folder of it"
-            reasons["path"] = f"is missing: {of_hub if self.source == 'hub' else 'where the texts are'}."
-        if reasons:
-            kinds = {name: PydanticCustomError("setting_fault", "{it}", {"it": it}) for name, it in reasons.items()}
-            findings = [InitErrorDetails(type=kind, loc=(name,), input=None) for name, kind in kinds.items()]
-            raise ValidationError.from_exception_data("TextSource", findings)
+            raise ValueError(f"path is missing: {of_hub if self.source == 'hub' else 'where the texts are'}.")
         return self
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.drafting.file_templates import flow
 from harness.errors import TrialError
 from harness.execution.job import Event, Folders

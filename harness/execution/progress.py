@@ -40,7 +40,7 @@ class SweepProgress:
         self._view.start()
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._view.stop()
 
     def __call__(self, event: Event) -> None:

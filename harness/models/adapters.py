@@ -19,11 +19,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
 from harness.models.loading import unloaded_model
-from harness.models.saving import weight_in_bytes
 from harness.training import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -235,7 +234,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     not_in_config = {name: value for name, value in adapter.lora.plain().items() if name not in ("rank", "alpha")}
     facts = {"original": original.digest, **not_in_config}
     folder.mkdir(exist_ok=True)
-    with writing(folder, "an adapter", weight_in_bytes(tensors.values())):
+    with writing(folder, "an adapter"):
         save_file(tensors, folder / ADAPTER_FILE, metadata={"format": "pt", "lethe": json.dumps(facts)})
         config.save_pretrained(str(folder))
 

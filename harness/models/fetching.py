@@ -18,11 +18,9 @@ import torch
 
 from harness.base import hub
 from harness.base.digests import difference, folder_digests, known_digest
-from harness.base.files import folder_whole, remove_at_once
+from harness.base.files import folder_whole, remove, writing
 from harness.base.hub import Repository
-from harness.base.storage import writing
 from harness.errors import ModelError
-from harness.models.saving import weight_in_bytes
 
 INDEX = "model.safetensors.index.json"
 DIGESTS = "digests.json"
@@ -80,7 +78,7 @@ def convert(snapshot: Path, folder: Path) -> list[str]:
     if not is_converted(folder):
         discard(folder)
     pickles = sorted(file for pattern in hub.PICKLED for file in snapshot.glob(pattern))
-    with folder_whole(folder, "converted weights", "keep") as half:
+    with folder_whole(folder, "converted weights") as half:
         with writing(half, "a model's description"):
             for pattern in hub.DESCRIPTION:
                 for file in snapshot.rglob(pattern):
@@ -112,7 +110,7 @@ def discard(folder: Path) -> None:
     """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
     if folder.exists():
         with writing(folder, "damaged weights, to be removed"):
-            remove_at_once(folder)
+            remove(folder)
 
 
 def _write_weights(pickles: list[Path], half: Path) -> None:
@@ -130,7 +128,7 @@ def _write_weights(pickles: list[Path], half: Path) -> None:
             tensors[name] = tensor.clone() if address in seen else tensor.contiguous()
             seen.add(address)
         target = f"model-{number:05d}-of-{len(pickles):05d}.safetensors" if many else "model.safetensors"
-        with writing(half / target, "converted weights", weight_in_bytes(tensors.values())):
+        with writing(half / target, "converted weights"):
             save_file(tensors, half / target, metadata={"format": "pt"})
         file_of_tensor |= dict.fromkeys(tensors, target)
     if many:

@@ -10,13 +10,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 from harness.models.adapters import ADAPTER_FILE, add_adapter, read_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
-from harness.models.saving import weight_in_bytes
 
 PATCH_FILE = "patch.safetensors"
 
@@ -36,7 +35,7 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
             tensors[block.name] = block.of(parameters[block.parameter]).detach().cpu().clone().contiguous()
     if unknown := sorted(wanted - tensors.keys()):
         raise ModelError(f"a patch cannot hold {', '.join(unknown)}: this model has no such block.")
-    with writing(file, "a patch", weight_in_bytes(tensors.values())):
+    with writing(file, "a patch"):
         save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
 
 

@@ -1,19 +1,11 @@
-"""Weights to files: a model as a checkpoint folder, and what any tensors weigh."""
+"""A model to a checkpoint folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.contracts import Model
-
-
-def weight_in_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Return how many bytes the values of all these tensors take."""
-    return sum(tensor.nbytes for tensor in tensors)
 
 
 def save_model(model: Model, folder: Path) -> None:
@@ -22,5 +14,5 @@ def save_model(model: Model, folder: Path) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    with writing(folder, "a model's weights", weight_in_bytes(model.parameters())):
+    with writing(folder, "a model's weights"):
         model.save_pretrained(folder)

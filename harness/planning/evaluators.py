@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.base.settings import check_settings
 from harness.contracts import Evaluator, Read, TextsShape
-from harness.errors import DataError, Fault, PluginError, unknown
+from harness.errors import DataError, Fault, Faults, PluginError, unknown
 from harness.metric import check_group
 from harness.models.loading import configuration
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import Collapse
 from harness.planning.texts import Texts
-from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
 from harness.specs import CollapseBounds
 
@@ -25,18 +25,18 @@ READ: Mapping[Read, tuple[str, str]] = {
 """What each is, and what a sweep file has to name for it; nothing for the original, which every sweep has."""
 
 
-def configured_evaluators(block: Mapping[str, Mapping[str, Any]]) -> Checking[dict[str, Evaluator]]:
+def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults) -> dict[str, Evaluator]:
     """Return the plugins of the `evaluators` block with their settings, in the file's order."""
     evaluators: dict[str, Evaluator] = {}
     for name, settings in block.items():
         path = f"evaluators.{name}"
         if name not in EVALUATORS.names():
-            yield Fault(path, unknown("evaluator", name, EVALUATORS.names()))
+            faults.add(path, unknown("evaluator", name, EVALUATORS.names()))
             continue
         try:
-            evaluator = yield from validated(EVALUATORS.load(name), settings, path)
+            evaluator = check_settings(EVALUATORS.load(name), settings, path, faults)
         except PluginError as error:
-            yield Fault(path, str(error))
+            faults.add(path, str(error))
             continue
         if evaluator is not None:
             evaluators[name] = evaluator

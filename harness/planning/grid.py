@@ -11,11 +11,10 @@ from itertools import product
 from typing import Any, TypeVar
 
 from harness.base.plain_data import repeated
-from harness.base.settings import quoted
+from harness.base.settings import check_settings, quoted
 from harness.contracts import Method, Number
-from harness.errors import Fault, PluginError, unknown
+from harness.errors import Fault, Faults, PluginError, unknown
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
-from harness.planning.validation import Checking, collected, validated
 from harness.plugins import METHODS, default_strength, plain_settings
 from harness.search_space import Dimension
 from harness.specs import REFERENCE_ROWS
@@ -55,7 +54,7 @@ class TrialTemplate:
         return self.plugin(**{**self.settings, self.plugin.strength.field: max(self.strengths)})
 
 
-def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
+def trial_templates(methods: Mapping[str, Settings], faults: Faults) -> list[TrialTemplate]:
     """Return the templates of the `methods` block in the file's order."""
     asked: dict[str, int] = {}
     for key, block in methods.items():
@@ -64,11 +63,11 @@ def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTempl
         asked[key] = math.prod(len(values) for values in settings if isinstance(values, list))
     if sum(asked.values()) > MOST_TRIALS:
         largest = max(asked, key=lambda key: asked[key])
-        yield Fault(f"methods.{largest}", f"its lists ask for {asked[largest]:,} combinations. {_TOO_MANY}")
+        faults.add(f"methods.{largest}", f"its lists ask for {asked[largest]:,} combinations. {_TOO_MANY}")
         return []
     templates: list[TrialTemplate] = []
     for key, block in methods.items():
-        templates += yield from _row_templates(key, dict(block))
+        templates += _row_templates(key, dict(block), faults)
     return templates
 
 
@@ -79,35 +78,35 @@ def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> 
         yield Fault("methods", f"{asked}. {_TOO_MANY}")
 
 
-def _row_templates(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
+def _row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[TrialTemplate]:
     path = f"methods.{key}"
     if key in REFERENCE_ROWS or not re.fullmatch(NAME.strip("^$"), key):
         reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
-        yield Fault(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
+        faults.add(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
         return []
     method, training = block.pop("method", key), block.pop("training", None)
-    trainings = yield from _trainings({} if training is None else training, f"{path}.training")
+    trainings = _trainings({} if training is None else training, f"{path}.training", faults)
     given = {name: block.pop(name) for name in RowLimits.model_fields if name in block}
-    limits = yield from validated(RowLimits, given, path)
+    limits = check_settings(RowLimits, given, path, faults)
     try:
         plugin = METHODS.load(str(method))
     except PluginError as error:
         is_own_name = method == key and key not in METHODS.names() and "Did you mean" not in str(error)
         hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
-        yield Fault(path if method == key else f"{path}.method", f"{error}{hint}")
+        faults.add(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
     strength = plugin.strength
     default = default_strength(plugin)
     if default is not None:
         block.setdefault(strength.field, default)
     variants: dict[str, list[Settings]] = {}
-    for _, instance in (yield from _combinations(plugin, block, path)):
+    for _, instance in _combinations(plugin, block, path, faults):
         settings = plain_settings(instance)
         variants.setdefault(_named_values(settings, _variant_axes(block, strength.field)), []).append(settings)
     tried = {settings[strength.field] for members in variants.values() for settings in members}
     if tried == {strength.off} and trainings:
         reason = f"{strength.off:g} alone erases nothing, and the original is measured in every sweep. "
-        yield Fault(f"{path}.{strength.field}", f"{reason}Give a value above it, or remove the row.")
+        faults.add(f"{path}.{strength.field}", f"{reason}Give a value above it, or remove the row.")
     of_row = limits.model_dump(exclude_unset=True) if limits else {}
     return _templates(key, str(method), plugin, variants, trainings, of_row)
 
@@ -133,7 +132,7 @@ def _templates(
     return templates
 
 
-def _combinations(settings_type: type[S], block: Settings, path: str) -> Checking[list[tuple[Settings, S]]]:
+def _combinations(settings_type: type[S], block: Settings, path: str, faults: Faults) -> list[tuple[Settings, S]]:
     """Return every combination that a block's lists ask for, as given and as checked settings; each fault once."""
     grid: dict[str, list[Any]] = {}
     for name, value in block.items():
@@ -141,24 +140,24 @@ def _combinations(settings_type: type[S], block: Settings, path: str) -> Checkin
         if values:
             grid[name] = values
         else:
-            yield Fault(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
+            faults.add(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
         for index, again in repeated(values):
-            yield Fault(f"{path}.{name}.{index}", f"{quoted(again)} is already in the list.")
+            faults.add(f"{path}.{name}.{index}", f"{quoted(again)} is already in the list.")
     combinations: list[tuple[Settings, S]] = []
-    faults: dict[Fault, None] = {}
+    found: list[Fault] = []
     for numbers in product(*(range(len(values)) for values in grid.values())):
         places = dict(zip(grid, numbers, strict=True))
         given = {name: grid[name][number] for name, number in places.items()}
         whole = nested(given) if settings_type is TrainingSettings else given
-        settings, wrong = collected(validated(settings_type, whole, path))
+        wrong = Faults()
+        settings = check_settings(settings_type, whole, path, wrong)
         for fault in wrong:
             name = fault.path.removeprefix(f"{path}.")
-            faults[
-                Fault(f"{fault.path}.{places[name]}", fault.reason) if isinstance(block.get(name), list) else fault
-            ] = None
+            is_axis = isinstance(block.get(name), list)
+            found.append(Fault(f"{fault.path}.{places[name]}", fault.reason) if is_axis else fault)
         if settings is not None:
             combinations.append((given, settings))
-    yield from faults
+    faults += dict.fromkeys(found)
     return combinations
 
 
@@ -166,17 +165,17 @@ def _variant_axes(block: Settings, strength: str = "") -> list[str]:
     return [name for name, value in block.items() if isinstance(value, list) and len(value) > 1 and name != strength]
 
 
-def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
+def _trainings(block: object, path: str, faults: Faults) -> dict[str, Settings]:
     if not isinstance(block, dict):
-        yield from validated(TrainingSettings, block, path)
+        check_settings(TrainingSettings, block, path, faults)
         return {}
     block = flat(block)
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
             reason = "decides how much memory a step takes, and no number: give one value, no list."
-            yield Fault(f"{path}.{name}", reason)
+            faults.add(f"{path}.{name}", reason)
     trainings: dict[str, Settings] = {}
-    for given, training in (yield from _combinations(TrainingSettings, block, path)):
+    for given, training in _combinations(TrainingSettings, block, path, faults):
         settings = training.model_dump(exclude_unset=True)
         named = flat(settings)
         for name, value in given.items():
@@ -195,23 +194,26 @@ def _named_values(settings: Settings, axes: Iterable[str]) -> str:
     return ",".join(named)
 
 
-def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]) -> Checking[tuple[str, ...]]:
+def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:
     """Return the variants that `ranking.controls` names, by row or variant; not all may be."""
     rows = {name for template in templates for name in (template.key, template.variant)}
     for index, name in enumerate(controls):
         if name not in rows:
-            yield Fault(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
+            faults.add(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
     variants = dict.fromkeys(
         template.variant for template in templates if {template.key, template.variant} & {*controls}
     )
     if templates and len(variants) == len({template.variant for template in templates}):
-        yield Fault("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
+        faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
     return tuple(variants)
 
 
 def ranked_strengths(
-    at: Mapping[str, float], keys: Iterable[str], templates: Sequence[TrialTemplate]
-) -> Checking[dict[str, Number]]:
+    at: Mapping[str, float],
+    keys: Iterable[str],
+    templates: Sequence[TrialTemplate],
+    faults: Faults,
+) -> dict[str, Number]:
     """Return each variant's ranked strength; a cumulative one is left out unless the file names it.
 
     `at` is what the file says, by row or variant; `keys` are its rows.
@@ -222,7 +224,7 @@ def ranked_strengths(
         variants.setdefault(template.variant, []).append(template)
     for name in at:
         if name not in {*keys, *variants}:
-            yield Fault(f"ranking.at.{name}", unknown("row of this sweep", name, {*keys, *variants}))
+            faults.add(f"ranking.at.{name}", unknown("row of this sweep", name, {*keys, *variants}))
     for variant, members in variants.items():
         strengths = [strength for template in members for strength in template.strengths]
         listed = ", ".join(f"{strength:g}" for strength in strengths)
@@ -234,11 +236,11 @@ def ranked_strengths(
         if choice in strengths:
             ranked[variant] = strengths[strengths.index(choice)]
         elif name in at:
-            yield Fault(f"ranking.at.{name}", f"{choice:g} is not among the strengths of '{variant}': {listed}.")
+            faults.add(f"ranking.at.{name}", f"{choice:g} is not among the strengths of '{variant}': {listed}.")
         else:
             about = "" if default is None else f", and the default ({default:g}) is not among them"
             reason = f"is missing: '{variant}' has several strengths ({listed}){about}. Say which one is ranked."
-            yield Fault(f"ranking.at.{variant}", reason)
+            faults.add(f"ranking.at.{variant}", reason)
     return ranked
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, LoRA, Training
-from harness.errors import Fault, ModelError, did_you_mean, unknown
+from harness.errors import Fault, Faults, ModelError, did_you_mean, unknown
 from harness.miniature import checkpoints as miniature
 from harness.models.adapters import missing_targets
 from harness.models.loading import check_encoder, check_model, configuration, lacks_gelu_to_fuse
@@ -25,7 +25,6 @@ from harness.models.resolving import (
 )
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
-from harness.planning.validation import Checking
 from harness.specs import ORIGINAL, Engine, MemorizedTraining
 
 KNOWN_JUDGES = ("miniature", *dict.fromkeys(DEFAULT_JUDGES.values()), ORIGINAL)
@@ -52,29 +51,31 @@ class ResolvedModel:
     memorization: MemorizedTraining
 
 
-def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
+def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
     """Return the sweep's models in the file's order; a faulty one is left out."""
     models: list[ResolvedModel] = []
     earlier: dict[str, str] = {}
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
-        yield from _engine_faults(entry, entry.resources or sweep.resources, path)
+        faults += _engine_faults(entry, entry.resources or sweep.resources, path)
         resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
-        checkpoint = yield from _checkpoint(path, resolve, check_model, entry.id, miniature.names())
+        checkpoint = _checkpoint(path, resolve, check_model, entry.id, miniature.names(), faults)
         names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
         before = next((earlier[name] for name in names if name in earlier), None)
         if before is not None:
             same = "is" if earlier.get(entry.id) == before else "has the same weights as"
-            yield Fault(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
+            faults.add(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
         for name in names:
             earlier.setdefault(name, path)
         if checkpoint is not None:
-            model = yield from _with_twin(sweep, entry, path, checkpoint)
+            model = _with_twin(sweep, entry, path, checkpoint, faults)
             models += [model] if model else []
     return models
 
 
-def _with_twin(sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint) -> Checking[ResolvedModel | None]:
+def _with_twin(
+    sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint, faults: Faults
+) -> ResolvedModel | None:
     """Return a model with its retrained twin; None if it has one that cannot be loaded."""
     replicate = named_replicate(entry.id)
     shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
@@ -82,12 +83,12 @@ def _with_twin(sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoin
     retrained = None
     if twin:
         resolve = partial(resolve_model, twin, entry.tokenizer)
-        retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
+        retrained = _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names(), faults)
         if retrained is None:
             return None
         if retrained.digest == checkpoint.digest:
             reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
-            yield Fault(f"{path}.retrained", reason)
+            faults.add(f"{path}.retrained", reason)
     settings = {**sweep.training.model_dump(exclude_unset=True), **entry.training.model_dump(exclude_unset=True)}
     training, deepspeed = training_of(settings), entry.engine.deepspeed
     shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
@@ -109,7 +110,8 @@ def _checkpoint(
     check_weights: Callable[[Checkpoint], None],
     name: str,
     known: Sequence[str],
-) -> Checking[Checkpoint | None]:
+    faults: Faults,
+) -> Checkpoint | None:
     """Return the checkpoint, if its weights fit; if there is none, the fault says the nearest of the `known` names."""
     try:
         checkpoint = resolve()
@@ -117,7 +119,7 @@ def _checkpoint(
         return checkpoint
     except ModelError as error:
         has_hint = name in known or "Did you mean" in str(error)
-        yield Fault(path, f"{error}{'' if has_hint else did_you_mean(name, known)}")
+        faults.add(path, f"{error}{'' if has_hint else did_you_mean(name, known)}")
         return None
 
 
@@ -160,7 +162,7 @@ def method_faults(
                 yield Fault(of_training, f"cannot be trained so: {refusal}")
 
 
-def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[JudgesByRole]:
+def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> JudgesByRole:
     """Return every judge that the file names or an evaluator asks for; a faulty one is left out."""
     judges: dict[str, Checkpoint | None] = {}
     used: set[str] = set()
@@ -168,19 +170,19 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checkin
         used |= {*evaluator.judges}
         for role in evaluator.judges:
             if role not in Judges.model_fields:
-                yield Fault(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
+                faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
     for role in Judges.model_fields:
         if role not in used | sweep.judges.model_fields_set:
             continue
         entry: JudgeEntry = getattr(sweep.judges, role)
-        yield from _judge_faults(role, entry, sweep.data.utility.source if role in used else "miniature")
+        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used else "miniature")
         if entry.id == ORIGINAL:
             judges[role] = None
             continue
         resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = check_model if role in CAUSAL_ROLES else check_encoder
         known = (*KNOWN_JUDGES, *miniature.names())
-        checkpoint = yield from _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, known)
+        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, known, faults)
         if checkpoint is not None:
             judges[role] = checkpoint
     return judges

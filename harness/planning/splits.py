@@ -9,8 +9,7 @@ from harness.base.messages import amount, first_names
 from harness.contracts import Sequences
 from harness.data.sequences import Utility, in_both, nearly_in_both
 from harness.data.sources import Role
-from harness.errors import Fault
-from harness.planning.validation import Checking
+from harness.errors import Faults
 
 MOST_ERASED = 0.01
 """The share of texts that may be in the forget set and be no fault: the loss of an erased text may rise by some five
@@ -76,14 +75,15 @@ class _Overlap:
 
 
 def split_faults(
-    loaded: Mapping[Role, Sequences | Utility], *, erases: bool, is_steered: bool
-) -> Checking[tuple[str, ...]]:
-    """Yield a fault for every two roles that are not apart; return a sentence for those that nearly are.
+    loaded: Mapping[Role, Sequences | Utility], faults: Faults, *, erases: bool, is_steered: bool
+) -> tuple[str, ...]:
+    """Return a sentence for every two roles that share a few texts; those that share more are faults.
 
     Texts are known by their tokens, and numbered, from 1, as they are used.
 
     Args:
         loaded: Each role's texts, as one tokenizer cuts them.
+        faults: Extended by a fault for every two roles that are not apart.
         erases: Whether anything is erased; if not, only unseen texts must not be in the forget set.
         is_steered: Whether validation texts end a training early, or choose settings.
     """
@@ -94,12 +94,12 @@ def split_faults(
             continue
         texts = loaded[role]
         if shared := in_both(texts, forget):
-            yield Fault(f"data.{role}", f"{len(shared)} of its {len(texts)} texts are in the forget set too, so {why}")
+            faults.add(f"data.{role}", f"{len(shared)} of its {len(texts)} texts are in the forget set too, so {why}")
     for overlap in _overlaps(loaded, erases=erases, is_steered=is_steered):
         if overlap.is_fault:
             allowed = f"At most {overlap.allowed:.0%} of either may be."
             reason = f"{overlap} {allowed} Name others (start skips rows), or remove these from the file."
-            yield Fault(f"data.{overlap.role}", reason)
+            faults.add(f"data.{overlap.role}", reason)
         else:
             sentences.append(f"data.{overlap.role}: {overlap}")
     return tuple(sentences)

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.base.paths import in_quotes, path_of
-from harness.base.settings import quoted
-from harness.base.yaml_text import MOST_LEVELS, WHOLE_FILE, parse
-from harness.errors import ConfigError, DataError, Fault, did_you_mean
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+from ruamel.yaml.scalarbool import ScalarBoolean
+
+from harness.base.settings import WHOLE_FILE, quoted
+from harness.errors import ConfigError, DataError, Fault, Faults, did_you_mean
 
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
-MOST_BYTES = 1_000_000
+MAX_BYTES = 100_000
 """The longest sweep that is shipped has 4,000."""
-MOST_NAMED = 10
+MAX_VALUES = 50_000
+"""Bound of one file, each alias counted as the values that it repeats."""
 
 
 @dataclass(frozen=True)
 class SweepFile:
-    """What a sweep file says, as plain data."""
+    """The contents of a sweep file as plain data."""
 
     path: Path
     text: str
     settings: dict[str, Any]
     """With the overrides made."""
     origins: dict[str, str]
-    """Where a setting was written, by its dotted path: `line 12`, or `--set` if an override wrote it."""
+    """Place of each setting by its dotted path: `line 12`, or `--set` if an override wrote it."""
 
     @property
     def question(self) -> str:
-        """Return what the file asks: its first line, if that is a comment."""
+        """Return the file's first line, if that is a comment."""
         first = self.text.partition("\n")[0].strip()
         return first.lstrip("#").strip() if first.startswith("#") else ""
 
@@ -45,13 +48,13 @@ class SweepFile:
             path = fault.path
             while path and path not in self.origins:  # What was left out would be part of the nearest one above it.
                 path = path.rpartition(".")[0]
-            located.append(replace(fault, origin=self.origins.get(path, "")))
+            located.append(replace(fault, origin=self.origins[path] if path else ""))
         located.sort(key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))
         return ConfigError(str(self.path), located)
 
 
 def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
-    """Return what a sweep file says.
+    """Return the contents of a sweep file.
 
     Args:
         path: The file.
@@ -62,71 +65,101 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
     try:
-        file = path_of(path)
-        if file.is_file():
-            with file.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
-            if len(content) <= MOST_BYTES:
-                text = "\n".join(re.split("\r\n?|\n", content.decode("utf-8-sig")))
-                return sweep_file_of(text, path, overrides)
-            reason = f"has more than {MOST_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
-        elif file.is_dir():
-            reason = "is a folder: give one of the files in it."
-        elif file.exists():
-            reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
-        else:
-            others = sorted(str(other) for other in file.parent.glob("*.yaml"))
-            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-            there = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "no sweep file"
-            hint = did_you_mean(str(file), others) or f" In that folder: {there}."
-            reason = f"cannot be read: there is no such file.{hint}"
+        with path.expanduser().open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) <= MAX_BYTES:
+            return sweep_file_of(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
+        reason = f"has more than {MAX_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
-    except (DataError, OSError) as error:
-        reason = f"cannot be read: {error}"
+    except (OSError, ValueError) as error:
+        others = sorted(str(other) for other in path.parent.glob("*.yaml")) if isinstance(error, OSError) else []
+        reason = f"cannot be read: {getattr(error, 'strerror', error)}.{did_you_mean(str(path), others)}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
 def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
-    """Return what a text says that is, or is to be, the sweep file at a path.
+    """Return the contents of a text that is, or will be, the sweep file at a path.
 
     Raises:
         ConfigError: It is not a mapping in sound YAML, or an override is wrong.
     """
     origins: dict[str, str] = {}
-    settings, faults = parse(text, origins=origins)
+    try:
+        settings = parse(text, origins)
+    except DataError as error:
+        raise ConfigError(str(path), [Fault(WHOLE_FILE, str(error))]) from None
     if not isinstance(settings, dict):
-        what = "is empty" if settings is None else f"must be a mapping (name: value); got {quoted(settings)}"
-        hint = f"{what}. The files in sweeps/ show what one says."
-        raise ConfigError(str(path), faults or [Fault(WHOLE_FILE, hint)])
-    file = SweepFile(path, text, settings, origins)
-    faults = [fault for override in overrides for fault in _override(settings, override, origins)]
+        reason = "is empty" if settings is None else f"must be a mapping (name: value); got {quoted(settings)}"
+        raise ConfigError(str(path), [Fault(WHOLE_FILE, f"{reason}. The files in sweeps/ are examples.")])
+    file, faults = SweepFile(path, text, settings, origins), Faults()
+    for override in overrides:
+        _override(settings, override, origins, faults)
     if faults:
         raise file.refuse(faults)
     return file
 
 
-def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
+def parse(text: str, lines: dict[str, str] | None = None) -> Any:
+    """Return the one document in `text` as dictionaries, lists, texts, numbers, booleans and None.
+
+    Args:
+        text: YAML 1.2, so `1e-3` is a number, `off` is text, and no key is written twice.
+        lines: Filled with the place of every value by its dotted path: `line 12`.
+
+    Raises:
+        DataError: The text is not YAML, or has too many values.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return _plain(YAML().load(text), "", "line 1", {} if lines is None else lines)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise DataError(f"is not valid YAML{place}: {error.problem or error.context}.") from None
+    except RecursionError:
+        raise DataError("is nested too deeply to be read.") from None
+    except (YAMLError, ValueError) as error:
+        raise DataError(f"is not valid YAML: {str(error).splitlines()[0]}.") from None
+
+
+def _plain(value: Any, path: str, line: str, lines: dict[str, str]) -> Any:
+    lines[path] = line
+    if len(lines) > MAX_VALUES:
+        raise DataError(f"has more than {MAX_VALUES:,} values, aliases written out.")
+    if isinstance(value, dict | list):
+        marks = value.lc.data or {}  # type: ignore[union-attr]
+        inside = {}
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            place = f"line {marks[key][0] + 1}" if key in marks else line  # What a merge key adds has no line.
+            inside[str(key)] = _plain(inner, f"{path}.{key}".removeprefix("."), place, lines)
+        return inside if isinstance(value, dict) else [*inside.values()]
+    if isinstance(value, bool | ScalarBoolean):
+        return bool(value)
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return None if value is None else str(value)  # A date is a text: no setting is one.
+
+
+def _override(settings: dict[str, Any], override: str, origins: dict[str, str], faults: Faults) -> None:
     path, equals, text = override.partition("=")
     parts = path.strip().split(".")
     if not equals or not all(parts):
-        return [Fault(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")]
-    if len(parts) > MOST_LEVELS:
-        return [Fault("--set", f"{in_quotes(path)} goes through more than {MOST_LEVELS} levels, which no setting has.")]
-    value, faults = parse(text, f"--set {path}")
-    if faults:
-        return faults
+        faults.add(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")
+        return
     inside: Any = settings
     for depth, part in enumerate(parts):
         above = ".".join(parts[:depth])
+        key: Any = int(part) if isinstance(inside, list) and part.isdecimal() else part
         if not isinstance(inside, list | dict):
-            return [Fault(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")]
-        if isinstance(inside, list) and part not in map(str, range(len(inside))):
-            numbers = f"numbered 0 to {len(inside) - 1}" if inside else "an empty list"
-            return [Fault(f"--set {path}", f"'{above}' has no entry '{part}': it is {numbers}.")]
-        key: Any = int(part) if isinstance(inside, list) else part
+            faults.add(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")
+            return
+        if isinstance(inside, list) and key not in range(len(inside)):
+            faults.add(f"--set {path}", f"'{above}' has {len(inside)} entries, numbered from 0, and none is '{part}'.")
+            return
         if depth == len(parts) - 1:
-            inside[key] = value
             break
         inner = inside[key] if isinstance(inside, list) else inside.get(key)
         if inner is None:
@@ -134,8 +167,11 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) 
         elif isinstance(inner, str) and depth == 1 and parts[0] in NAMED_THINGS:
             inside[key] = {"id": inner}
         inside = inside[key]
+    try:
+        inside[key] = parse(text)
+    except DataError as error:
+        faults.add(f"--set {path}", str(error))
     name = ".".join(parts)
     for known in [known for known in origins if f"{known}.".startswith(f"{name}.")]:
         del origins[known]
     origins[name] = "--set"
-    return []

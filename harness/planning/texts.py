@@ -12,11 +12,10 @@ from harness.data.rows import check_rows, first_unread
 from harness.data.sections import Data, TextSource, default_section, section_source
 from harness.data.sequences import Utility, half_of, inseparable_groups
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
-from harness.errors import DataError, Fault, ModelError
+from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
 from harness.planning.splits import split_faults
-from harness.planning.validation import Checking, collected
 from harness.specs import STAND_IN, Source
 
 LEAST_HALVED = 4
@@ -60,14 +59,14 @@ class ResolvedTexts:
     """A sentence for every two roles that share texts, but too few to be a fault."""
 
 
-def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> Checking[ResolvedTexts]:
+def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse, faults: Faults) -> ResolvedTexts:
     """Return the sweep's texts for each model; each tokenizer reads them once.
 
     Where the forget set is halved, the halves are among them, as `selection` and `report`. Without a model, so without
     a tokenizer, only what needs none is checked.
     """
     wrong = list(_length_faults(data))
-    yield from wrong
+    faults += wrong
     if wrong or not models:
         for role in ROLES:
             section: TextSource | None = getattr(data, role)
@@ -76,7 +75,7 @@ def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> 
             try:
                 check_rows(section_source(section, role), role)
             except DataError as error:
-                yield Fault(f"data.{role}", str(error))
+                faults.add(f"data.{role}", str(error))
         return ResolvedTexts({})
     texts: dict[str, Texts] = {}
     shared: list[str] = []
@@ -87,14 +86,14 @@ def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> 
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             if key not in known:
                 check_tokenizer(checkpoint)
-                known[key], sentences = yield from _read_texts(data, checkpoint, use)
+                known[key], sentences = _read_texts(data, checkpoint, use, faults)
                 shared += sentences
         except ModelError as error:
-            yield Fault(model.path, str(error))
+            faults.add(model.path, str(error))
             continue
         cut = known[key]
         if cut is not None:
-            yield from overlong(cut, checkpoint)
+            faults += overlong(cut, checkpoint)
             texts[model.path] = cut
     return ResolvedTexts(texts, tuple(dict.fromkeys(shared)))
 
@@ -111,7 +110,7 @@ def _length_faults(data: Data) -> Iterator[Fault]:
                 yield Fault(f"data.{role}.prefix_tokens", reason)
 
 
-def _read_texts(data: Data, model: Checkpoint, use: TextUse) -> Checking[tuple[Texts | None, tuple[str, ...]]]:
+def _read_texts(data: Data, model: Checkpoint, use: TextUse, faults: Faults) -> tuple[Texts | None, tuple[str, ...]]:
     """Return every source with the digest of its contents, or None if any cannot be read; and what roles share.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
@@ -138,29 +137,30 @@ def _read_texts(data: Data, model: Checkpoint, use: TextUse) -> Checking[tuple[T
                 source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
                 loaded[role] = load_texts(source, role, model)
         except DataError as error:
-            yield Fault(f"data.{role}", f"{NEXT_TEXTS if is_default and use.is_steered else ''}{error}")
+            faults.add(f"data.{role}", f"{NEXT_TEXTS if is_default and use.is_steered else ''}{error}")
             is_sound = False
             continue
         texts[role] = counted_source(source, loaded[role])
     sequences = loaded.get("forget")
     if not is_sound or not isinstance(sequences, Sequences):
         return None, ()
-    sentences, faults = collected(split_faults(loaded, erases=use.erases, is_steered=use.is_steered))
+    mixed = Faults()
+    sentences = split_faults(loaded, mixed, erases=use.erases, is_steered=use.is_steered)
     sentences += tuple(lossy_sentences(texts, load_tokenizer(model)))
-    yield from faults
-    if faults:
+    faults += mixed
+    if mixed:
         return None, ()
     if use.is_halved:
-        texts |= yield from _halves(texts["forget"], sequences)
+        texts |= _halves(texts["forget"], sequences, faults)
     validation = loaded["validation"]
     assert isinstance(validation, Sequences)
     stand_in = None if "holdout" in texts else stand_in_source(texts["validation"], validation, sequences, model)
     return {**texts, **({STAND_IN: stand_in} if stand_in else {})}, sentences
 
 
-def _halves(source: Source, forget: Sequences) -> Checking[dict[str, Source]]:
+def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:
     if (distinct := len(set(inseparable_groups(forget)))) < LEAST_HALVED:
-        yield Fault(
+        faults.add(
             "data.forget",
             f"has {distinct} distinct continuation{'' if distinct == 1 else 's'} (near-duplicates count as one), and "
             f"tuning needs {LEAST_HALVED}: settings are chosen on one half of them and reported on the other. Name "

@@ -9,15 +9,14 @@ from typing import Any
 from pydantic import create_model
 
 from harness.base.plain_data import repeated
-from harness.base.settings import Strict, allowed, fields_of, quoted
+from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted
 from harness.contracts import Evaluator, Json, Method, Training
-from harness.errors import Fault, unknown
+from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.planning.validation import Checking, collected, validated
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, SEARCH_SEEDS, Compare, Cost, StudySpec, Target
 from harness.plugins import declared_space
 from harness.records.spending import MOST_CANDIDATES
@@ -28,7 +27,9 @@ MOST_STEPS = 10_000
 """Of a cumulative strength: a candidate is probed at each."""
 
 
-def study_templates(sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate]) -> Checking[list[TrialTemplate]]:
+def study_templates(
+    sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate], faults: Faults
+) -> list[TrialTemplate]:
     """Return a template with its space for each variant, in the file's order; faulty rows are left out.
 
     Its settings and strength are those that the row fixes, or the method's defaults.
@@ -36,47 +37,51 @@ def study_templates(sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate]
     """
     for row in tune.space:
         if row not in sweep.methods:
-            yield Fault(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
+            faults.add(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
     spaces: dict[str, dict[str, Dimension]] = {}
     studies: dict[str, TrialTemplate] = {}
     for template in templates:
         key = template.key
         if key not in spaces:
-            spaces[key] = yield from _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin)
+            spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin, faults)
         if spaces[key]:
             studies[template.variant] = replace(template, space=spaces[key])
     return list(studies.values())
 
 
 def _space(
-    key: str, block: Mapping[str, Any], searched: Mapping[str, Any], plugin: type[Method]
-) -> Checking[dict[str, Dimension]]:
+    key: str,
+    block: Mapping[str, Any],
+    searched: Mapping[str, Any],
+    plugin: type[Method],
+    faults: Faults,
+) -> dict[str, Dimension]:
     """Return the space of a row: what is declared and not fixed by the row, and what the file gives; {} if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
     example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
     if isinstance(block.get(strength), list):
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
-        yield Fault(f"{path}.{strength}", f"{reason}, {example}.")
+        faults.add(f"{path}.{strength}", f"{reason}, {example}.")
         return {}
     fixed = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
-    given = yield from given_space(searched, plugin, f"tune.space.{key}")
+    given = given_space(searched, plugin, f"tune.space.{key}", faults)
     for name in _by_dimension(searched):
         if name in fixed:
-            yield Fault(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
+            faults.add(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
     space = {name: dimension for name, dimension in {**declared_space(plugin), **given}.items() if name not in fixed}
     dimension = space.get(strength)
     if dimension is None and strength not in fixed:
         reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
         declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
-        yield Fault(path, f"{reason}the setting in the plugin, {declaration}.")
+        faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
         return {}
     if plugin.strength.cumulative and isinstance(dimension, LogUniform) and dimension.high > MOST_STEPS:
         reason = f"each whole step up to {dimension.high:g} would be probed: high may be {MOST_STEPS:,} at most."
-        yield Fault(f"tune.space.{key}.{strength}", reason)
+        faults.add(f"tune.space.{key}.{strength}", reason)
         return {}
     if not space:
         names = ", ".join(sorted(fixed & searchable(plugin).keys()))
-        yield Fault(path, f"leaves nothing to search, since all of it is fixed ({names}): leave out one of these.")
+        faults.add(path, f"leaves nothing to search, since all of it is fixed ({names}): leave out one of these.")
     return space
 
 
@@ -143,7 +148,7 @@ def unsearchable_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator
             yield Fault(f"tune.erasure.{asking[0]}", f"{reason}{named}, or give a number.")
 
 
-def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[Compare]:
+def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> Compare:
     """Return the axes of the matched comparison; where the file names none, what is measured of the defaults."""
     axes: dict[str, tuple[str, ...]] = {}
     for axis, others in (("utility", ("erasure",)), ("erasure", ("generation", "reasoning"))):
@@ -153,11 +158,11 @@ def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[Comp
             names = tuple(name for name in names if name in known)
         for name in names:
             if name not in known:
-                yield Fault(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
+                faults.add(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
         axes[axis] = names
     reference = sweep.compare.reference
     if reference is not None and reference not in sweep.methods:
-        yield Fault("compare.reference", unknown("row of this sweep", reference, sweep.methods))
+        faults.add("compare.reference", unknown("row of this sweep", reference, sweep.methods))
     return Compare(**axes, reference=reference, margin=sweep.compare.margin)
 
 
@@ -266,26 +271,27 @@ def _widest(space: Mapping[str, Dimension], plugin: type[Method]) -> dict[str, D
         if name == plugin.strength.field and plugin.strength.cumulative:  # A trajectory begins at its first step.
             wider = LogUniform(low=dimension.low, high=min(wider.high, MOST_STEPS))
         for end, value in asdict(wider).items():
-            _, faults = collected(validated(hints[name], value, name))
-            ends[end] = ends[end] if faults else value
+            ends[end] = ends[end] if check_settings(hints[name], value, name, Faults()) is None else value
         widest[name] = LogUniform(**ends)
     return widest
 
 
-def declared_faults(plugin: type[Method]) -> Checking[None]:
-    """Yield what a method declares that cannot be searched: values that a setting does not allow, no such setting."""
+def declared_faults(plugin: type[Method]) -> Faults:
+    """Return what a method declares that cannot be searched: values that a setting does not allow, no such setting."""
+    faults = Faults()
     for name in plugin.searched_training:
         if name not in fields_of(Training):
-            yield Fault("searched_training", unknown("setting of training", name, fields_of(Training)))
+            faults.add("searched_training", unknown("setting of training", name, fields_of(Training)))
     hints = searchable(plugin)
     for name, dimension in declared_space(plugin).items():
         given = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
-        yield from _dimension(given, hints[name], name)
+        _dimension(given, hints[name], name, faults)
     for name, value in plugin.published.items():
         if name not in hints:
-            yield Fault(f"published.{name}", unknown("setting", name, hints))
+            faults.add(f"published.{name}", unknown("setting", name, hints))
         else:
-            yield from validated(hints[name], value, f"published.{name}")
+            check_settings(hints[name], value, f"published.{name}", faults)
+    return faults
 
 
 def searchable(plugin: type[Method]) -> dict[str, Any]:
@@ -297,41 +303,43 @@ def searchable(plugin: type[Method]) -> dict[str, Any]:
     return hints
 
 
-def given_space(block: Mapping[str, Any], plugin: type[Method], path: str) -> Checking[dict[str, Dimension]]:
+def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, faults: Faults) -> dict[str, Dimension]:
     """Return the dimensions that `tune.space` gives for a row; faulty ones are left out."""
     training = block.get("training", {})
     if not isinstance(training, dict):
-        yield Fault(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
+        faults.add(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
     hints, space = searchable(plugin), {}
     for name, given in _by_dimension(block).items():
         if name not in hints:
-            yield Fault(f"{path}.{name}", unknown("setting", name, hints))
-        elif dimension := (yield from _dimension(given, hints[name], f"{path}.{name}")):
+            faults.add(f"{path}.{name}", unknown("setting", name, hints))
+        elif dimension := _dimension(given, hints[name], f"{path}.{name}", faults):
             space[name] = dimension
     return space
 
 
-def _dimension(given: Any, hint: Any, path: str) -> Checking[Dimension | None]:
+def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
     """Return where a setting of type `hint` is searched, its values as the setting has them; None if any is wrong."""
     if isinstance(given, list):
-        values = yield from validated(list[hint], given, path)
+        values = check_settings(list[hint], given, path, faults)
         for index, value in repeated(given):
-            yield Fault(f"{path}.{index}", f"{quoted(value)} is already there.")
+            faults.add(f"{path}.{index}", f"{quoted(value)} is already there.")
         if not given:
-            yield Fault(path, "is an empty list, which leaves nothing to try: give at least one value.")
+            faults.add(path, "is an empty list, which leaves nothing to try: give at least one value.")
         return Choice(values=tuple(values)) if values else None
     if not isinstance(given, dict) or given.keys() != {"low", "high"}:
-        yield Fault(path, f"must be a list of values, or a range {{low: ..., high: ...}}; got {quoted(given)}.")
+        faults.add(path, f"must be a list of values, or a range {{low: ..., high: ...}}; got {quoted(given)}.")
         return None
-    ends = yield from validated(create_model("Range", __base__=Strict, low=(hint, ...), high=(hint, ...)), given, path)
+    ends = check_settings(
+        create_model("Range", __base__=Strict, low=(hint, ...), high=(hint, ...)), given, path, faults
+    )
     if ends is None:
         return None
     low, high = ends.model_dump().values()
     if type(low) not in (int, float) or type(high) not in (int, float):
-        yield Fault(path, f"is a range of what is no number ({allowed(hint)}): give a list of values.")
+        faults.add(path, f"is a range of what is no number ({allowed(hint)}): give a list of values.")
     elif not 0 < low < high:
         reason = "is searched on a logarithmic scale: low must be above 0 and below high; got"
-        yield Fault(path, f"{reason} {low:g} to {high:g}.")
+        faults.add(path, f"{reason} {low:g} to {high:g}.")
     else:
         return LogUniform(low=low, high=high)
     return None

@@ -11,7 +11,6 @@ that it carries, the artifact is reported, removed and built again, and never us
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
@@ -25,8 +24,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.base.digests import difference, digest_of, folder_digests
-from harness.base.files import locked, read_regular, remove, settle
-from harness.base.storage import reading, writing
+from harness.base.files import locked, read_file, reading, remove, writing
 from harness.base.terminal import tell
 from harness.errors import DataError, PluginError
 from harness.specs import TrialSpec
@@ -98,7 +96,7 @@ class Artifacts:
 
         def write(folder: Path) -> None:
             arrays = {name: _shareable(name, array) for name, array in make().items()}
-            with writing(folder / _ARRAYS, "arrays that trials share", sum(array.nbytes for array in arrays.values())):
+            with writing(folder / _ARRAYS, "arrays that trials share"):
                 save_file(arrays, folder / _ARRAYS)
 
         return load_file(self.build(ARRAYS, digest_of(list(key)), write, key) / _ARRAYS)
@@ -123,16 +121,14 @@ class Artifacts:
     @contextmanager
     def _held(self, folder: Path) -> Iterator[None]:
         """Hold an artifact's lock, and remove what dead builders left: what others build has its lock taken."""
-        with locked(_lock_file(folder)) as is_locked:
+        with locked(_lock_file(folder)):
             for path in folder.parent.glob(f"{_BUILDING}*"):
                 key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
                 if key == folder.name:
-                    if is_locked:
-                        remove(path)
+                    remove(path)
                     continue
-                with suppress(DataError), locked(_lock_file(folder.with_name(key)), wait=0) as is_free:
-                    if is_free:
-                        remove(path)
+                with suppress(DataError), locked(_lock_file(folder.with_name(key)), wait=0):
+                    remove(path)
             yield
 
     def _intact(self, folder: Path) -> Path | None:
@@ -144,8 +140,8 @@ class Artifacts:
             return folder
         # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
         aside = _aside(folder)
-        with writing(folder, "a damaged artifact, to be removed"), suppress(FileNotFoundError):
-            folder.rename(aside)  # Without locks, another may have been first.
+        with writing(folder, "a damaged artifact, to be removed"):
+            folder.rename(aside)
             remove(aside)
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
@@ -154,17 +150,15 @@ class Artifacts:
 def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
     building, kind = _aside(folder), folder.parent.name
     what = f"an artifact of the kind '{kind}'"
-    with writing(building, what):
+    with writing(folder, what):
         building.mkdir()
     try:
-        with writing(building, what, reads_too=True):
-            make(building)
-        with writing(building, what):
+        make(building)
+        with writing(folder, what):
             created = datetime.now(UTC).isoformat(timespec="seconds")
             about = {"kind": kind, "key": list(parts), "created": created, "files": folder_digests(building)}
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            settle(building)
-            _rename(building, folder)
+            building.rename(folder)
     finally:
         remove(building)
 
@@ -183,7 +177,7 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
         key: What it should be made for; None: whatever it says.
     """
     try:
-        about = json.loads(read_regular(folder / ABOUT, "what an artifact is"))
+        about = json.loads(read_file(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
         written = dict(about["files"])
     except (DataError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -224,15 +218,6 @@ def _shareable(name: str, array: np.ndarray) -> np.ndarray:
 
 def _lock_file(folder: Path) -> Path:
     return folder.parent / ".locks" / folder.name
-
-
-def _rename(building: Path, final: Path) -> None:
-    try:
-        building.rename(final)
-    except OSError as error:
-        # Only without locks: another builder was first, and its artifact is as good as this one.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not (final / ABOUT).exists():
-            raise
 
 
 def memorized_key(spec: TrialSpec) -> str:

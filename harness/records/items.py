@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from harness.base.digests import known_digest
-from harness.base.files import write_whole
-from harness.base.storage import reading
+from harness.base.files import reading, write_whole
 from harness.errors import DataError
 from harness.metric import exponential
 

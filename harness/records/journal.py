@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.digests import digest_of
-from harness.base.files import append_line, locked, read_regular, remove, write_whole
+from harness.base.files import append_line, locked, read_file, remove, write_whole
 from harness.base.messages import MOST_CHARACTERS, storable
 from harness.contracts import Json
 from harness.errors import DataError, PluginError, StorageError
@@ -58,9 +58,7 @@ class Journal:
         """
         results = self.folder.parent
         busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
-        with locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.") as is_held:
-            if not is_held:
-                _LOG.warning("%s has no locks: make sure that no other run writes there.", results)
+        with locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept."):
             yield
 
     def append(self, record: Record) -> None:
@@ -108,7 +106,7 @@ class Journal:
         """
         path = self._path(trial_id)
         try:
-            lines = read_regular(path, "a trial's journal").rstrip(b"\n").split(b"\n")
+            lines = read_file(path, "a trial's journal").rstrip(b"\n").split(b"\n")
         except FileNotFoundError:
             return []
         records = []
@@ -144,7 +142,7 @@ class Journal:
             DataError: There is no `plan.json`, or it is not as it was written.
         """
         try:
-            plain = json.loads(read_regular(self._plan, "a sweep's plan"))
+            plain = json.loads(read_file(self._plan, "a sweep's plan"))
             if plain.pop("checksum") != digest_of(plain):
                 raise ValueError("its checksum is of another content")
             return Plan.from_json(_decode(plain, str))

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if seed is not None:
         sizes = {each: size._replace(seed=seed) for each, size in sizes.items()}
     try:
-        with folder_whole(out, "the miniature's models", "refuse") as folder:
+        with folder_whole(out, "the miniature's models") as folder:
             entries = build(sizes, folder, seed, arguments.jobs)
     except LetheError as error:
         parser.exit(1, f"{error}\n")

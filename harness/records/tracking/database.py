@@ -217,8 +217,8 @@ def create_database(root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     database = root / "mlflow.db"
     _import_mlflow()
-    with _alone(root) as is_alone:
-        for leftover in root.glob(".mlflow-*.db*") if is_alone else ():
+    with _alone(root):
+        for leftover in root.glob(".mlflow-*.db*"):
             leftover.unlink()
         if database.exists() and database.stat().st_size:  # An empty one is what a full disk leaves.
             return
@@ -268,8 +268,8 @@ def check_database(root: Path) -> None:
         )
 
 
-def _alone(root: Path) -> AbstractContextManager[bool]:
-    """Keep all other processes from the database for the block; the value says whether the file system can.
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """Keep all other processes from the database for the block.
 
     Raises:
         DataError: Another one has it for too long.

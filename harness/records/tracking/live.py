@@ -105,7 +105,7 @@ class LiveTracking:
                 _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
-def only_tracking(folder: Path, *, wait: float = 0) -> AbstractContextManager[bool]:
+def only_tracking(folder: Path, *, wait: float = 0) -> AbstractContextManager[None]:
     """Keep others from tracking the sweep in `folder` until the block, or the process, ends.
 
     Args:

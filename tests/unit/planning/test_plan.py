@@ -6,7 +6,6 @@ import re
 import shutil
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from rich.console import Console
 from transformers import BloomConfig, BloomForCausalLM
@@ -98,16 +97,6 @@ def test_a_row_may_run_as_long_as_it_says_or_else_as_the_sweep_says(planned):
     assert {spec.time_limit for spec in planned().trials} == {None}
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "soon", "[1, 2]", "true"])
-def test_a_time_limit_is_a_number_above_0(planned, value):
-    for path in ("timeout_minutes", "methods.emso.timeout_minutes"):
-        with pytest.raises(ConfigError) as refused:
-            planned(f"{path}={value}")
-        [fault] = refused.value.faults
-        assert fault.path == path
-        assert fault.reason.startswith("must be a number above 0, or null; got ")
-
-
 def test_specs_hold_all_that_a_worker_needs(planned, world):
     found = {spec.variant: spec for spec in planned().trials if spec.seed == 0}
     emso = found["emso"]
@@ -130,34 +119,26 @@ def test_specs_hold_all_that_a_worker_needs(planned, world):
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changes",
     [
-        "name=another",
-        "methods.emso.epochs=[1, 2, 3, 4, 5]",
-        "methods.emso.epochs=1",
-        "training.micro_batch=1",
-        "evaluators={memorization: {n: 5}}",
-        "methods={kl_divergence: , task_arithmetic: {gamma: [0.05, 0.04]}, emso: {k: 2, epochs: 2}}",
-        "methods.gradient_ascent={epochs: 1}",
-        "seeds=[1, 0, 2]",
-        "resources={cpus: 2, gpus: 0}",
-        "timeout_minutes=0.5",
-        "methods.emso.timeout_minutes=3",
-        "keep_erased=all",
-        "report={samples: plain}",
-        "judges.perplexity=THIRD",
-        "data.utility.prompts=8",
-        "models.0.retrained=THIRD",
-        "memorized_model={gate: 0.98}",
+        [
+            "methods={kl_divergence: , task_arithmetic: {gamma: [0.05, 0.04]}, emso: {k: 2, epochs: 2}}",
+            "seeds=[1, 0, 2]",
+        ],
+        ["name=another", "training.micro_batch=1", "evaluators={memorization: {n: 5}}", "resources={cpus: 2, gpus: 0}"],
+        ["timeout_minutes=0.5", "methods.emso.timeout_minutes=3", "keep_erased=all", "report={samples: plain}"],
+        [
+            "judges.perplexity=THIRD",
+            "data.utility.prompts=8",
+            "models.0.retrained=THIRD",
+            "memorized_model={gate: 0.98}",
+        ],
     ],
 )
-def test_what_must_not_change_an_erasures_id(planned, change):
-    before, after = planned(), planned(change)
+def test_what_must_not_change_an_erasures_id(planned, changes):
+    before, after = planned(), planned(*changes)
     for method in ("emso", "task_arithmetic", "kl_divergence"):
-        if change.startswith("methods") or change.startswith("seeds"):
-            assert set(ids(before, method)) <= set(ids(after, method))
-        else:
-            assert ids(before, method) == ids(after, method)
+        assert set(ids(before, method)) <= set(ids(after, method))
 
 
 @pytest.mark.parametrize(
@@ -165,16 +146,10 @@ def test_what_must_not_change_an_erasures_id(planned, change):
     [
         ("models.0.id=THIRD", "emso task_arithmetic kl_divergence original"),
         ("data.forget.sequences=5", "emso task_arithmetic kl_divergence"),
-        ("data.forget.prefix_tokens=63", "emso task_arithmetic kl_divergence"),
-        ("data.forget.start=1", "emso task_arithmetic kl_divergence"),
         ("data.retain.start=1", "kl_divergence"),
         ("memorized_model.epochs=9", "task_arithmetic"),
-        ("memorized_model.learning_rate=1e-4", "task_arithmetic"),
         ("training.learning_rate=1e-4", "emso task_arithmetic kl_divergence"),
-        ("training.precision=bf16", "emso task_arithmetic kl_divergence"),
-        ("training.early_stop=null", "emso task_arithmetic kl_divergence"),
         ("models.0.training={loss_region: continuation}", "emso task_arithmetic kl_divergence"),
-        ("methods.emso.training={weight_decay: 0.1}", "emso"),
         ("methods.emso.k=3", "emso"),
         ("methods.task_arithmetic.gamma=[0.041, 0.051]", "task_arithmetic"),
         ("data.validation={source: miniature, start: 5}", "emso task_arithmetic kl_divergence"),
@@ -191,31 +166,14 @@ def test_what_must_change_an_erasures_id(planned, change, changed):
         assert same != (method in changed.split() or follows), method
 
 
-def test_the_validation_texts_count_only_if_training_stops_early(planned):
-    never = "training.early_stop=null"
-    other = "data.validation={source: miniature, start: 5}"
-    assert ids(planned(never), "emso") == ids(planned(never, other), "emso")
-
-
-def test_a_methods_version_changes_its_ids(planned, monkeypatch):
-    before = planned()
-    monkeypatch.setattr(METHODS.load("emso"), "version", 99)
-    after = planned()
-    assert set(ids(before, "emso")).isdisjoint(ids(after, "emso"))
-    assert ids(before, "kl_divergence") == ids(after, "kl_divergence")
-
-
 @pytest.mark.parametrize(
     ("change", "memorization", "generation"),
     [
-        ("name=another", True, True),
         ("evaluators={generation: {}, memorization: {n: 3}}", True, True),
-        ("methods.gradient_ascent={epochs: 1}", True, True),
         ("evaluators.memorization={el_sequences: 2}", False, True),
         ("judges.similarity=THIRD", False, True),
         ("judges.features=THIRD", True, False),
         ("data.utility.prompts=5", False, False),
-        ("data.forget.sequences=5", False, False),
     ],
 )
 def test_what_a_measurements_key_depends_on(planned, change, memorization, generation):
@@ -270,15 +228,6 @@ def test_which_strength_is_ranked(planned):
     assert planned(grid, at).ranked_at == {rows[0]: 0.04, rows[1]: 0.05}
 
 
-def test_controls_are_variants_named_by_row_or_variant(planned):
-    rows = "methods.task_arithmetic={gamma: 0.04, formula: [literal, shrink]}"
-    shrunk = "task_arithmetic(formula=shrink)"
-    assert planned().controls == ()
-    assert planned(rows, f"ranking.controls=['{shrunk}']").controls == (shrunk,)
-    both = planned(rows, "ranking.controls=[task_arithmetic]").controls
-    assert both == ("task_arithmetic(formula=literal)", shrunk)
-
-
 def test_only_keeps_the_references_of_what_is_chosen(planned):
     def chosen(*only):
         return [(spec.variant, spec.seed) for spec in planned(only=only).trials]
@@ -293,13 +242,6 @@ def test_only_keeps_the_references_of_what_is_chosen(planned):
         ("emso", 1),
     ]
     assert chosen("method=emso", "method=kl_divergence", "seed=0")[3:] == [("emso", 0), ("kl_divergence", 0)]
-
-
-def test_overrides_are_recorded_and_reach_any_depth(planned):
-    found = planned("data.forget.sequences=2", "judges.perplexity.tokenizer=OTHER")
-    assert found.trials[0].forget.sequences == 2
-    assert len(found.overrides) == 2
-    assert found.file.startswith("# What is asked?")
 
 
 def test_a_model_named_by_a_word_can_be_given_settings(planned):
@@ -363,11 +305,6 @@ def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(plan
     )
 
 
-def test_what_can_erase_from_any_model_is_not_refused(planned, bloom):
-    found = planned(f"models=[{{id: {bloom}}}]", "methods.emso.selection=all")
-    assert {spec.method for spec in found.trials} >= {"emso", "task_arithmetic", "kl_divergence"}
-
-
 @pytest.mark.parametrize("role", ["model", "judge"])
 def test_another_tokenizer_of_the_same_weights_is_another_measurement(planned, world, tmp_path, role):
     copy = shutil.copytree(world / "MODEL", tmp_path / "COPY")
@@ -414,16 +351,13 @@ def twin(world, tmp_path):
     return make
 
 
-@pytest.fixture
-def given_ids(tmp_path):
-    ids = np.random.default_rng(0).integers(33, 120, (12, 160))
-    np.save(tmp_path / "ids.npy", ids)
-    utility = f"{{source: npy, path: {tmp_path}/ids.npy, prompts: 4, prompt_tokens: 8, reference_tokens: 8, start: 4}}"
-    return f"data={{forget: {{source: npy, path: {tmp_path}/ids.npy, sequences: 4}}, utility: {utility}}}"
-
-
-@pytest.mark.parametrize("models", ["{id: MODEL, retrained: TWIN}", "{id: MODEL, tokenizer: MODEL, retrained: TWIN}"])
-@pytest.mark.parametrize(("change", "token"), [(swapped, ""), (begun, "from the 1. on")])
+@pytest.mark.parametrize(
+    ("models", "change", "token"),
+    [
+        ("{id: MODEL, retrained: TWIN}", swapped, ""),
+        ("{id: MODEL, tokenizer: MODEL, retrained: TWIN}", begun, "from the 1. on"),
+    ],
+)
 def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, world, twin, models, change, token):
     with pytest.raises(ConfigError) as refused:
         planned(f"models=[{models.replace('TWIN', str(twin(change)))}]")
@@ -439,47 +373,11 @@ def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, world, tw
     assert item == sequence_identities(tokens)[0][0], "as files of items name it"
 
 
-@pytest.mark.parametrize("change", [swapped, begun, None])
-def test_of_given_token_ids_a_retrained_models_tokenizer_must_spell_the_same(planned, twin, given_ids, change):
-    asked = [given_ids, f"models.0.retrained={twin(change) if change else twin()}", "methods={emso: {epochs: 1}}"]
-    if change is not swapped:  # No text of this sweep is given to a tokenizer, so what it puts before one is not seen.
-        assert "retrained" in {spec.method for spec in planned(*asked).trials}
-        return
-    with pytest.raises(ConfigError) as refused:
-        planned(*asked)
-    [fault] = refused.value.faults
-    assert fault.path == "models.0.retrained"
-    assert re.search(r"the tokens of text 1 of data\.forget \(item \w+\) spell another text", fault.reason)
-
-
 def test_a_retrained_model_that_reads_the_same_tokens_is_taken_however_its_files_say_it(planned, twin):
     found, without = (planned(*changes).trials for changes in ([f"models.0.retrained={twin()}"], []))
     assert [spec.variant for spec in found] == [spec.variant for spec in without]
     others = [[spec.trial_id for spec in trials if spec.variant != "retrained"] for trials in (found, without)]
     assert others[0] == others[1]
-
-
-def test_a_retrained_model_without_a_tokenizer_is_read_with_the_one_that_is_named(planned, twin):
-    folder = twin()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    found = planned(f"models=[{{id: MODEL, tokenizer: MODEL, retrained: {folder}}}]")
-    assert "retrained" in {spec.method for spec in found.trials}
-
-
-def test_a_retrained_model_that_cannot_hold_the_texts_is_refused(planned, twin, make_model, given_ids):
-    sizes = {"layers": 2, "hidden": 8, "heads": 2}
-    folder = twin()
-    make_model(5, **sizes, vocabulary=256, positions=100).save_pretrained(folder)
-    with pytest.raises(ConfigError) as refused:
-        planned(f"models.0.retrained={folder}")
-    assert {fault.path for fault in refused.value.faults} >= {"data.forget.sequence_tokens"}
-    assert "do not fit '" in str(refused.value)
-    make_model(5, **sizes, vocabulary=50, positions=512).save_pretrained(folder)
-    with pytest.raises(ConfigError) as refused:
-        planned(f"models.0.retrained={folder}", given_ids, "methods={emso: {epochs: 1}}")
-    [fault] = refused.value.faults
-    assert (fault.path, "cannot read the sweep's texts: " in fault.reason) == ("models.0.retrained", True)
 
 
 def test_a_retrained_model_with_the_models_own_weights_is_refused(planned):

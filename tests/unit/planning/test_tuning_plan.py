@@ -149,44 +149,22 @@ def test_a_plan_with_studies_survives_json(planned):
     found = planned()
     again = Plan.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
-    written = found.to_json()
-    for study in written["studies"]:
-        del study["seed"], study["published"], study["widest"]
-    old = Plan.from_json(written).studies[0]
-    assert (old.seed, old.published, old.widest) == (0, None, {}), "as it was searched before there were these"
-    assert old.study_id == found.studies[0].study_id, "an id is kept as it was written"
 
 
-SAME = [
-    "tune.budget={trials: 50}",
-    "name=other",
-    "training.micro_batch=1",
-    "seeds=[3]",
-    "seeds=[1, 3]",
-    "data.utility.prompts=5",
-    "keep_erased=all",
-    "evaluators={memorization: {n: 5}}",
-    "collapse={mauve: 0.3}",
-]
-OTHER = [
-    "tune.seed=1",
-    "tune.search=random",
-    "tune.erasure={ma: 0.9}",
-    "tune.space={emso: {k: [1, 2]}}",
-    "training.learning_rate=5e-5",
-    "data.forget.sequences=9",
-    "data.validation={source: miniature, start: 5}",
-    "models.0.retrained=THIRD",
-    "models.0.id=THIRD",
-    "collapse={perplexity: [0.5, 6]}",
-    "methods.emso={scale: d}",
-    "training.early_stop=1.5",
-]
-
-
-@pytest.mark.parametrize(("change", "is_same"), [*((c, True) for c in SAME), *((c, False) for c in OTHER)])
-def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned, change, is_same):
-    before, after = (studies(planned(*changes))["emso"].study_id for changes in ((), (change,)))
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        (["tune.budget={trials: 50}", "name=other", "training.micro_batch=1", "seeds=[1, 3]", "keep_erased=all"], True),
+        (["data.utility.prompts=5", "evaluators.memorization={n: 3}", "collapse={mauve: 0.3}"], True),
+        *(([change], False) for change in (
+            "tune.seed=1", "tune.search=random", "tune.erasure={ma: 0.9}", "tune.space={emso: {k: [1, 2]}}",
+            "data.validation={source: miniature, start: 5}", "models.0.retrained=THIRD",
+            "collapse={perplexity: [0.5, 6]}", "methods.emso={scale: d}", "training.early_stop=1.5",
+        )),
+    ],
+)  # fmt: skip
+def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned, changes, is_same):
+    before, after = (studies(planned(*changed))["emso"].study_id for changed in ((), changes))
     assert (before == after) == is_same
 
 
@@ -277,24 +255,10 @@ def tuned(sound):
 @pytest.mark.parametrize(
     ("changes", "path", "reason"),
     [
-        (
-            ["tune={erasure: {ma: 0.9}}"],
-            "tune.budget",
-            "is missing: how long to search? For instance budget: {trials: 12}.",
-        ),
-        (["tune.budget={trials: 0}"], "tune.budget.trials", "must be a whole number of at least 1 and at most 10000"),
-        (["tune.budget={seconds: 0}"], "tune.budget.seconds", "must be a number above 0"),
-        (["tune.budget={}"], "tune.budget", "must have one of trials, seconds and flops, for instance {trials: 12}."),
         (["tune.budget={trials: 3, flops: 1e15}"], "tune.budget", "must have one of trials, seconds and flops"),
-        (["tune.budget={trials: null}"], "tune.budget", "must have one of trials, seconds and flops"),
-        (["tune.per=models"], "tune.per", "must be seed or model; got the text 'models'."),
         (["tune={budget: {trials: 3}}"], "tune.erasure", "is missing: how far to erase? For instance erasure: {ma: ["),
-        (["tune.erasure={}"], "tune.erasure", "is empty: how far to erase?"),
-        (["tune.erasure={ma: []}"], "tune.erasure.ma", "is an empty list, which asks for nothing"),
         (["tune.erasure={ma: 1}"], "tune.erasure.ma", "must be a number of at least 0 and below 1, or retrained"),
-        (["tune.erasure={ma: true}"], "tune.erasure.ma", "got true."),
         (["tune.erasure={ma: [0.9, 0.9]}"], "tune.erasure.ma", "names a target twice"),
-        (["tune.erasure={ma: retraind}"], "tune.erasure.ma", "got the text 'retraind'."),
         (
             ["tune.erasure={mar: 0.5}"],
             "tune.erasure.mar",
@@ -306,27 +270,13 @@ def tuned(sound):
             "'el_3' is measured, but not at every epoch of every candidate",
         ),
         (["tune.utility=mauve"], "tune.utility", "Steer the search by perplexity; the table has 'mauve' all the same."),
-        (["tune.utility=perplexty"], "tune.utility", "Did you mean 'perplexity'?"),
-        (["tune.seed=-1"], "tune.seed", "must be a whole number of at least 0"),
         (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
-        (["tune.search=grid"], "tune.search", "must be optuna or random; got the text 'grid'."),
-        (
-            ["tune.trials=3"],
-            "tune.trials",
-            "no setting is called 'trials' here. Did you mean 'tune.budget.trials'? Known: budget, ",
-        ),
         (
             ["tune.space={emsi: {k: [1]}}"],
             "tune.space.emsi",
             "no row of this sweep is called 'emsi'. Did you mean 'emso'?",
         ),
         (["tune.space={emso: {kk: [1]}}"], "tune.space.emso.kk", "no setting is called 'kk'."),
-        (
-            ["tune.space={emso: {training: {rate: [1]}}}"],
-            "tune.space.emso.training.rate",
-            "no setting is called 'training.rate'",
-        ),
-        (["tune.space={emso: {training: 3}}"], "tune.space.emso.training", "must be a mapping (name: value); got 3."),
         (
             ["tune.space={task_arithmetic: {training: {learning_rate: [1]}}}"],
             "tune.space.task_arithmetic.training.learning_rate",
@@ -339,26 +289,10 @@ def tuned(sound):
         ),
         (["tune.space={emso: {k: []}}"], "tune.space.emso.k", "is an empty list, which leaves nothing to try"),
         (["tune.space={emso: {k: [1, 0]}}"], "tune.space.emso.k.1", "must be a whole number of at least 1; got 0."),
-        (["tune.space={emso: {k: [1, 1]}}"], "tune.space.emso.k.1", "1 is already there."),
-        (
-            ["tune.space={emso: {loss: [em, entropy]}}"],
-            "tune.space.emso.loss.1",
-            "must be em or nll; got the text 'entropy'.",
-        ),
-        (
-            ["tune.space={emso: {epochs: {low: 1, high: 2.5}}}"],
-            "tune.space.emso.epochs.high",
-            "must be a whole number of at least 0; got 2.5.",
-        ),
         (
             ["tune.space={emso: {epochs: {low: 0, high: 2}}}"],
             "tune.space.emso.epochs",
             "low must be above 0 and below high; got 0 to 2.",
-        ),
-        (
-            ["tune.space={emso: {epochs: {low: 3, high: 2}}}"],
-            "tune.space.emso.epochs",
-            "low must be above 0 and below high; got 3 to 2.",
         ),
         (
             ["tune.space={emso: {loss: {low: em, high: nll}}}"],
@@ -390,18 +324,16 @@ def tuned(sound):
             "compare.erasure",
             "no metric of erasure in this sweep is called 'mah'. Did you mean 'ma'?",
         ),
-        (["compare={utility: ma}"], "compare.utility", "no metric of utility in this sweep is called 'ma'."),
-        (["compare={utility: []}"], "compare.utility", "must be"),
     ],
 )
 def test_faults_of_form(check, tuned, changes, path, reason):
-    assert check(text=tuned) == {}, "without the change there is no fault"
     found = check(*changes, text=tuned)
     assert list(found) == [path]
     assert reason in found[path]
 
 
 def test_a_retrained_target_needs_a_retrained_model(check, tuned):
+    assert check(text=tuned) == {}
     text = tuned.replace(", retrained: OTHER", "")
     found = check(text=text)
     assert list(found) == ["tune.erasure.ma"]
@@ -411,7 +343,7 @@ def test_a_retrained_target_needs_a_retrained_model(check, tuned):
     assert check("tune.erasure={ma: 0.9}", text=text) == {}
 
 
-@pytest.mark.parametrize(("endings", "distinct"), [("aaaa", 1), ("abcabc", 3), ("abcd", 4)])
+@pytest.mark.parametrize(("endings", "distinct"), [("abcabc", 3), ("abcd", 4)])
 def test_a_forget_set_that_cannot_be_halved(planned, tmp_path, endings, distinct):
     lines = [json.dumps({"text": f"{number:02}" * 10 + ending * 40}) for number, ending in enumerate(endings)]
     (tmp_path / "mine.jsonl").write_text("\n".join(lines))

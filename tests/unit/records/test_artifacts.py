@@ -135,22 +135,6 @@ def test_different_keys_do_not_wait_for_each_other(tmp_path):
     assert artifacts.find("memorized", "b")
 
 
-def test_where_the_file_system_has_no_locks_the_first_rename_wins(tmp_path, monkeypatch):
-    def no_locks(file, operation):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr("harness.base.files.fcntl.flock", no_locks)
-    artifacts = Artifacts(tmp_path)
-
-    def overtaken(folder):
-        artifacts.build("memorized", "abc", fill)
-        (folder / "weights").write_text("second")
-
-    folder = artifacts.build("memorized", "abc", overtaken)
-    assert (folder / "weights").read_text() == "whole"
-    assert leftovers(artifacts) == []
-
-
 def test_arrays_come_back_equal_and_are_made_once(tmp_path):
     artifacts = Artifacts(tmp_path)
     made = {
@@ -260,14 +244,14 @@ def test_whether_something_is_there_is_told_without_reading_it(tmp_path):
 def test_one_that_another_process_removes_while_it_is_looked_at_is_not_there(tmp_path, monkeypatch):
     artifacts = Artifacts(tmp_path)
     folder = artifacts.build("memorized", "abc", fill)
-    read = records.artifacts.read_regular
+    read = records.artifacts.read_file
 
     def read_and_lose(*arguments):
         text = read(*arguments)
         shutil.rmtree(folder)
         return text
 
-    monkeypatch.setattr(records.artifacts, "read_regular", read_and_lose)
+    monkeypatch.setattr(records.artifacts, "read_file", read_and_lose)
     assert artifacts.find("memorized", "abc") is None
 
 

@@ -1,6 +1,5 @@
 """The journal: every record comes back as it was, and a broken line costs its own work and no more."""
 
-import errno
 import json
 import logging
 import multiprocessing
@@ -235,17 +234,6 @@ def test_one_run_of_a_sweep_at_a_time(tmp_path):
     with Journal(tmp_path / "s" / "journal").held():
         assert f"another run of this sweep is writing to {tmp_path / 's'}." in answer()
     assert answer() == "held"
-
-
-def test_where_there_are_no_locks_the_user_is_told(tmp_path, monkeypatch, caplog):
-    def no_locks(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    with Journal(tmp_path / "s" / "journal").held():
-        assert "no locks" not in caplog.text
-    monkeypatch.setattr("fcntl.flock", no_locks)
-    with Journal(tmp_path / "s" / "journal").held():
-        assert f"{tmp_path / 's'} has no locks: make sure that no other run writes there." in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import torch
 
 from evaluators.metrics.attacks.sampled_extraction import extractable, leak_at
 from evaluators.sampled import Sampled
+from harness.base.settings import check_settings
 from harness.contracts import TextsShape
-from harness.errors import TrialError
-from harness.planning.validation import collected, validated
+from harness.errors import Faults, TrialError
 from harness.toolkit import PairModel, greedy_continuations, sample, sampling_log_p
 from harness.toolkit.decoding.sampling import choose
 
@@ -238,7 +238,8 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
     ],
 )
 def test_what_cannot_be_sampled_is_refused_in_a_sentence(settings, path, reason):
-    settings, faults = collected(validated(Sampled, settings, "sampled"))
+    faults = Faults()
+    settings = check_settings(Sampled, settings, "sampled", faults)
     assert settings is None
     assert [fault.path for fault in faults] == [path]
     assert faults[0].reason.endswith(reason)
