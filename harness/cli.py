@@ -67,8 +67,7 @@ def _verbs_parser() -> argparse.ArgumentParser:
 
 def version_text() -> str:
     """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
-    from harness.records.record import DIRTY
-    from harness.records.tracking.runs import own_commit
+    from harness.records.record import DIRTY, own_commit
 
     commit = own_commit().removesuffix(DIRTY)
     lines = [f"Lethe {version('lethe')}{commit and f', commit {commit}'}", f"Python {platform.python_version()}"]

@@ -24,9 +24,9 @@ from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.code_changes import changed_sentences
 from harness.records.journal import Journal
+from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import replaced_rows, replaced_sentence
-from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.live import LiveReport
 from harness.reporting.plan import one_step_epochs
@@ -82,7 +82,7 @@ def run_planned(
     """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
-    with lasting_streams(), journal.held(), LiveTracking(folders.results) as tracking:
+    with lasting_streams(), journal.held(), LiveCopy(folders.results) as tracking:
         if not replace_rows and (
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
@@ -101,7 +101,7 @@ def run_planned(
         return _reported(measured, folders.results, tracking)
 
 
-def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
+def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
     """Write the report, have MLflow brought up to date with it, and return all that is measured."""
     with INTERRUPTION.deferred():
         from harness.analysis.analysis import Analysis
@@ -137,7 +137,7 @@ class _Run:
     journal: Journal
     folders: Folders
     executor: ExecutorName
-    tracking: LiveTracking
+    tracking: LiveCopy
 
     def finish(self, before: Results) -> Results:
         """Run what is missing, and then what finished studies chose; return all that is measured."""
@@ -188,7 +188,7 @@ class _Run:
 
 
 def watched(
-    watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking, report: LiveReport
+    watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveCopy, report: LiveReport
 ) -> Watcher:
     """Return a watcher that also has MLflow and the report brought up to date whenever a trial is over."""
     specs = {job.name: job.spec for job in jobs if job.kind == "trial"}

@@ -24,8 +24,7 @@ from harness.base.terminal import tell
 from harness.commands.command import Command, print_ranking
 from harness.errors import DataError
 from harness.library import read_folder
-from harness.records.tracking.live import only_tracking, reason_of
-from harness.records.tracking.tracker import Tracker
+from harness.records.mlflow import copy_sweep, failure_of, place_of
 from harness.reporting.files import write, write_tables, written_files
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.outcome import answer_markdown
@@ -61,16 +60,14 @@ class CollateCommand(Command):
 
 def _copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     """Write to MLflow what it lacks of a sweep, and return the exit code."""
-    tracker = Tracker(folder.parent)
+    tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
-        with only_tracking(folder):
-            tracker.sync(analysis.results, point_tags(analysis.ranked.table, analysis.attacks))
-            tracker.finish(written_files(folder), answer_markdown(analysis))
+        copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
     except Exception as error:
-        reason = reason_of(error, tracker.place)
+        reason = failure_of(error, folder.parent)
         tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
         return 1
-    tell(f"MLflow at {tracker.place} holds what the journal of {folder.name} holds.")
+    tell(f"MLflow at {place_of(folder.parent)} holds what the journal of {folder.name} holds.")
     return 0
 
 

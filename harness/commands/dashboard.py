@@ -17,7 +17,7 @@ class DashboardCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Serve until the user ends it."""
-        from harness.records.tracking.database import serve_dashboard
+        from harness.records.mlflow import serve_dashboard
 
         serve_dashboard(arguments.results, arguments.port)
 

@@ -41,29 +41,6 @@ def file(world, tmp_path):
     return path
 
 
-class Tracker:
-    """Stands for MLflow, which takes seconds to start."""
-
-    calls: list[str]
-
-    place = "nowhere"
-
-    def __init__(self, root):
-        Tracker.calls = []
-
-    def prepare(self):
-        pass
-
-    def log_trial(self, plan, trial):
-        Tracker.calls.append(f"log_trial {trial.status} {len(trial.measured)}")
-
-    def sync(self, results, point_tags):
-        Tracker.calls.append(f"sync {sorted({tags['collapse_class'] for tags in point_tags.values()})}")
-
-    def finish(self, paths, answer):
-        Tracker.calls.append(f"finish {sorted(path.name for path in paths)}")
-
-
 def numbers(metric: Metric) -> float:
     return 0.5 if metric.low <= 0.5 <= metric.high else 2.0
 
@@ -103,11 +80,28 @@ def measured(jobs, folders, watch, fails=()):
 
 
 @pytest.fixture
-def run(file, tmp_path, monkeypatch):
+def copied(monkeypatch):
+    """Stand for MLflow, which takes seconds to start, and return what is copied there."""
+    copied = []
+    monkeypatch.setattr("harness.records.mlflow.connect", lambda root: None)
+    monkeypatch.setattr(
+        "harness.records.mlflow.copy_trial",
+        lambda folder, plan, trial: copied.append(f"trial {trial.status} {len(trial.measured)}"),
+    )
+    monkeypatch.setattr(
+        "harness.records.mlflow.copy_sweep",
+        lambda folder, results, tags, files, answer: copied.append(
+            ({tag["collapse_class"] for tag in tags.values()}, files)
+        ),
+    )
+    return copied
+
+
+@pytest.fixture
+def run(file, tmp_path, monkeypatch, copied):
     """Return a runner of the sweep with a stand-in for the executor."""
 
     def go(*arguments, executor=measured):
-        monkeypatch.setattr("harness.records.tracking.live.Tracker", Tracker)
         monkeypatch.setattr("harness.execution.inline.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
@@ -139,18 +133,18 @@ def test_plan_shows_and_does_nothing(run, tmp_path, capsys):
     assert not (tmp_path / "results").exists()
 
 
-def test_a_sweep_is_run_reported_and_not_run_again_but_for_what_is_added(run, tmp_path, capsys):
+def test_a_sweep_is_run_reported_and_not_run_again_but_for_what_is_added(run, copied, tmp_path, capsys):
     assert run() == 0
     printed = capsys.readouterr().out
     assert "EMSO" in printed
     assert printed.endswith(f"The report: {tmp_path}/results/doors/report.html\n")
     written = {path.name for path in (tmp_path / "results" / "doors").iterdir()}
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
-    assert sorted(Tracker.calls[:3]) == ["log_trial done 1", "log_trial done 1", "log_trial done 2"]
-    assert Tracker.calls[3] == "sync ['healthy', 'none']"
+    *trials, (classes, files) = copied
+    assert (sorted(trials), classes) == (["trial done 1", "trial done 1", "trial done 2"], {"healthy", "none"})
     attached = sorted(path.name for path in written_files(tmp_path / "results" / "doors"))
     assert attached[:5] == ["matched.csv", "matched.md", "ranking.csv", "report.html", "table.csv"]
-    assert Tracker.calls[-1] == f"finish {attached}", "lethe collate attaches the same"
+    assert sorted(path.name for path in files) == attached, "lethe collate attaches the same"
 
     def refuse(jobs, folders, watch, studies=()):
         raise AssertionError("nothing is missing")
@@ -182,13 +176,12 @@ def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, ca
 
 
 def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
-    file, tmp_path, capsys, caplog, monkeypatch
+    file, tmp_path, capsys, caplog, monkeypatch, request
 ):
-    from harness.records.tracking.live import Tracker as RealTracker
-
     said, left = [], []
     for server in ("http://127.0.0.1:9", ""):
-        monkeypatch.setattr("harness.records.tracking.live.Tracker", RealTracker if server else Tracker)
+        if not server:
+            request.getfixturevalue("copied")
         monkeypatch.setattr("harness.execution.inline.run_inline", measured)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
         shutil.rmtree(tmp_path / "results", ignore_errors=True)
@@ -330,7 +323,7 @@ def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
 def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
     shown = []
     for commit in ("c0ffee-dirty", ""):
-        monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda commit=commit: commit)
+        monkeypatch.setattr("harness.records.record.own_commit", lambda commit=commit: commit)
         assert cli.main(["--version"]) == 0
         shown.append(capsys.readouterr().out.splitlines())
     assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"
