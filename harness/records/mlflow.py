@@ -10,10 +10,11 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from traceback import extract_tb
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
@@ -62,7 +63,9 @@ for _name, _value in _DEFAULTS.items():
 
 
 class LiveCopy:
-    """Copies a sweep to MLflow while it runs, in one thread; a failure ends that with one warning, and nothing else.
+    """Copies a sweep to MLflow while it runs, in a thread; the first failure ends that with one warning.
+
+    The thread is a daemon: a sweep that is interrupted does not wait for it.
 
     Args:
         folder: `results/<sweep>`.
@@ -70,37 +73,39 @@ class LiveCopy:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_over = folder.resolve(), False
-        self._thread = ThreadPoolExecutor(1, "mlflow")
+        self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name="mlflow", daemon=True)
 
     def __enter__(self) -> LiveCopy:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Drop what is not written yet: a sweep that is interrupted waits for nothing."""
         self._is_over = True
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._steps.put(None)
 
     def start(self) -> None:
         """Import MLflow and create the database, so that the first trial need not wait."""
-        self._thread.submit(self._attempt, connect, self._folder.parent)
+        self._steps.put(lambda: connect(self._folder.parent))
+        self._thread.start()
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
         """Have a trial's runs written; return at once."""
-        self._thread.submit(self._attempt, copy_trial, self._folder, plan, trial)
+        self._steps.put(lambda: copy_trial(self._folder, plan, trial))
 
     def finish(self, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
         """Have the whole sweep written as `copy_sweep` does, and wait for that."""
-        self._thread.submit(self._attempt, copy_sweep, self._folder, results, point_tags, files, answer).result()
+        self._steps.put(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
+        self._steps.put(None)
+        self._thread.join()
 
-    def _attempt(self, write: Callable[..., object], *arguments: object) -> None:
-        if self._is_over:
-            return
+    def _work(self) -> None:
         try:
-            write(*arguments)
+            while (step := self._steps.get()) and not self._is_over:
+                step()
         except Exception as error:
-            self._is_over = True
-            reason = failure_of(error, self._folder.parent)
-            _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
+            if not self._is_over:
+                reason = failure_of(error, self._folder.parent)
+                _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
 def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
@@ -159,8 +164,8 @@ def connect(root: Path) -> MlflowClient:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         raise DataError(
-            f"{database} is no database of MLflow, or cannot be read ({name}). "
-            f"Move it away: a new one is made, and lethe collate fills it in for each sweep of {root}."
+            f"{database} cannot be read as a database of MLflow ({name}). If no other program holds it, move it away: "
+            f"a new one is made, and lethe collate fills it in for each sweep of {root}."
         ) from error
     return MlflowClient(f"sqlite:///{database}")
 
@@ -216,7 +221,7 @@ def _server() -> str:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Keep other sweeps and `lethe collate` out: SQLite fails at once who has read and writes while another does."""
+    """Keep other sweeps and `lethe collate` out: SQLite refuses a writer at once that read while another one wrote."""
     lock = root / ".mlflow-lock"
     busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
     with locked(lock, wait=600, busy=busy):

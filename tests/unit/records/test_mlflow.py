@@ -31,7 +31,6 @@ from harness.records.mlflow import EXPERIMENT, LiveCopy, connect, copy_sweep, co
 from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tags, point_run, trial_run, view_addresses
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
-from harness.reporting import files as write
 from harness.reporting.point_tags import point_tags
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
@@ -342,7 +341,7 @@ def test_a_failure_is_told_without_the_words_of_others(folder):
 @pytest.mark.parametrize("content", [b"", b"not a database" * 100])
 def test_a_database_that_mlflow_could_not_use_is_left_as_it_is(tmp_path, content):
     (tmp_path / "mlflow.db").write_bytes(content)
-    with pytest.raises(DataError, match="Move it away: a new one is made, and lethe collate"):
+    with pytest.raises(DataError, match="move it away: a new one is made, and lethe collate"):
         connect(tmp_path)
     assert (tmp_path / "mlflow.db").read_bytes() == content
 
@@ -373,15 +372,6 @@ def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder
     (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
     assert collate.main([str(folder)]) == 1
     assert "Fix that and run this again: it continues where it stopped.\n" in capsys.readouterr().err
-
-
-def test_every_file_that_a_sweep_writes_is_attached_later(tmp_path):
-    names = {"table.csv", "table.metrics.yaml", "table.md", "ranking.csv", "report.html", "tradeoff.png", "matched.csv"}
-    foreign = ["forget.csv", "journal", "notes.md", ".table.csv.1234.tmp", "tables.csv"]
-    for name in [*names, *foreign, "figures/map.png"]:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
-    assert {path.name for path in write.written_files(tmp_path)} == {*names, "map.png"}
 
 
 def test_importing_the_copy_does_not_import_mlflow():
