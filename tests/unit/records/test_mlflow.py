@@ -7,8 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -377,24 +375,3 @@ def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder
 def test_importing_the_copy_does_not_import_mlflow():
     code = "import sys, harness.records.mlflow; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.soak
-def test_the_dashboard_serves_the_runs_on_this_machine_alone(folder, results):
-    copy_sweep(folder, results(), {})
-    code = "import sys, pathlib; from harness.records.mlflow import serve_dashboard as serve"
-    command = [sys.executable, "-c", f"{code}; serve(pathlib.Path(sys.argv[1]), 5917)", str(folder.parent)]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
-            for _ in range(120):
-                try:
-                    with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
-                        assert answer.read() == b"OK"
-                    break
-                except OSError:
-                    time.sleep(0.5)
-            else:
-                pytest.fail("no answer")
-        finally:
-            server.terminate()
