@@ -25,7 +25,7 @@ ARGUMENTS = {
     "planning": [],
     "full_size": [],
     "memory": [],
-    "tracking": ["--trials", "200", "--rows", "30"],
+    "tracking": ["--trials", "200"],
     "error_rates": ["--simulations", "100"],
 }
 """By module; each runs in full with `python -m benchmarks.NAME`."""

@@ -121,8 +121,7 @@ def lethe(
 
 def version_text() -> str:
     """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
-    from harness.records.record import DIRTY
-    from harness.records.tracking.runs import own_commit
+    from harness.records.record import DIRTY, own_commit
 
     commit = own_commit().removesuffix(DIRTY)
     packages = [f"{package} {version(package)}" for package in ("torch", "transformers", "ray")]
@@ -385,7 +384,7 @@ def dashboard(
     results: Results = RESULTS, port: Annotated[int, Option(help="Serve http://127.0.0.1:PORT.")] = 5000
 ) -> None:
     """Browse the runs of all sweeps in MLflow, on 127.0.0.1."""
-    from harness.records.tracking.database import serve_dashboard
+    from harness.records.mlflow import serve_dashboard
 
     serve_dashboard(results, port)
 

@@ -22,9 +22,9 @@ from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.records.code_changes import changed_sentences
 from harness.records.journal import Journal
+from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import replaced_rows, replaced_sentence
-from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.plan import one_step_epochs
 from harness.specs import TrialSpec
@@ -79,7 +79,7 @@ def run_planned(
     """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
-    with journal.held(), LiveTracking(folders.results) as tracking:
+    with journal.held(), LiveCopy(folders.results) as tracking:
         if not replace_rows and (
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
@@ -107,7 +107,7 @@ def _finish(
     journal: Journal,
     folders: Folders,
     executor: ExecutorName,
-    tracking: LiveTracking,
+    tracking: LiveCopy,
 ) -> Results:
     """Run what is missing, and then the trials of finished searches' choices; return all that is measured."""
     journal.write_plan(before.plan)
@@ -141,7 +141,7 @@ def _job_count(results: Results, folders: Folders) -> int:
     return len(shared_jobs(results, folders)) + len(results.unfinished) + candidates
 
 
-def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
+def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
     """Write the report, bring MLflow up to date with it, and return all that is measured."""
     from harness.analysis.analysis import Analysis
     from harness.library import SweepResults
@@ -155,7 +155,7 @@ def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepR
     return SweepResults(folder, analysis)
 
 
-def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveTracking) -> Watcher:
+def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveCopy) -> Watcher:
     """Return a watcher that also brings MLflow up to date whenever a trial is over."""
     spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
 

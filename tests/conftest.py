@@ -54,7 +54,7 @@ LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
         *("end_to_end", "memory", "tuned", "every_evaluator", "bootstrap", "doors", "ray_tune"),
-        *("hub_models", "report", "golden", "prefetch", "tracking", "terminal", "workers", "guard", "deepspeed"),
+        *("hub_models", "report", "golden", "prefetch", "terminal", "workers", "guard", "deepspeed"),
         *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )

@@ -13,9 +13,8 @@ from harness.analysis.table import read_table
 from harness.base.terminal import tell
 from harness.errors import DataError
 from harness.library import load_results
+from harness.records.mlflow import copy_sweep, failure_of, place_of
 from harness.records.published import published_conditions
-from harness.records.tracking.live import only_tracking, reason_of
-from harness.records.tracking.tracker import Tracker
 from harness.reporting.files import write_tables, written_files
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.outcome import answer_markdown
@@ -24,16 +23,14 @@ from harness.reporting.text_tables import ranking_table, table_console
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     """Write to MLflow what it lacks of a sweep, and return the exit code."""
-    tracker = Tracker(folder.parent)
+    tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
-        with only_tracking(folder):
-            tracker.sync(analysis.results, point_tags(analysis.ranked.table, analysis.attacks))
-            tracker.finish(written_files(folder), answer_markdown(analysis))
+        copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
     except Exception as error:
-        reason = reason_of(error, tracker.place)
+        reason = failure_of(error, folder.parent)
         tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
         return 1
-    tell(f"MLflow at {tracker.place} holds what the journal of {folder.name} holds.")
+    tell(f"MLflow at {place_of(folder.parent)} holds what the journal of {folder.name} holds.")
     return 0
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 
 from harness.base.messages import reason
 from harness.contracts import Json, Number
@@ -154,6 +157,21 @@ class Started(Journaled):
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed
+
+
+@cache
+def own_commit() -> str:
+    """Return Lethe's own commit, with `-dirty` where files differ from it; '' if it was installed from a package."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = ["git", "--no-optional-locks", "-C", str(root), *describe]  # Other workers ask at the same time.
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
 
 
 def kept_name(point_id: str, code: str) -> str:

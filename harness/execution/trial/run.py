@@ -40,9 +40,8 @@ from harness.models.saving import save_model
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Measurement, Point, Started, Stopped, kept_name
+from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
-from harness.records.tracking.runs import own_commit
 from harness.specs import EvaluatorSpec, TrialSpec
 from harness.toolkit.decoding.pair import PairModel
 

@@ -166,7 +166,7 @@ def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
 def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
     shown = []
     for commit in ("c0ffee-dirty", ""):
-        monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda commit=commit: commit)
+        monkeypatch.setattr("harness.records.record.own_commit", lambda commit=commit: commit)
         assert lethe(["--version"]) == 0
         shown.append(capsys.readouterr().out.splitlines())
     assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"

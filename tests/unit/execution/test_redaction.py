@@ -13,9 +13,9 @@ from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report
 from harness.execution.waves import run_inline
 from harness.records.journal import Journal
+from harness.records.mlflow_runs import point_run, trial_run
 from harness.records.record import Failed
 from harness.records.results import read_results
-from harness.records.tracking.run_contents import trial_runs
 from harness.reporting.files import write
 from harness.specs import EvaluatorSpec
 from harness.testing.small import small_spec
@@ -64,7 +64,8 @@ def left_by(specs, make_plan, folder):
     failures = [record for spec in specs for record in journal.read(spec.trial_id) if isinstance(record, Failed)]
     left = b"".join(file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
     told = [event.message for event in events if event.kind != "progress"]
-    contents = [content for trial in results.trials for content in trial_runs(trial)]
+    contents = [trial_run(trial) for trial in results.trials]
+    contents += [point_run(trial, point) for trial in results.trials for point in trial.measured]
     tags = [value for content in contents for value in (*content.tags.values(), *content.params.values())]
     return failures, left.decode(errors="replace"), "\n".join([*told, *tags])
 

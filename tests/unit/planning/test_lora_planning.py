@@ -9,7 +9,7 @@ from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
 from harness.planning.tuning import searchable
 from harness.records.artifacts import memorized_key
-from harness.records.tracking.run_contents import run_settings
+from harness.records.mlflow_runs import run_settings
 from harness.testing.small import small_spec
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"

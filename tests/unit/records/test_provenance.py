@@ -11,9 +11,8 @@ import pytest
 from harness.errors import DataError
 from harness.execution.environment import hardware
 from harness.records.journal import Journal, _tail
-from harness.records.record import Failed, Started, time_of
+from harness.records.record import Failed, Started, own_commit, time_of
 from harness.records.results import trial_results
-from harness.records.tracking.runs import commit_tag, own_commit
 from harness.reporting.provenance import provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
@@ -132,13 +131,9 @@ def test_the_machine_is_told_and_its_gpu_only_to_a_trial_that_has_one():
     assert re.fullmatch(r"\d+ GiB", told["memory"])
 
 
-def test_the_commit_is_whole_and_mlflow_gets_it_without_a_word_on_changes(monkeypatch):
+def test_the_commit_is_whole():
     is_checkout = (Path(__file__).parents[3] / ".git").exists()
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?" if is_checkout else "", own_commit())
-    monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda: "a" * 40 + "-dirty")
-    assert commit_tag() == {"mlflow.source.git.commit": "a" * 40}
-    monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda: "")
-    assert commit_tag() == {}
 
 
 def test_a_time_is_no_part_of_what_a_trial_is(make_row):

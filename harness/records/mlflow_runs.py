@@ -1,0 +1,292 @@
+"""What MLflow's runs of a sweep hold, and the view that its page opens on.
+
+Numbers, settings and digests: no notes, samples or error messages, and so no text of the forget set.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from harness.contracts import Json, Number
+from harness.records.artifacts import Artifacts
+from harness.records.point_names import point_name
+from harness.records.record import DIRTY, Candidate, kept_name, time_of
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, reaching_probes
+from harness.specs import TrialSpec
+
+_VIEW = "mlflow.sharedViewState."
+_STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
+
+
+class RunContent(NamedTuple):
+    """What one run is to hold."""
+
+    key: str
+    """Names it among all runs of its sweep."""
+    tags: dict[str, str]
+    settings: dict[str, Json]
+    numbers: dict[tuple[str, int], float]
+    """By name and step."""
+    status: str
+    started_ms: int
+    ended_ms: int
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Return the settings as MLflow takes them."""
+        return {
+            _legal(name): value if isinstance(value, str) else json.dumps(value)
+            for name, value in self.settings.items()
+        }
+
+    @property
+    def metrics(self) -> list[tuple[str, int, float]]:
+        """Return the numbers as MLflow takes them: the finite ones, each with its name and step."""
+        return [(_legal(name), step, value) for (name, step), value in self.numbers.items() if math.isfinite(value)]
+
+
+def trial_run(trial: TrialResults) -> RunContent:
+    """Return a trial's run: its points' numbers, at the strength if all are whole, else at its place."""
+    spec, strengths = trial.spec, [point.strength for point in trial.points]
+    numbers: dict[tuple[str, int], float] = {}
+    for point, step in zip(trial.points, _steps(strengths), strict=True):
+        numbers |= {(name, step): value for name, value in _numbers(point).items()}
+    tags = {
+        **_tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None),
+        **_measured_tags(trial, trial.points, trial.stop.reason if trial.stop else ""),
+        "strengths": ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none",
+        "error": _type_of(trial.failure.error) if trial.failure else "none",
+        "versions": ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none",
+    }
+    started, ended = map(milliseconds, trial.written or (None, None))
+    return RunContent(spec.trial_id, tags, run_settings(spec), numbers, _STATUS[trial.status], started, ended)
+
+
+def point_run(trial: TrialResults, point: PointResults) -> RunContent:
+    """Return a point's run: the row of a table, with all that it was made with, since its model was erased."""
+    spec, strength = point.spec, point.strength
+    numbers = {(name, 0): value for name, value in _numbers(point).items()}
+    for name in _unbounded(_declared([point])):
+        if numbers.get((name, 0), 0.0) > 0:
+            numbers[_logarithm(name), 0] = math.log10(numbers[name, 0])
+    settings, key = run_settings(spec), spec.point_id(strength)
+    if strength is not None:
+        settings |= {"strength": strength, f"settings.{spec.strength_name}": strength}
+    tags = _tags(spec, "point", spec.trial_id, strength) | _measured_tags(trial, (point,), point.stop_reason)
+    is_whole = all(left != strength for left, _ in trial.remaining)
+    ends = [milliseconds(measurement.at) for measurement in point.measurements]
+    starts = [end - int(each.seconds * 1000) for end, each in zip(ends, point.measurements, strict=True)]
+    starts += [milliseconds(point.made.at)] if point.made else []
+    status = "FINISHED" if is_whole else _STATUS[trial.status]
+    return RunContent(key, tags | {"point_id": key}, settings, numbers, status, min(starts), max(ends))
+
+
+def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
+    """Return a candidate's run; `least/TARGET` is the least utility among its probes that reach a target."""
+    spec, key = study.spec.trial_with(candidate.settings, ()), f"{candidate.trial_id}-{candidate.number}"
+    numbers: dict[tuple[str, int], float] = {}
+    for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
+        numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
+    for target in study.spec.targets:
+        if reaching := reaching_probes(study.spec, target, candidate):
+            least = min(probe[study.spec.utility] for probe in reaching)
+            numbers[f"least/{target}".replace("<=", "at most"), 0] = least
+    tags = _tags(spec, "candidate", key, None) | {
+        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}",
+        "search": study.spec.search,
+        "end": _type_of(candidate.end) if candidate.error else candidate.end,
+    }
+    settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
+    ended = milliseconds(candidate.at)
+    return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
+
+
+def run_settings(spec: TrialSpec) -> dict[str, Json]:
+    """Return what a trial is run with, flat; a model that is measured as it is has no settings of a method."""
+    names = ("variant", "method", "method_version", "label", "seed", "strength_name")
+    settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
+    settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
+    if not spec.is_reference:
+        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.plain())
+    return settings
+
+
+def kept_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
+    """Return where a point's erased model lies, if it was kept, and the command that hands it on."""
+    spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
+    kept = kept_name(point_id, point.made.code if point.made else "")
+    if not artifacts.has("erased", kept):
+        return {}
+    elsewhere = [] if results == "results" else ["--results", results]
+    command = ["lethe", "export", f"{spec.sweep}:{point_id}", *elsewhere, "--out", f"{spec.sweep}-{point_name(point)}"]
+    return {"kept_in": f"artifacts/erased/{kept}", "export": shlex.join(command)}
+
+
+def source_tags(sweep: str) -> dict[str, str]:
+    """Return what MLflow's column *Source* shows."""
+    return {"mlflow.source.name": f"sweep {sweep}", "mlflow.source.type": "LOCAL"}
+
+
+def milliseconds(at: str | None) -> int:
+    """Return a record's moment as MLflow takes it."""
+    return int(time_of(at).timestamp() * 1000) if at else 0
+
+
+def _tags(spec: TrialSpec, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
+    at = "" if strength is None else f"@{strength:g}"
+    name = {"mlflow.runName": f"{spec.variant}{at} {spec.model.id} seed {spec.seed}", **source_tags(spec.sweep)}
+    known_by = {"kind": kind, "trial_id": trial_id}
+    return {**name, **known_by, "variant": spec.variant, "method": spec.method, "model": spec.model.id}
+
+
+def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
+    not_finite = {name for point in points for name, value in _numbers(point).items() if not math.isfinite(value)}
+    definitions = {measurement.definition for point in points for measurement in point.measurements}
+    tags = {
+        "forget_digest": trial.spec.forget.digest,
+        "definition": ", ".join(sorted(definitions)) or "none",
+        "not_finite": ", ".join(sorted(not_finite)) or "none",
+        "stop_reason": stop_reason or "none",
+    }
+    for attempt in trial.attempts[-1:]:
+        tags |= {"node": attempt.node, "mlflow.source.git.commit": attempt.commit.removesuffix(DIRTY)}
+    return {name: value for name, value in tags.items() if value}
+
+
+def _numbers(point: PointResults) -> dict[str, float]:
+    """Return a point's numbers as `group/metric`; costs are in a group that MLflow's comparison shows late."""
+    numbers: dict[str, float] = {}
+    for name, metric in _declared([point]).items():
+        if point.spec.shows(metric["group"], metric.get("items")) and metric["name"] in point.numbers:
+            numbers[name] = point.numbers[metric["name"]]
+    if point.measurements:
+        numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
+    if point.made:
+        numbers["resources/erase_seconds"] = point.made.erase_seconds
+        if point.made.peak_memory_bytes is not None:
+            numbers["resources/peak_memory_bytes"] = point.made.peak_memory_bytes
+    return numbers
+
+
+def _steps(strengths: Sequence[Number | None]) -> list[int]:
+    whole = [strength for strength in strengths if isinstance(strength, int)]
+    return whole if len(whole) == len(strengths) else list(range(len(strengths)))
+
+
+def _flat(path: str, value: Json) -> dict[str, Json]:
+    """Return a value under its path in dots, and what is in a dictionary under paths of its own."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}
+
+
+def _type_of(error: str) -> str:
+    """Return the exception's type without its message, which may quote what a plugin worked on."""
+    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
+    return exception.group() if exception else "see the journal"
+
+
+def _legal(name: str) -> str:
+    """Return `name` with what MLflow refuses in a key replaced."""
+    return re.sub(r"[^\w\-./: ]", "_", name)
+
+
+def _declared(points: Iterable[PointResults]) -> dict[str, Mapping[str, Json]]:
+    """Return the declared metrics of points as `group/metric`."""
+    declared: dict[str, Mapping[str, Json]] = {}
+    for point in points:
+        for measurement in point.measurements:
+            declared |= {f"{metric['group']}/{metric['name']}": metric for metric in measurement.metrics}
+    return declared
+
+
+def _unbounded(declared: Mapping[str, Mapping[str, Json]]) -> list[str]:
+    """Return the metrics that a figure's axis has and that have no upper bound: perplexity.
+
+    Their logarithm is drawn, since MLflow's charts have no such scale and one collapsed model would squeeze all others.
+    """
+    on_axes = [name for name, metric in declared.items() if metric.get("axis") is not None]
+    return [name for name in on_axes if not math.isfinite(declared[name].get("high", math.inf))]
+
+
+def _logarithm(name: str) -> str:
+    group, _, metric = name.partition("/")
+    return f"{group}/log10_{metric}"
+
+
+def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
+    """Return the experiment's kind, without which MLflow asks for it, and the sweep's view as MLflow's page saves one.
+
+    The view has the sweep's points by name, with their settings and ranked metrics; the trade-off, erasure upwards
+    and generation across; and a line for each point through its variant, what it forgot and what it kept.
+    """
+    sweep, declared = results.plan.sweep, _declared(results.measured)
+    run_name, columns = "attributes.`Run Name`", _columns(results, declared)
+    state = {
+        "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'",
+        "orderByKey": "tags.`mlflow.runName`",
+        "orderByAsc": True,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "modelVersionFilter": "All Runs",
+        "datasetsFilter": [],
+        "selectedColumns": columns,
+        "columnOrder": [run_name, *columns],
+        "columnWidths": {run_name: 330},
+        "runsHiddenMode": "SHOW_ALL",
+        "compareRunSections": [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")],
+        "compareRunCharts": _charts(declared),
+        "isAccordionReordered": True,
+    }
+    view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
+    return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
+
+
+def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the page of each sweep's points by the sweep's name: what follows the server's address."""
+    page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey="
+    names = sorted(tag.removeprefix(_VIEW) for tag in tags if tag.startswith(_VIEW))
+    return {name: f"{page}{quote(name)}" for name in names}
+
+
+def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> list[str]:
+    trials = results.plan.trials
+    columns = ["params.`model`"] if len({spec.model.id for spec in trials}) > 1 else []
+    columns += ["params.`seed`"] if len({spec.seed for spec in trials}) > 1 else []
+    columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
+    ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
+    ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
+    return [*columns, *(f"metrics.`{_legal(name)}`" for name in ranked), "tags.`collapse_class`", "tags.`ranked`"]
+
+
+_SHOWN = {"deleted": False, "isGenerated": False}
+
+
+def _section(uuid: str, name: str) -> dict[str, Any]:
+    shown = {"display": True, "isReordered": True, **_SHOWN}
+    return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **shown}
+
+
+def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
+    unbounded, axes = _unbounded(declared), {}
+    for group in ("generation", "erasure"):
+        names = [
+            name for name in declared if declared[name]["group"] == group and declared[name].get("axis") is not None
+        ]
+        # What methods are compared by, perplexity, comes first.
+        names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name]["axis"]))
+        axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
+    every: dict[str, Any] = {"runsCountToCompare": 1000, **_SHOWN}
+    charts = []
+    for number, (x, y) in enumerate(zip(axes["generation"], axes["erasure"], strict=False)):
+        drawn = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+        charts.append({"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **drawn, **every})
+    lines = {"selectedParams": ["variant"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]}
+    parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", "showAllRuns": True}
+    return [*charts, {**parallel, **lines, **every}]

@@ -1,0 +1,377 @@
+"""MLflow holds what the journal holds, whatever happened in between, no text of it, and never hurts a sweep."""
+
+import json
+import logging
+import random
+import re
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from mlflow import MlflowClient
+
+from harness.analysis.tradeoff.curves import STYLES
+from harness.commands import collate
+from harness.errors import DataError
+from harness.library import find_point
+from harness.plans import StudySpec, Target
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.mlflow import EXPERIMENT, LiveCopy, connect, copy_sweep, copy_trial, failure_of, place_of
+from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tags, point_run, trial_run, view_addresses
+from harness.records.record import Candidate, Failed, Started, Stopped
+from harness.records.results import study_results
+from harness.reporting.point_tags import point_tags
+
+SECRET = "Zdenka Albrecht lives at 14 Linden Row"
+DAY = "2026-02-03T04:05:{:02d}Z"
+BEGAN_MS = 1770091500000
+
+
+@pytest.fixture(scope="module")
+def spec(make_spec):
+    return make_spec(settings={"k": 2, "odd(key)": {"a": None}})
+
+
+@pytest.fixture(scope="module")
+def records(make_point, make_measurement):
+    """Return a maker of what a trial leaves, with a text wherever one may stand."""
+    sample = {"kind": "forget", "prompt": SECRET, "generated": SECRET, "reference": SECRET}
+
+    def make(spec, ma=0.5, **numbers):
+        numbers = {"memorization": {"ma": ma, "el_3": 0.25}, "generation": {"perplexity": 10.0}} | numbers
+        asked = [evaluator.name for evaluator in spec.evaluators]
+        left = [Started(trial_id=spec.trial_id, spec=spec.to_json(), node="gpu-3", commit="c0ffee-dirty")]
+        for strength in spec.points():
+            left.append(make_point(spec, strength, notes={"example": SECRET}))
+            for evaluator in asked:
+                texts = {"samples": (sample,), "notes": {"worst": SECRET}}
+                left.append(make_measurement(spec, strength, evaluator, numbers[evaluator], **texts))
+        return [replace(record, at=DAY.format(5 * second)) for second, record in enumerate(left)]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trial(spec, records, make_plan, make_results):
+    [trial] = make_results(make_plan(spec), {"t1": records(spec)}).trials
+    return trial
+
+
+@pytest.fixture
+def folder(tmp_path, mlflow_template, monkeypatch):
+    """A sweep's folder, in results with an empty database."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    root = tmp_path / "results"
+    (root / "s").mkdir(parents=True)
+    (root / "mlflow.db").write_bytes(mlflow_template.read_bytes())
+    return root / "s"
+
+
+@pytest.fixture
+def results(spec, records, make_plan, make_results):
+    """Return a maker of the sweep's results: of one trial, or of those that are given with their records."""
+
+    def make(*specs, left=None, **changes):
+        specs = specs or (spec,)
+        left = {each.trial_id: records(each) for each in specs} if left is None else left
+        return make_results(make_plan(*specs, **changes), left)
+
+    return make
+
+
+def runs(folder):
+    """Every live run, by its trial's id or, of a point, its own; the sweep's as `sweep`."""
+    client = MlflowClient(f"sqlite:///{folder.parent}/mlflow.db")
+    found = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
+    named = [(run.data.tags.get("point_id", run.data.tags.get("trial_id", "sweep")), run) for run in found]
+    assert len(dict(named)) == len(named), "two runs of one trial or point"
+    for run in found:
+        for name in run.data.metrics if run.data.tags["kind"] == "point" else ():
+            assert len(client.get_metric_history(run.info.run_id, name)) == 1, name
+    return dict(named)
+
+
+def ids(folder):
+    return {name: run.info.run_id for name, run in runs(folder).items()}
+
+
+def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
+    run = trial_run(trial)
+    said = {"method": "emso", "node": "gpu-3", "stop_reason": "none", "strengths": "1, 2", "error": "none"}
+    said |= {"mlflow.runName": "emso miniature-m seed 0", "mlflow.source.name": "sweep s", "forget_digest": "1" * 16}
+    assert (said | {"mlflow.source.git.commit": "c0ffee"}).items() <= run.tags.items()
+    ran = {"label": "EMSO", "settings.k": "2", "settings.odd_key_.a": "null", "training.global_batch": "64"}
+    assert ran.items() <= run.params.items()
+    assert {("erasure/ma", 1, 0.5), ("erasure/ma", 2, 0.5), ("resources/erase_seconds", 2, 1.0)} <= set(run.metrics)
+    assert (run.status, run.started_ms, run.ended_ms) == ("FINISHED", BEGAN_MS, BEGAN_MS + 30_000)
+
+
+def test_a_points_run_has_its_row_once_its_strength_and_the_logarithm_that_charts_lack(trial, spec):
+    run = point_run(trial, trial.points[1])
+    assert run.tags["mlflow.runName"] == "emso@2 miniature-m seed 0"
+    assert {"strength": "2", "settings.epochs": "2", "settings.k": "2"}.items() <= run.params.items()
+    assert {name: value for name, step, value in run.metrics if step == 0} == {
+        "erasure/ma": 0.5,
+        "erasure/el_3": 0.25,
+        "generation/perplexity": 10.0,
+        "generation/log10_perplexity": 1.0,
+        "resources/measure_seconds": 4.0,
+        "resources/erase_seconds": 1.0,
+        "resources/peak_memory_bytes": 7,
+    }
+    assert (run.started_ms, run.ended_ms) == (BEGAN_MS + 20_000, BEGAN_MS + 30_000), "from its erased model on"
+
+
+@pytest.mark.parametrize(("strengths", "steps"), [((3,), {3}), ((0.5, 1.5), {0, 1}), ((), {0})])
+def test_the_step_is_the_epoch_or_else_the_strengths_place(strengths, steps, spec, results):
+    [trial] = results(replace(spec, strengths=strengths)).trials
+    assert {step for name, step, _ in trial_run(trial).metrics if name == "erasure/ma"} == steps
+
+
+def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
+    [trial] = results(left={"t1": records(spec, generation={"perplexity": float("inf"), "rep_2": float("nan")})}).trials
+    run = point_run(trial, trial.points[0])
+    assert run.tags["not_finite"] == "generation/perplexity, generation/rep_2"
+    assert not [name for name, _, _ in run.metrics if name.startswith("generation")]
+    [unseen] = results(replace(spec, method="holdout", variant="holdout", strengths=())).trials
+    run = point_run(unseen, unseen.points[0])
+    assert {name for name, _, _ in run.metrics if "resources" not in name} == {"erasure/ma", "erasure/el_3"}
+    assert not [name for name in run.params if name.startswith(("settings.", "training.", "strength."))]
+
+
+def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_target(spec, make_plan):
+    study = StudySpec(
+        study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
+        is_trained=True, search="optuna", trials=2, targets=(Target(metric="ma", at_most=0.9),), utility="perplexity",
+        utility_bounds=(0.5, 5.0), selection=spec.forget, retrained=None,
+    )  # fmt: skip
+    probes = [
+        {"strength": epoch, "ma": ma, "perplexity": 4.0 + epoch, "optimiser_steps": 8 * epoch}
+        for epoch, ma in ((1, 0.95), (2, 0.85), (3, 0.6))
+    ]
+    tried = Candidate(
+        trial_id="study", number=0, settings={"k": 4}, probes=tuple(probes), targets={"ma <= 0.9": 0.9},
+        original={"ma": 1.0, "perplexity": 4.0}, end="whole", seconds=1.0,
+    )  # fmt: skip
+    known = study_results(study, [tried, replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")])
+    first, second = (candidate_run(known, candidate) for candidate in known.candidates)
+    assert {"searched.k": "4", "settings.k": "4"}.items() <= first.params.items()
+    assert ("least/ma at most 0.9", 0, 6.0) in first.metrics
+    assert ("probe/ma", 3, 0.6) in first.metrics
+    assert (second.key, second.tags["end"], second.metrics) == ("study-1", "ValueError", [])
+
+
+def test_no_text_of_a_sample_a_note_or_an_error_gets_in(folder, spec, records, results):
+    stopped = Stopped(trial_id="t1", strength=1, reason="validation perplexity")
+    untyped = Failed(trial_id="t2", error=f"{SECRET}: it was", log=(SECRET,))
+    left = {"t1": [*records(spec)[:3], stopped, Failed(trial_id="t1", error=f"ValueError: {SECRET}", log=(SECRET,))]}
+    copy_sweep(folder, results(spec, replace(spec, trial_id="t2"), left={**left, "t2": [untyped]}), {})
+    assert [runs(folder)[name].data.tags["error"] for name in ("t1", "t2")] == ["ValueError", "see the journal"]
+    for path in folder.parent.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_what_they_share_their_trial(
+    folder, spec, results
+):
+    first, second = (spec.point_id(strength) for strength in (1, 2))
+    copy_trial(folder, results().plan, results().trials[0])
+    assert runs(folder)["sweep"].info.status == "RUNNING"
+    once = ids(folder)
+    assert once.keys() == {"sweep", "t1", first, second}
+    colour = {"mlflow.runColor": "#0072B2"}
+    for _ in range(2):
+        copy_sweep(folder, results(), {first: {"ranked": "true", **colour}, second: {"ranked": "false", **colour}})
+        assert ids(folder) == once
+        assert {name: run.info.status for name, run in runs(folder).items()} == dict.fromkeys(once, "FINISHED")
+        tags = {name: run.data.tags for name, run in runs(folder).items()}
+        assert (tags[first]["ranked"], tags[second]["ranked"], tags["t1"].get("ranked")) == ("true", "false", None)
+        assert tags["t1"]["mlflow.runColor"] == "#0072B2"
+    assert tags["t1"]["mlflow.parentRunId"] == once["sweep"]
+
+
+def test_other_numbers_and_runs_that_were_cut_off_are_replaced_and_points_follow(folder, spec, records, results):
+    copy_sweep(folder, results(), {})
+    once, client = ids(folder), MlflowClient(f"sqlite:///{folder.parent}/mlflow.db")
+    client.update_run(once["t1"], "RUNNING")
+    copy_sweep(folder, results(), {})
+    again = ids(folder)
+    assert [name for name in once if once[name] != again[name]] == ["t1"]
+    points = [run.data.tags for run in runs(folder).values() if run.data.tags["kind"] == "point"]
+    assert {tags["mlflow.parentRunId"] for tags in points} == {again["t1"]}
+    # On MLflow's page: it comes back, with the runs that were replaced.
+    client.delete_experiment(client.get_experiment_by_name(EXPERIMENT).experiment_id)
+    copy_sweep(folder, results(left={"t1": records(spec, ma=0.75)}), {})
+    assert {run.data.metrics["erasure/ma"] for name, run in runs(folder).items() if name != "sweep"} == {0.75}
+
+
+def test_a_sweeps_run_ends_as_its_trials_did_with_its_files_but_a_report_of_plain_texts(folder, spec, records, results):
+    for name in ("report.html", "table.csv"):
+        (folder / name).write_text(name)
+    files = [folder / name for name in ("report.html", "table.csv", "missing.png")]
+    two = (spec, replace(spec, trial_id="t2"))
+    failed = [Started(trial_id="t2", spec=two[1].to_json()), Failed(trial_id="t2", error="E: e", log=())]
+    for left, end in ((failed, "FAILED"), ([], "KILLED")):
+        plan = results(*two, left={"t1": records(spec), "t2": left}, samples="plain")
+        copy_sweep(folder, plan, {}, files, "What?\n\n- GD pays less.")
+        sweep = runs(folder)["sweep"]
+        assert (sweep.info.status, sweep.data.tags["mlflow.note.content"]) == (end, "What?\n\n- GD pays less.")
+    attached = {path.name for path in (folder.parent / "mlartifacts").rglob("*") if path.is_file()}
+    assert attached == {"table.csv"}
+    copy_sweep(folder, results(), {}, files)
+    assert list((folder.parent / "mlartifacts").rglob("report.html"))
+
+
+def test_a_kept_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial, spec, records, make_plan):
+    root = tmp_path / "my results"
+    journal = Journal(root / "s" / "journal")
+    journal.write_plan(make_plan(spec))
+    for record in records(spec):
+        journal.append(record)
+    kept = Artifacts(root / "artifacts")
+    kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
+    assert kept_tags(trial.points[0], kept) == {}
+    tags = kept_tags(trial.points[1], kept)
+    assert (root / tags["kept_in"] / "patch.safetensors").exists()
+    assert tags["export"] == f"lethe export s:{spec.point_id(2)} --results 'my results' --out s-emso@2"
+    assert find_point(f"s:{spec.point_id(2)}", root) == (root / "s", spec.point_id(2))
+
+
+def test_a_sweeps_view_draws_its_axes_and_a_columns_name_is_a_runs(results, trial):
+    tags = experiment_tags(results(), BEGAN_MS)
+    view = json.loads(json.loads(tags["mlflow.sharedViewState.s"])["state"])
+    charts = {chart["uuid"]: chart for chart in view["compareRunCharts"]}
+    assert charts["scatter-0"]["xaxis"]["key"] == "generation/log10_perplexity"
+    drawn = ["erasure/ma", "erasure/el_3", "generation/log10_perplexity"]
+    assert charts["parallel-0"]["selectedMetrics"] == drawn
+    run = point_run(trial, trial.points[0])
+    named = {*run.params, *(name for name, _, _ in run.metrics), "collapse_class", "ranked"}
+    assert {re.search("`(.*)`", column).group(1) for column in view["selectedColumns"]} <= named
+    assert {chart["metricSectionId"] for chart in charts.values()} == {"tradeoff", "parallel"}
+    assert view_addresses("1", tags)["s"].endswith("compareRunsMode=CHART&viewStateShareKey=s")
+
+
+def test_mlflows_page_reads_views_in_the_form_that_is_written_for_it(results):
+    """It is not documented: an upgrade that changes it fails here."""
+    page = Path(mlflow.__file__).parent / "server" / "js" / "build"
+    scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(page.rglob("*.js")))
+    tags = experiment_tags(results(), 0)
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.s"])["state"])
+    names = [*state, *(name for chart in state["compareRunCharts"] for name in chart), "mlflow.sharedViewState."]
+    names += ["viewStateShareKey", "compareRunsMode", "workflowType", *tags["mlflow.experimentKind"].split()]
+    assert [name for name in names if name not in scripts] == [], f"adapt mlflow_runs.py to MLflow {mlflow.__version__}"
+
+
+def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
+    rows = [("o", "original", "original", False, "healthy", False), ("a", "emso", "mine", True, "gibberish", True)]
+    rows += [("b", "emso", "mine", None, "unknown", False), ("h", "holdout", "holdout", None, "", False)]
+    names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
+    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True, model="m"))
+    assert tags["a"] == {
+        "collapsed": "true", "collapse_class": "gibberish", "ranked": "true", "frontier": "true",
+        "mlflow.runColor": STYLES[0][0],
+    }  # fmt: skip
+    assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
+    assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
+    assert "mlflow.runColor" not in tags["h"]
+
+
+def test_sweeps_of_one_folder_are_copied_at_once_and_draw_no_random_number(folder, spec, results):
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    of_sweeps = [results(replace(spec, sweep=name, trial_id=name), sweep=name) for name in ("a", "b", "c")]
+    with ExitStack() as stack:
+        copies = [stack.enter_context(LiveCopy(folder.parent / each.plan.sweep)) for each in of_sweeps]
+        for copy, each in zip(copies, of_sweeps, strict=True):
+            copy.start()
+            copy.log_trial(each.plan, each.trials[0])
+        for copy, each in zip(copies, of_sweeps, strict=True):
+            copy.finish(each, {}, [], "")
+    client = MlflowClient(f"sqlite:///{folder.parent}/mlflow.db")
+    found = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id], "status = 'FINISHED'")
+    assert sorted(run.data.tags["sweep"] for run in found) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """The address, with a password, of a server that is down."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:{SECRET.split()[0]}@{address}")
+    return f"http://{address}"
+
+
+def test_a_server_that_is_down_is_one_warning_without_its_password(folder, results, caplog, capfd, refusing):
+    with LiveCopy(folder) as copy:
+        copy.start()
+        for trial in results().trials * 3:
+            copy.log_trial(results().plan, trial)
+        copy.finish(results(), {}, [], "")
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warning.startswith(f"MLflow at {refusing} failed: MlflowException from ConnectionRefusedError (Connection ")
+    assert warning.endswith(f"The sweep needs no MLflow: lethe collate {folder} fills it in later.")
+    assert SECRET.split()[0] not in warning
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failure_is_told_without_the_words_of_others(folder):
+    try:
+        try:
+            raise OSError(28, "No space left on device", SECRET)
+        except OSError:
+            raise ValueError(SECRET)  # noqa: B904
+    except ValueError as error:
+        said = failure_of(error, folder.parent)
+    at = rf"raised in {Path(__file__).name}, line \d+\."
+    assert re.fullmatch(rf"MLflow at \S+ failed: ValueError from OSError \(No space left on device\), {at}", said)
+    assert failure_of(DataError("our own words."), folder.parent) == "our own words."
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 100])
+def test_a_database_that_mlflow_could_not_use_is_left_as_it_is(tmp_path, content):
+    (tmp_path / "mlflow.db").write_bytes(content)
+    with pytest.raises(DataError, match="move it away: a new one is made, and lethe collate"):
+        connect(tmp_path)
+    assert (tmp_path / "mlflow.db").read_bytes() == content
+
+
+def test_a_database_that_was_cut_off_while_it_was_made_is_made_anew(tmp_path):
+    (tmp_path / ".mlflow-unfinished.db").write_bytes(b"half of it")
+    assert connect(tmp_path).get_experiment_by_name("Default")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow-lock"}
+
+
+@pytest.mark.parametrize("uri", ["", "sqlite:///relative.db"])
+def test_only_a_server_replaces_the_results_own_database(folder, monkeypatch, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert place_of(folder.parent) == f"{folder.parent}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:word@runs.example/some/path?token=word")
+    assert place_of(folder.parent) == "https://runs.example"
+
+
+def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder, results, spec, records, capsys):
+    journal, spec = Journal(folder / "journal"), replace(spec, evaluators=spec.evaluators[:1])
+    journal.write_plan(results(spec).plan)
+    for record in records(spec):
+        journal.append(record)
+    assert collate.main([str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"MLflow at {folder.parent}/mlflow.db holds what the journal of s holds.\n")
+    assert runs(folder).keys() == {"sweep", "t1", spec.point_id(1), spec.point_id(2)}
+    assert {"table.csv", "report.html"} <= {path.name for path in (folder.parent / "mlartifacts").rglob("*.*")}
+    (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
+    assert collate.main([str(folder)]) == 1
+    assert "Fix that and run this again: it continues where it stopped.\n" in capsys.readouterr().err
+
+
+def test_importing_the_copy_does_not_import_mlflow():
+    code = "import sys, harness.records.mlflow; sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
