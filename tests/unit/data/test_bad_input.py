@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from rich.text import Text
-from transformers import BertConfig, BertForMaskedLM
 
 from harness.base.messages import printable
 from harness.base.paths import path_of
@@ -18,9 +17,6 @@ from harness.cli import main as lethe
 from harness.data.sequences import load_forget
 from harness.data.sources import texts
 from harness.errors import ConfigError, DataError, Fault, LetheError, ModelError
-from harness.models.configurations import MOST_PARTS
-from harness.models.loading import check_model, check_tokenizer, vocabulary
-from harness.models.resolving import resolve_model
 from harness.planning.grid import MOST_TRIALS
 from harness.reporting.plan import trials_table
 from harness.specs import Source
@@ -269,71 +265,6 @@ def test_an_array_of_a_trillion_rows_without_a_token(tmp_path, tokenizer):
     file = tmp_path / "ids.npy"
     file.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
     assert str(file) in refused(lambda: load_forget(Source(source="npy", path=str(file)), tokenizer, VOCABULARY))
-
-
-@pytest.fixture
-def checkpoint(world, tmp_path):
-    """Return a maker of a folder with another configuration."""
-    folder = tmp_path / "model"
-
-    def make(config):
-        folder.mkdir(exist_ok=True)
-        for file in (world / "MODEL").iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        whole = (
-            {**json.loads((world / "MODEL" / "config.json").read_text()), **config}
-            if isinstance(config, dict)
-            else config
-        )
-        (folder / "config.json").write_text(json.dumps(whole))
-        return resolve_model(str(folder))
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        ([1, 2], "it holds a list, and must be a mapping of names"),
-        ({"num_layers": 10**9}, f"says num_layers: 1000000000, and no model has more than {MOST_PARTS}"),
-        ({"attention_types": [[["global"] * 4000, 4000]]}, "says attention_types of more than"),
-        ({"hidden_size": 10**12}, "says hidden_size: 1000000000000"),
-        ({"vocab_size": "256"}, "is not a model's configuration"),
-        ({"vocab_size": 512}, "do not fit its config.json"),
-        ({"num_heads": 0}, "is not a model's configuration"),
-        ({"auto_map": {"AutoConfig": "x.Y"}, "model_type": "unheard"}, "code of the checkpoint's own"),
-    ],
-)
-def test_configurations_that_fit_no_model(checkpoint, config, reason):
-    found = refused(lambda: check_model(checkpoint(config)))
-    assert "model" in found
-    assert reason in found or "cannot be loaded" in found
-
-
-def test_an_encoder_is_no_language_model(tokenizer, tmp_path):
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    model = BertForMaskedLM(BertConfig(vocab_size=256, max_position_embeddings=64, **sizes))
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert "is a bert, which reads a text in both directions" in refused(
-        lambda: check_model(resolve_model(str(tmp_path)))
-    )
-
-
-def test_a_tokenizer_of_another_model(checkpoint, world):
-    wrong = checkpoint({"vocab_size": 50257})
-    reason = refused(lambda: check_tokenizer(wrong))
-    assert "knows 256 tokens, and the model" in reason
-    assert "50257: it is another model's" in reason
-    check_tokenizer(resolve_model(str(world / "MODEL")))
-    assert vocabulary(resolve_model(str(world / "MODEL"))) == 256
-
-
-def test_a_pipe_in_a_checkpoint_folder(checkpoint, tmp_path):
-    checkpoint({})
-    (tmp_path / "model" / "merges.txt").unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "model" / "merges.txt")
-    assert "has entries that are not files: merges.txt" in refused(lambda: resolve_model(str(tmp_path / "model")))
 
 
 CONTROLS = "a\x1b[31mb\rc\u202ed\x07\x9b\ud800\u2028e"

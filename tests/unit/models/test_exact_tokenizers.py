@@ -10,9 +10,8 @@ from harness.contracts import Checkpoint
 from harness.data.loading import lossy_sentences
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
-from harness.models.reading import text_ends, text_start
 from harness.models.resolving import copy_tokenizer, resolve_model
-from harness.models.tokenizing import count_lossy_texts, token_lists
+from harness.models.tokenizing import count_lossy_texts, text_ends, text_start, token_lists
 from harness.specs import Source
 
 TEXTS = [
@@ -116,7 +115,7 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
 
 def test_an_end_outside_the_models_vocabulary_is_refused(tmp_path):
     checkpoint = slow_folder(tmp_path / "m")  # GPT-2's end of text is added behind the vocabulary.
-    with pytest.raises(ModelError, match=r"texts with the token id \d+, and the model '.*' knows 0 to \d+\. Copy the"):
+    with pytest.raises(ModelError, match=r"texts with the token id \d+, and the model '.*' has 0 to \d+\. Copy the"):
         check_tokenizer(checkpoint)
 
 

@@ -11,10 +11,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
 from harness.errors import ModelError, TrialError
-from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
+from harness.models.configurations import (
+    UNBOUNDED,
+    load_model,
+    longest_context,
+    positions,
+    reads_beyond,
+    unloaded_model,
+)
 from harness.models.families import FAMILIES
 from harness.models.hidden_states import model_layers
-from harness.models.loading import load_model, positions, unloaded_model
 from harness.models.saving import save_model
 from harness.planning.memory import memory_need
 from harness.specs import Engine, Source

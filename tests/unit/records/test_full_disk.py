@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from harness import cli, collate
 from harness.base.files import folder_whole, write_whole
@@ -24,7 +23,6 @@ from harness.execution.inline import run_inline
 from harness.execution.job import Folders
 from harness.execution.jobs import jobs_for
 from harness.execution.trial import inputs, judges
-from harness.models.fetching import convert
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
 from harness.models.saving import save_model
@@ -84,15 +82,11 @@ def tiny(make_model):
 
 
 @pytest.fixture
-def writes(tiny, make_spec, make_plan, make_measurement, tmp_path):
+def writes(tiny, make_spec, make_plan, make_measurement):
     """Every kind of write below a folder, by name: each a function of the folder, that says what to look for."""
     spec = make_spec()
     failed = Failed(trial_id="t", error="x" * 9000, log=())
     items = {"ma": MetricItems(tuple(map(str, range(99))), ("0",) * 99, np.random.rand(99), np.ones(99))}
-    pickled = tmp_path / "pickled"
-    pickled.mkdir()
-    torch.save(tiny.state_dict(), pickled / "pytorch_model.bin")
-    (pickled / "config.json").write_text("{}")
 
     def artifact(kind, make):
         return lambda folder: Artifacts(folder / "artifacts").build(kind, "k", make)
@@ -114,11 +108,10 @@ def writes(tiny, make_spec, make_plan, make_measurement, tmp_path):
         "arrays": arrays,
         "table": lambda folder: write_whole(folder / "s" / "table.csv", "x,y\n" * 5000),
         "export": exported,
-        "conversion": lambda folder: convert(pickled, folder / "converted"),
     }
 
 
-KINDS = ("journal", "plan", "items", "weights", "patch", "arrays", "table", "export", "conversion")
+KINDS = ("journal", "plan", "items", "weights", "patch", "arrays", "table", "export")
 
 
 def names(root):

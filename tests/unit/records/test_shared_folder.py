@@ -6,10 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from harness.base.files import folder_whole, write_whole
-from harness.models.fetching import convert
 from harness.models.patch import save_patch
 from harness.models.saving import save_model
 from harness.records.artifacts import Artifacts
@@ -35,7 +33,7 @@ def shared(tmp_path, umask):
 
 
 def test_all_that_is_written_has_the_modes_of_the_umask(
-    shared, umask, make_model, tokenizer, make_spec, make_plan, make_measurement, tmp_path
+    shared, umask, make_model, tokenizer, make_spec, make_plan, make_measurement
 ):
     model = make_model(0, layers=2, hidden=8, heads=2, vocabulary=256, positions=64)
     artifacts, journal, spec = Artifacts(shared / "artifacts"), Journal(shared / "s" / "journal"), make_spec()
@@ -51,12 +49,6 @@ def test_all_that_is_written_has_the_modes_of_the_umask(
         with folder_whole(shared / existing, "a model", existing) as folder:
             save_model(model, folder)
             tokenizer.save_pretrained(folder)
-    pickled = tmp_path / "pickled"
-    pickled.mkdir(mode=0o700)
-    torch.save(model.state_dict(), pickled / "pytorch_model.bin")
-    (pickled / "config.json").write_text("{}")
-    (pickled / "config.json").chmod(0o600)
-    convert(pickled, shared / "converted")
     modes = {path.relative_to(shared): path.stat().st_mode for path in shared.rglob("*")}
     assert len(modes) > 40
     files = {path: stat.S_IMODE(mode) for path, mode in modes.items() if stat.S_ISREG(mode)}
