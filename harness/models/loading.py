@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MASK = re.compile(r"(^|\.)attn\.(attention\.)?(bias|masked_bias)$")
 """Masks that older versions of transformers stored with the weights: the hub's GPT-Neos and GPT-Js have them."""
+LOGGERS = ("transformers.modeling_utils", "transformers.distributed.tensor_parallel")
 NO_GELU_TO_FUSE = (
     "computes no gelu_new that could be fused, as GPT-Neo, GPT-2, GPT-J and Phi do. Set training.fused_gelu to false."
 )
@@ -195,21 +196,23 @@ def _report_of_loading() -> Iterator[list[str]]:
     """Keep what transformers would print of a loading: its faults are refused by name."""
     from transformers.utils.logging import disable_progress_bar
 
-    logger, report = logging.getLogger("transformers.modeling_utils"), list[str]()
+    loggers, report = [logging.getLogger(name) for name in LOGGERS], list[str]()
 
     def keep(record: logging.LogRecord) -> bool:
         report.append(record.getMessage())
         return False
 
     disable_progress_bar()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    logger.addFilter(keep)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+        logger.addFilter(keep)
     try:
         yield report
     finally:
-        logger.removeFilter(keep)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeFilter(keep)
+            logger.setLevel(level)
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
