@@ -216,12 +216,6 @@ def refused(call):
     return str(caught.value)
 
 
-def test_a_gzip_bomb_is_refused_after_a_few_megabytes(tmp_path):
-    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress((b'{"text": "' + b"x" * 2000 + b'"}\n') * 2**15))
-    reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
-    assert "train.jsonl.gz decompresses to more than 200 times its size" in reason
-
-
 def test_compressed_lines_are_read_and_damage_is_named(tokenizer, tmp_path):
     lines = "\n".join(json.dumps({"text": f"text number {number}"}) for number in range(9)).encode()
     file = tmp_path / "train.jsonl.gz"
@@ -230,41 +224,13 @@ def test_compressed_lines_are_read_and_damage_is_named(tokenizer, tmp_path):
     found = load_forget(source, tokenizer, VOCABULARY)
     assert tokenizer.batch_decode(found.tokens_NT) == ["text number 7", "text number 8"]
     file.write_bytes(gzip.compress(lines)[:-9])
-    assert f"{file} is not a complete gzip file (EOFError)" in refused(
-        lambda: load_forget(source, tokenizer, VOCABULARY)
-    )
+    assert "cannot be read: EOFError" in refused(lambda: load_forget(source, tokenizer, VOCABULARY))
 
 
 def test_other_formats_of_data_sets_are_refused(tmp_path):
     (tmp_path / "train.csv").write_text("text\na\n")
     reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
-    assert "train.csv is neither parquet nor JSON lines" in reason
-
-
-def test_a_line_without_end_and_one_of_a_million_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.data.json_lines.MOST_LINE_BYTES", 1000)
-    monkeypatch.setattr("harness.data.json_lines.LONG_LINE_BYTES", 100)
-    monkeypatch.setattr("harness.data.json_lines.MOST_NESTED", 50)
-    file = tmp_path / "texts.jsonl"
-    source = Source(source="jsonl", path=str(file))
-    file.write_text('{"text": "' + "x" * 2000)
-    assert f"{file}, line 1 has more than 1,000 bytes" in refused(lambda: list(texts(source, "forget")))
-    file.write_text('{"text": "x", "more": [' + ",".join(["[]"] * 60) + "]}")
-    assert [row.problem for row in texts(source, "forget")] == ["has more than 50 lists and objects"]
-
-
-def test_a_field_that_a_line_has_twice_is_no_text(tmp_path):
-    file = tmp_path / "texts.jsonl"
-    file.write_text('{"text": "one", "text": "two"}\n{"text": "one"}\n')
-    problems = [row.problem for row in texts(Source(source="jsonl", path=str(file)), "forget")]
-    assert problems == ["has a field twice", ""]
-
-
-def test_an_array_of_a_trillion_rows_without_a_token(tmp_path, tokenizer):
-    head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000, 0), }".ljust(117) + "\n"
-    file = tmp_path / "ids.npy"
-    file.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
-    assert str(file) in refused(lambda: load_forget(Source(source="npy", path=str(file)), tokenizer, VOCABULARY))
+    assert "is neither JSON lines nor parquet: convert it" in reason
 
 
 CONTROLS = "a\x1b[31mb\rc\u202ed\x07\x9b\ud800\u2028e"
