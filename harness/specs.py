@@ -202,8 +202,8 @@ class TrialSpec(PlainData):
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
     reading: Mapping[str, Json] = field(default_factory=dict)
-    """How the model and its judges read texts, and what its weights are stored in (`harness.models.reading`): recorded
-    for the report; no part of any identity, which names the texts' tokens and the tokenizer's files."""
+    """How the model and its judges read texts, and the precision that its weights are stored in: recorded for the
+    report; no part of any identity, which names the texts' tokens and the tokenizer's files."""
     sample_count: int = 4
     """How many texts an evaluator gives the report; no part of any identity, which is that of the numbers."""
 

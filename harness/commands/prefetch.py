@@ -14,8 +14,7 @@ from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError
 from harness.miniature import checkpoints as miniature
-from harness.models.fetching import cache_state, fetch_model
-from harness.models.resolving import DEFAULT_JUDGES
+from harness.models.resolving import DEFAULT_JUDGES, resolve_model
 from harness.planning.plan import check_form
 from harness.planning.sweep_file import read_sweep_file
 from harness.specs import ORIGINAL
@@ -35,33 +34,42 @@ class HubContent:
     weights: bool = True
     """False: only a model's tokenizer."""
 
-    def state(self) -> str:
-        """Return `here`, `missing`, or another state of the cache."""
-        if self.repository.kind == "model":
-            return cache_state(self.repository, weights=self.weights)
-        return "here" if hub.cached_data_set(self.repository, self.configuration) else "missing"
+    def is_here(self) -> bool:
+        """Return whether the cache has it."""
+        if self.repository.kind == "dataset":
+            return hub.cached_data_set(self.repository, self.configuration) is not None
+        return all(hub.cached(self.repository, patterns) for patterns in self._patterns())
 
-    def fetch(self) -> str:
-        """Fetch it and return what was done."""
-        if self.repository.kind == "model":
-            return fetch_model(self.repository, weights=self.weights)
-        hub.fetch_data_set(self.repository, self.configuration)
-        return "fetched"
+    def fetch(self) -> None:
+        """Bring it into the cache.
+
+        Raises:
+            ModelError, DataError: The hub does not have it, or of a model no safetensors.
+        """
+        if self.repository.kind == "dataset":
+            hub.fetch_data_set(self.repository, self.configuration)
+            return
+        if self.weights:
+            resolve_model(self.repository.id, revision=self.repository.revision)
+        for patterns in self._patterns():
+            hub.fetch(self.repository, patterns)
+
+    def _patterns(self) -> list[tuple[str, ...]]:
+        return [hub.DESCRIPTION, hub.WEIGHTS] if self.weights else [hub.DESCRIPTION]
 
     def provide(self, *, check: bool) -> bool:
         """Fetch it if it is missing, unless this is a check; print a line about it, and return whether it is here."""
-        reason, state = "", self.state()
-        if state != "here" and not check:
+        reason, is_here = "", self.is_here()
+        if not is_here and not check:
             try:
-                reason, state = self.fetch(), "here"
+                self.fetch()
+                reason, is_here = "fetched", True
             except LetheError as error:
                 reason = str(error)
-        elif state == "pickled":
-            reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
         configuration = f" ({self.configuration})" if self.configuration else ""
-        line = f"{state:<8} {self.path:<22} {self.repository.id}{configuration}"
+        line = f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}"
         tell(f"{line}: {reason}" if reason else line)
-        return state == "here"
+        return is_here
 
 
 def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.messages import amount
-from harness.data.first_tokens import MOST_CHARACTERS, first_tokens, is_long
 from harness.data.json_lines import TextRow
 from harness.data.paths import TOKEN_SOURCES, check_path
 from harness.data.sources import AS_THEY_STAND, Role, source_label, texts, token_ids
@@ -32,8 +31,6 @@ MOST_BAD_ROWS = 1000
 """After so many unusable rows the rest is not read."""
 TEXTS_AT_ONCE = 128
 """Texts tokenised at once, at most: few more than are needed."""
-CHARACTERS_AT_ONCE = 2_000_000
-"""A tokenizer takes up to two hundred bytes for each character."""
 
 TokenRows = list[np.ndarray]
 
@@ -74,7 +71,7 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
     if source.source in TOKEN_SOURCES:
         return source.start + wanted
     number, used = source.start, 0
-    for row, ids in _tokenized(texts(source, role), tokenizer, min(TEXTS_AT_ONCE, wanted), least):
+    for row, ids in _tokenized(texts(source, role), tokenizer, min(TEXTS_AT_ONCE, wanted)):
         if used == wanted:
             break
         number += 1
@@ -159,7 +156,7 @@ def _from_texts(
     usable: TokenRows = []
     bad: list[str] = []
     stream = _used(source, role) if strict else texts(source, role)
-    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE), cut):
+    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE)):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
@@ -188,34 +185,13 @@ def _embedded(
 
 
 def _tokenized(
-    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int, cut: int
+    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int
 ) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    """Yield each row with its token ids, read in batches of `size` rows, or of fewer where they are long."""
-    batch: list[TextRow] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == size or sum(len(row.text) for row in batch) > CHARACTERS_AT_ONCE:
-            yield from _tokenized_batch(batch, tokenizer, cut)
-            batch = []
-    yield from _tokenized_batch(batch, tokenizer, cut)
-
-
-def _tokenized_batch(
-    batch: list[TextRow], tokenizer: PreTrainedTokenizerBase, cut: int
-) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    """Yield each row with its token ids; of a long text, the first `cut` alone."""
-    whole = [row.text for row in batch if not row.problem and not is_long(row.text, cut)]
-    encoded = iter(token_lists(tokenizer, whole))
-    for row in batch:
-        if row.problem:
-            yield row, ()
-        elif not is_long(row.text, cut):
-            yield row, next(encoded)
-        elif (ids := first_tokens(tokenizer, row.text, cut)) is None:
-            reason = f"is of {len(row.text):,} characters, and more than {MOST_CHARACTERS:,} of them are no token"
-            yield replace(row, text="", problem=reason), ()
-        else:
-            yield row, ids
+    """Yield each row with its token ids, read in batches of `size` rows."""
+    while batch := list(islice(rows, size)):
+        encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem]))
+        for row in batch:
+            yield row, () if row.problem else next(encoded)
 
 
 def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:

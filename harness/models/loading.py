@@ -1,9 +1,17 @@
-"""Pinned checkpoints to models and tokenizers. Only safetensors are read, and no code of a checkpoint is run."""
+"""Pinned checkpoints to models and tokenizers: from safetensors and JSON only, and whole or not at all.
+
+transformers fills in what a checkpoint lacks with random numbers; its own account of the loading decides here, so that
+renamed, fused and tied weights are understood.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,29 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.base.paths import path_of
-from harness.contracts import Checkpoint
+from harness.base.messages import first_names
+from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
-from harness.models.configurations import (
-    POSITION_NAMES,
-    UNBOUNDED,
-    longest_context,
-    read_config,
-    read_configuration,
-    several_parts,
-)
+from harness.models.configurations import check_causal, longest_context, read_config
 from harness.models.resolving import check_unchanged, ensure_local, is_local
-from harness.models.weights import check_weights, matched_model, own_finite_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-MOST_QUOTED = 300
-"""Characters of another package's message."""
+MASK = re.compile(r"(^|\.)attn\.(attention\.)?(bias|masked_bias)$")
+"""Masks that older versions of transformers stored with the weights: the hub's GPT-Neos and GPT-Js have them."""
+LOGGERS = ("transformers.modeling_utils", "transformers.distributed.tensor_parallel")
 NO_GELU_TO_FUSE = (
     "computes no gelu_new that could be fused, as GPT-Neo, GPT-2, GPT-J and Phi do. Set training.fused_gelu to false."
 )
-UNUSED_POOLER = r"pooler\."
 _SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
 ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
@@ -43,16 +43,14 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
     """Return a fresh causal LM, in evaluation mode, on the CPU.
 
     Args:
-        checkpoint: Where it is.
+        checkpoint: Local or on the hub.
         dtype: Of its weights; buffers, such as rotary frequencies, are fp32.
 
     Raises:
         ModelError: The weights do not fit the configuration, are not those that were planned with, are
             damaged or not finite, or only pickled weights exist.
     """
-    from transformers import AutoModelForCausalLM
-
-    model = _fresh_model(AutoModelForCausalLM, checkpoint, attn_implementation="eager")
+    model = _fresh_model("AutoModelForCausalLM", checkpoint)
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     return model
@@ -72,82 +70,172 @@ def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
     Raises:
         ModelError: As for `load_model`; an encoder without its pooler is refused too.
     """
-    from transformers import AutoModel
-
-    return _fresh_model(AutoModel, checkpoint, leftovers=True)
+    return _fresh_model("AutoModel", checkpoint)
 
 
-def _fresh_model(auto_class: Any, checkpoint: Checkpoint, **options: Any) -> PreTrainedModel:
+def _fresh_model(auto_class: str, checkpoint: Checkpoint) -> PreTrainedModel:
     local = ensure_local(checkpoint)
-    model = matched_model(auto_class, local, **options)
-    own_finite_weights(model, local)
-    check_unchanged(local)  # Once more: another process may have written the files meanwhile.
+    model = _whole_model(auto_class, local)
+    _own_finite_weights(model, local)
+    check_unchanged(local)
     return model
 
 
 @lru_cache(maxsize=64)
 def check_model(checkpoint: Checkpoint) -> None:
-    """Refuse what `load_model` would, from the headers of the files; what is still on the hub is not looked at.
+    """Refuse a model as `load_model` does, from the headers of its files; one still on the hub is not looked at.
 
     Raises:
-        ModelError: As for `load_model`, but for what only the numbers themselves show.
+        ModelError: As for `load_model`, except for faults that only the numbers themselves show.
     """
     if is_local(checkpoint):
-        check_weights("AutoModelForCausalLM", ensure_local(checkpoint))
+        _whole_model("AutoModelForCausalLM", ensure_local(checkpoint), device_map="meta")
 
 
 @lru_cache(maxsize=64)
 def check_encoder(checkpoint: Checkpoint) -> None:
-    """Refuse what `load_encoder` would, from the headers of the files; what is still on the hub is not looked at.
+    """Refuse an encoder as `load_encoder` does, from the headers of its files; a sentence encoder needs no pooler.
 
     Raises:
-        ModelError: As for `load_encoder`, but for what only the numbers themselves show.
+        ModelError: As for `load_encoder`, except for faults that only the numbers themselves show.
     """
     if not is_local(checkpoint):
         return
     local = ensure_local(checkpoint)
-    if not (Path(local.location) / "modules.json").is_file():
-        check_weights("AutoModel", local, leftovers=True)
+    modules = Path(local.location) / "modules.json"
+    if not modules.is_file():
+        _whole_model("AutoModel", local, device_map="meta")
         return
-    for folder in _sentence_folders(Path(local.location)):
-        check_weights("AutoModel", replace(local, location=str(folder)), UNUSED_POOLER, leftovers=True)
+    for module in json.loads(modules.read_text(encoding="utf-8")):
+        part = replace(local, location=str(Path(local.location) / module["path"]))
+        # A model that also has a decoder is left out: half of it is loaded, by another class than it names.
+        if module["type"].endswith(".Transformer") and not read_config(part).is_encoder_decoder:
+            _whole_model("AutoModel", part, may_lack=r"pooler\.", device_map="meta")
 
 
 def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Refuse a loaded sentence-transformers model whose weights do not all come from its files.
-
-    Its weights are given memory of their own.
+    """Refuse a loaded sentence-transformers model whose weights are not finite, and give them memory of their own.
 
     Raises:
-        ModelError: As for `load_model`; but the pooler, which it does not use, need not be stored.
+        ModelError: As for `check_encoder`, or one of the weights is NaN or infinite.
     """
-    from transformers import PreTrainedModel
-
-    inner: set[torch.nn.Module] = set()
-    for part in encoder.modules():
-        if isinstance(part, PreTrainedModel) and part not in inner:
-            inner |= set(part.modules())
-            at_its_folder = replace(checkpoint, location=part.name_or_path)
-            matched_model(type(part), at_its_folder, UNUSED_POOLER, leftovers=True, device_map="meta")
-    own_finite_weights(encoder, checkpoint)
+    check_encoder(checkpoint)
+    _own_finite_weights(encoder, checkpoint)
 
 
-def _sentence_folders(folder: Path) -> list[Path]:
-    """Return where a sentence-transformers folder has its encoders.
+def _own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
+    """Give weights memory of their own, since they may lie in the file and change with it; refuse NaN and infinity."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        tensor.data = tensor.data.clone()
+        # An extreme takes no memory, as a mask over the tensor would; NaN is both the least and the greatest value.
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+            raise ModelError(
+                f"the weights of '{local.id}' ({local.location}) hold NaN or infinity in {name}: the training that "
+                "made them went wrong, or the file is damaged."
+            )
 
-    A model that also has a decoder is left out: half of it is loaded, by another class than its configuration names.
+
+def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **options: Any) -> Model:
+    """Return the fp32 model of a checkpoint folder, all of its weights from there.
+
+    Args:
+        auto_class: The name of a class of transformers; a causal LM must use all that is stored.
+        local: In folders of this machine.
+        may_lack: A pattern of names that need not be stored.
+        options: For `from_pretrained`.
+
+    Raises:
+        ModelError: A tensor is missing, left over or of another shape, or a file is damaged.
     """
+    import transformers
+
+    is_causal = auto_class == "AutoModelForCausalLM"
+    config = read_config(local)
+    if is_causal:
+        check_causal(config, local)
+        options["attn_implementation"] = "eager"
+    with _report_of_loading() as report:
+        try:
+            model, account = getattr(transformers, auto_class).from_pretrained(
+                local.location,
+                dtype="float32",
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **options,
+            )
+        except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
+            unfused = re.findall(r"(\S+) +\|\S* *\S*CONVERSION", "".join(report))
+            tensors = f" These cannot be put together: {first_names(sorted(unfused), 3)}." if unfused else ""
+            reason = f"({type(error).__name__}). {' '.join(str(error).split())}{tensors}"
+            raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
+    kinds = {
+        "missing": [name for name in account["missing_keys"] if not re.match(may_lack, name)],
+        "not part of the model": [name for name in account["unexpected_keys"] if is_causal and not MASK.search(name)],
+        "of another shape": [
+            f"{name} ({_by(stored)} stored, {_by(needed)} needed)"
+            for name, stored, needed in account["mismatched_keys"]
+        ],
+    }
+    faults = [f"{kind}: {first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
+    if faults:
+        raise ModelError(
+            f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
+            "Save the model again with save_pretrained, or restore the configuration that belongs to the weights."
+        )
+    return model.eval()
+
+
+def _by(sizes: tuple[int, ...]) -> str:
+    return "×".join(map(str, sizes)) or "a single number"
+
+
+@contextmanager
+def _report_of_loading() -> Iterator[list[str]]:
+    """Keep what transformers would print of a loading: its faults are refused by name."""
+    from transformers.utils.logging import disable_progress_bar
+
+    loggers, report = [logging.getLogger(name) for name in LOGGERS], list[str]()
+
+    def keep(record: logging.LogRecord) -> bool:
+        report.append(record.getMessage())
+        return False
+
+    disable_progress_bar()
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+        logger.addFilter(keep)
     try:
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        parts = [path_of(folder / module["path"], ModelError) for module in modules]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ModelError(f"{folder}/modules.json is not a list of modules ({type(error).__name__}).") from error
-    encoders = []
-    for part in parts:
-        config = read_configuration(part) if (part / "config.json").is_file() else {}
-        if "model_type" in config and not config.get("is_encoder_decoder"):
-            encoders.append(part)
-    return encoders
+        yield report
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeFilter(keep)
+            logger.setLevel(level)
+
+
+def vocabulary(checkpoint: Checkpoint) -> int:
+    """Return the number of token ids that the model has, from its configuration.
+
+    Raises:
+        ModelError: There is no such number in it.
+    """
+    size = getattr(read_config(checkpoint), "vocab_size", None)
+    if not size:
+        raise ModelError(f"{checkpoint.location}/config.json has no vocab_size: it is no language model's.")
+    return int(size)
+
+
+def positions(checkpoint: Checkpoint) -> int:
+    """Return the longest context that the model takes, in tokens; `UNBOUNDED` where its configuration sets none."""
+    return longest_context(read_config(checkpoint))
+
+
+def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a model's kind and shapes, by the names that all families share."""
+    config = read_config(checkpoint)
+    return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
 
 def unloaded_model(
@@ -162,17 +250,16 @@ def unloaded_model(
     """
     from transformers import AutoModelForCausalLM
 
-    config = read_config(ensure_local(checkpoint, weights=False))
+    config = read_config(checkpoint)
     if layers is not None:
         depth = config.num_hidden_layers
-        for name, value in vars(config).items():  # What is said layer by layer: GPT-Neo's attention, others' types.
+        for name, value in vars(config).items():  # Lists of a value a layer: GPT-Neo's attention, others' types.
             if isinstance(value, list) and len(value) == depth:
                 setattr(config, name, value[:layers])
         if getattr(config, "attention_types", None):
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
-    return model.eval()
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
 
 
 def gelus_to_fuse(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -191,118 +278,55 @@ def lacks_gelu_to_fuse(checkpoint: Checkpoint) -> str | None:
 
 @lru_cache(maxsize=8)
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Return the checkpoint's tokenizer: what tokenizer.json says where there is one, else what its class makes.
+    """Return the checkpoint's tokenizer: that of its tokenizer.json if it has one, else what its class makes.
 
     A folder with vocab.json and merges.txt, and no configuration that names a class, is GPT-2's format.
 
     Raises:
         ModelError: No tokenizer can be made from what is there, or the files changed since the checkpoint was pinned.
     """
-    from transformers import AutoTokenizer, GPT2TokenizerFast
+    from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 
     local = ensure_local(checkpoint, weights=False)
     folder = Path(local.tokenizer)
     try:
         if (folder / "tokenizer.json").is_file():
-            tokenizer = _exact_tokenizer(folder)
+            from tokenizers import Tokenizer
+
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+            # transformers rebuilds parts of it by its classes and settings: its pre-tokenizer, its start of text.
+            tokenizer._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         elif not (folder / "tokenizer_config.json").is_file() and not (folder / "config.json").is_file():
             tokenizer = GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
         else:
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    # A damaged file makes transformers and its parts raise just about anything, and Rust's panics are no Exception.
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
-            raise
-        reason = " ".join(str(error).split())[:MOST_QUOTED]
-        raise ModelError(
-            f"no tokenizer can be loaded from {checkpoint.tokenizer} ({type(error).__name__}): {reason}"
-        ) from error
-    if local.revision is None:
-        check_unchanged(local)
-    return tokenizer
-
-
-def _exact_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    # Classes and settings of transformers rebuild parts of what the file says: its pre-tokenizer, its start of text.
-    tokenizer._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
+        reason = f"({type(error).__name__}): {' '.join(str(error).split())[:300]}"
+        raise ModelError(f"no tokenizer can be loaded from {checkpoint.tokenizer} {reason}") from error
+    check_unchanged(local)
     return tokenizer
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
     """Refuse a tokenizer that cannot be the model's: each would read the other's token ids as other texts.
 
-    A model's table of tokens may be rounded up, by a tenth at most in any family, and a tokenizer may know a few more
+    A model's table of tokens may be rounded up, by a tenth at most in any family, and a tokenizer may have a few more
     (for padding, say), which texts then must not use.
 
     Raises:
-        ModelError: It knows less than half of the model's token ids, or twice as many.
+        ModelError: It has less than half of the model's token ids, or twice as many.
     """
     tokenizer, needed = load_tokenizer(checkpoint), vocabulary(checkpoint)
     known = len(tokenizer)
     if not needed / 2 <= known <= needed * 2:
         raise ModelError(
-            f"the tokenizer in {checkpoint.tokenizer} knows {known} tokens, and the model '{checkpoint.id}' "
+            f"the tokenizer in {checkpoint.tokenizer} has {known} tokens, and the model '{checkpoint.id}' "
             f"{needed}: it is another model's. Name the right one: models: [{{id: ..., tokenizer: FOLDER}}]."
         )
     for kind, token in (("starts", tokenizer.bos_token_id), ("ends", tokenizer.eos_token_id)):
         if token is not None and token >= needed:
             raise ModelError(
                 f"the tokenizer in {checkpoint.tokenizer} {kind} texts with the token id {token}, and the model "
-                f"'{checkpoint.id}' knows 0 to {needed - 1}. Copy the tokenizer_config.json or tokenizer.json that "
+                f"'{checkpoint.id}' has 0 to {needed - 1}. Copy the tokenizer_config.json or tokenizer.json that "
                 "belongs to the model into that folder."
             )
-
-
-def vocabulary(checkpoint: Checkpoint) -> int:
-    """Return the number of token ids that the model knows, from its configuration alone.
-
-    Raises:
-        ModelError: There is no such number in it.
-    """
-    return _whole_number(checkpoint, "vocab_size")
-
-
-def positions(checkpoint: Checkpoint) -> int:
-    """Return the longest context that the model takes, in tokens; `UNBOUNDED` where its configuration says none.
-
-    Raises:
-        ModelError: The configuration says something else than a number.
-    """
-    raw = configuration(checkpoint)
-    for name in POSITION_NAMES:
-        if raw.get(name):
-            _whole_number(checkpoint, name)
-    return longest_context(read_config(ensure_local(checkpoint, weights=False)))
-
-
-def _whole_number(checkpoint: Checkpoint, name: str) -> int:
-    config = configuration(checkpoint)
-    value = config.get(name)
-    if value is None and "text_config" in config:
-        raise ModelError(several_parts(checkpoint, str(config.get("model_type"))))
-    if type(value) is not int or not 0 < value <= UNBOUNDED:
-        said = "has no" if value is None else "has no usable"
-        raise ModelError(
-            f"{checkpoint.location}/config.json {said} {name}, a whole number of at least 1: it is not the "
-            "configuration of a language model."
-        )
-    return value
-
-
-def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what the configuration says of a model's kind and shapes, by the names that all families share."""
-    config = read_config(ensure_local(checkpoint, weights=False))
-    return {name: getattr(config, name, None) for name in ARCHITECTURE}
-
-
-def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's `config.json`; no weights are looked for.
-
-    Raises:
-        ModelError: It cannot be read, or is not a configuration.
-    """
-    return read_configuration(Path(ensure_local(checkpoint, weights=False).location))

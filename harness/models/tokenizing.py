@@ -1,23 +1,32 @@
 """Texts to token ids, the same everywhere: the model's own start of text goes before each, and nothing else is added.
 
-docs/decisions/0011-reading-texts.md has the reasons.
+docs/decisions/0011-reading-texts.md has the reasons. How each model starts and ends texts is recorded and reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import pre_tokenizers
 
-from harness.contracts import Sequences
+from harness.contracts import Checkpoint, Json, Sequences
 from harness.errors import ModelError
+from harness.models.configurations import UNBOUNDED, configuration
+from harness.models.loading import load_tokenizer, positions
+from harness.models.resolving import CAUSAL_ROLES, ensure_local, is_local
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_ANY_TEXT = "a"
+LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Settings by which Gemma 2, Granite and Cohere change their logits."""
+DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
 
 
 def token_lists(
@@ -101,19 +110,80 @@ def true_continuations(sequences: Sequences) -> list[list[int]]:
 
 def start_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the ids that a tokenizer puts before every text of its own accord, such as BOS; none for most."""
-    encoded = tokenizer(_ANY_TEXT, return_special_tokens_mask=True)
+    encoded = tokenizer("a", return_special_tokens_mask=True)
     added = takewhile(lambda pair: pair[1], zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True))
     return [token for token, _ in added]
 
 
-def end_tokens(tokenizer: PreTrainedTokenizerBase, configured: Sequence[int]) -> tuple[int, ...]:
-    """Return the ids at which a generated text ends, rising: the tokenizer's end of text, and those of a chat's turns.
+def text_start(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the token ids that stand before every text that the model reads, such as BOS; none for most.
 
-    Args:
-        tokenizer: Of the model.
-        configured: The ends in the checkpoint's generation_config.json. Those that are no special token of the
-            tokenizer are another tokenizer's.
+    Raises:
+        ModelError: The tokenizer cannot be loaded.
     """
+    return tuple(start_tokens(load_tokenizer(checkpoint)))
+
+
+def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the token ids at which a generated text ends, rising: the end of text, and those of a chat's turns.
+
+    The ends in generation_config.json that are no special token of the tokenizer are another tokenizer's.
+
+    Raises:
+        ModelError: The tokenizer cannot be loaded.
+    """
+    tokenizer = load_tokenizer(checkpoint)
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-    own = {tokenizer.eos_token_id} - {None}
-    return tuple(sorted(own | (special & set(configured))))
+    file = Path(ensure_local(checkpoint, weights=False).location) / "generation_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    configured = settings.get("eos_token_id")
+    ends = set(configured if isinstance(configured, list) else [configured])
+    return tuple(sorted({tokenizer.eos_token_id} - {None} | special & ends))
+
+
+def _tokens_as_text(checkpoint: Checkpoint, ids: Iterable[int]) -> list[str]:
+    tokens: list[str] = load_tokenizer(checkpoint).convert_ids_to_tokens(list(ids))
+    return tokens
+
+
+def stored_precision(checkpoint: Checkpoint) -> str:
+    """Return the precision that most of a checkpoint's weights are stored in; they are always loaded in fp32."""
+    from safetensors import safe_open
+
+    weights: Counter[str] = Counter()
+    for file in Path(ensure_local(checkpoint).location).glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            for part in map(tensors.get_slice, tensors.keys()):
+                weights[part.get_dtype()] += math.prod(part.get_shape())
+    [(most, _)] = weights.most_common(1)
+    return DTYPES.get(most, most)
+
+
+def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
+    """Return how a model reads texts and in which precision it is stored, for the plan, the journal and the report.
+
+    Returns:
+        `starts_with` and `ends_at` are tokens as text, `context` the most tokens at once (None: no end is set),
+        `stored` the precision of the files ('' for a model that is not on this machine yet).
+    """
+    most = positions(checkpoint)
+    return {
+        "starts_with": _tokens_as_text(checkpoint, text_start(checkpoint)),
+        "ends_at": _tokens_as_text(checkpoint, text_ends(checkpoint)),
+        "context": None if most == UNBOUNDED else most,
+        "stored": stored_precision(checkpoint) if is_local(checkpoint) else "",
+    }
+
+
+def judge_facts(judge: Checkpoint) -> list[str]:
+    """Return what decides a causal judge's numbers besides its files: how it starts a text, and scales its logits."""
+    config = configuration(judge)
+    scaled = [name for name in LOGIT_SCALES if config.get(name) is not None]
+    return [*(f"starts with {token}" for token in text_start(judge)), *(f"logits by {name}" for name in scaled)]
+
+
+def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
+    """Return the tokens, as text, that causal judges put before every text, by role; of those that put any."""
+    causal = {role: judge for role, judge in judges.items() if role in CAUSAL_ROLES}
+    starts = {role: _tokens_as_text(judge, text_start(judge)) for role, judge in causal.items()}
+    return {role: tokens for role, tokens in starts.items() if tokens}

@@ -13,8 +13,8 @@ from typing import get_args
 from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
-from harness.models.reading import how_it_reads, judges_start_with
 from harness.models.resolving import CAUSAL_ROLES
+from harness.models.tokenizing import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Measuring, Sweep

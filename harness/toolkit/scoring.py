@@ -17,9 +17,8 @@ from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, positions
-from harness.models.reading import judge_facts
 from harness.models.resolving import CAUSAL_ROLES
-from harness.models.tokenizing import start_tokens, token_lists
+from harness.models.tokenizing import judge_facts, start_tokens, token_lists
 from harness.specs import ORIGINAL
 from harness.toolkit.batches import padded_batches, read_at_once, rows_at_once
 from harness.toolkit.device import computing_device, judges_dtype

@@ -32,7 +32,7 @@ def test_no_path_is_edited_and_nothing_is_unpickled():
         r"sys\.path\.(insert|append)|import pickle|pickle\.load|torch\.load\(|trust_remote_code=True|allow_pickle=True"
     )
     texts = {path.name: path.read_text() for path in SOURCES if forbidden.search(path.read_text())}
-    assert list(texts) == ["fetching.py"], "the one file that converts what the hub has only as a pickle"
+    assert list(texts) == ["resolving.py"], "its refusal of a pickle prints the command that converts it"
     loads = re.findall(r"torch\.load\((.*)\)", texts["fetching.py"])
     assert len(loads) == 1
     assert "weights_only=True" in loads[0]

@@ -8,8 +8,6 @@ import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
-from harness.planning.memory import memory_need
-from harness.planning.plan import plan
 from harness.records.journal import Journal
 from harness.records.record import Point, Started
 from harness.sweep import main
@@ -79,13 +77,3 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     ascents = [notes["loss_first"] for notes in points if "selected_blocks" not in notes]
     assert ascents == [pytest.approx(-(math.log(50257) + 768 * 0.02**2 / 2), abs=0.1)] * 2
     assert ascents[0] != ascents[1], "bf16 rounds otherwise than fp32"
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    "variant",
-    ["gradient_ascent", *(pytest.param(name, marks=pytest.mark.soak) for name in ("emso", "ascent_in_bf16"))],
-)
-def test_its_need_is_told_to_within_a_quarter(sweep_file, measured, run_whole, variant):
-    [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
-    assert memory_need(spec, None).needs == pytest.approx(measured(lambda: run_whole(spec)), rel=0.25)

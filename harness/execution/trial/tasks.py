@@ -35,7 +35,7 @@ from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
-from harness.models.reading import text_ends
+from harness.models.tokenizing import text_ends
 from harness.records.artifacts import Artifacts
 from harness.specs import EvaluatorSpec, Source, TrialSpec
 from harness.toolkit.batches import room_after

@@ -84,9 +84,6 @@ def test_a_text_that_is_only_a_prefix_is_refused(tokenizer, jsonl):
     [
         (b"[1]", 'line 1 is not an object {"text": ...}'),
         (b'{"text": null}', "line 1 has a 'text' that is not text"),
-        (b'{"text": "\\ud800 half"}', "line 1 has a 'text' with half of a surrogate pair, which is not a character"),
-        (b"[" * 100_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
-        (b"1" * 5_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
         (b'{"' + SECRET.encode() + b'": 1}', "line 1 has no field 'text'. "),
     ],
 )
@@ -281,19 +278,6 @@ def test_hub_faults_say_what_to_do(tokenizer, tmp_path):
     assert "row 0 has no field 'text' (it has body)" in load()
     assert "has no split 'test'. It has train." in load(split="test")
     assert load(path="./nowhere") == "the data set './nowhere' is neither a folder nor an id on the hub (owner/name)."
-
-
-def test_a_hub_that_does_not_answer_is_said_at_once(tokenizer, hub_cache, monkeypatch):
-    import huggingface_hub
-
-    def refuse(*args, **kwargs):
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)
-    source = Source(source="hub", path="vblagoje/cc_news")
-    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
-    assert "the hub cannot be reached (ConnectionError)" in message
-    assert "Run `lethe prefetch FILE` where there is a network, or give a local folder." in message
 
 
 def test_the_miniature_has_texts_for_every_role(tokenizer):

@@ -1,6 +1,5 @@
 """Every family, feature by feature: decoded, sampled, scored, trained and paired as transformers itself does it."""
 
-import json
 import logging
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
-from harness.errors import ModelError, TrialError
+from harness.errors import TrialError
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
 from harness.models.hidden_states import model_layers
@@ -263,26 +262,6 @@ def test_texts_that_are_too_long_are_refused_by_a_sentence(name, make_sequences)
     greedy_continuations(model, fits, [[2]] * 2)
     with pytest.raises(TrialError, match=f"has {most} positions, so it cannot read {most + 1} tokens"):
         greedy_continuations(model, longer, [[2]] * 2)
-
-
-REFUSED = {
-    "another_kind": ({"model_type": "another_kind"}, "which transformers .* does not know. Name a model"),
-    "own code": ({"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}, "code of the checkpoint's own"),
-    "t5": ({"model_type": "t5"}, "is a t5, which reads a text in both directions"),
-    "gemma3": ({"model_type": "gemma3"}, "whose language model is a part of it"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_plain_causal_model_is_refused_by_name(case, tmp_path):
-    settings, reason = REFUSED[case]
-    if case in ("t5", "gemma3"):
-        AutoConfig.for_model(case).save_pretrained(tmp_path)
-    else:
-        (tmp_path / "config.json").write_text(json.dumps(settings))
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match=reason):
-        load_model(Checkpoint(case, str(tmp_path), str(tmp_path), ""))
 
 
 def test_a_family_that_keeps_no_cache_says_so(make_sequences, caplog):

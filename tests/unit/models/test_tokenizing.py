@@ -18,9 +18,16 @@ from harness.analysis.caveats.readings import readings_of
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
-from harness.models.reading import how_it_reads, judge_facts, judges_start_with, stored_precision, text_ends, text_start
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import start_tokens, token_lists
+from harness.models.tokenizing import (
+    how_it_reads,
+    judge_facts,
+    judges_start_with,
+    start_tokens,
+    stored_precision,
+    text_ends,
+    token_lists,
+)
 from harness.specs import Source, TrialSpec
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key
@@ -83,18 +90,6 @@ def test_what_a_text_spells_is_text(make_tokenizer):
     assert made.decode(ids[1:]) == SPELLED
     # The tokenizer itself reads it otherwise, before and after: an exported one is as it was.
     assert {BOS, EOS, TURN_START, TURN_END} < set(made(SPELLED)["input_ids"])
-
-
-def test_gpt_neo_reads_as_it_always_did():
-    checkpoint = resolve_model("miniature-s")
-    own = load_tokenizer(checkpoint)
-    texts = ["The letter was sent on Monday.", " two  blanks\nand a line", "", "naïve — ü"]
-    assert token_lists(own, texts) == own(texts)["input_ids"]
-    assert text_start(checkpoint) == ()
-    assert text_ends(checkpoint) == (own.eos_token_id,)
-    # So are the names of what its judges measured.
-    assert judge_identity("perplexity", checkpoint)[0] == judge_key(checkpoint) == CausalJudge(checkpoint).digest
-    assert len(judge_identity("perplexity", checkpoint)) == 2
 
 
 def test_every_source_of_texts_starts_alike(llama, tmp_path):
@@ -180,17 +175,12 @@ def test_questions_are_scored_without_padding_or_an_end_of_text(llama, tokenizer
 
 
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
-    # 97 is an ordinary token here: the ends are another tokenizer's.
-    assert text_ends(llama) == (EOS, TURN_END)
+    assert text_ends(llama) == (EOS, TURN_END), "97 is an ordinary token here: that end is another tokenizer's"
     make_tokenizer(eos_token=None).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
     none = Checkpoint("none", str(tmp_path), str(tmp_path), "")
     assert text_ends(none) == ()
-    for number, content in enumerate(("[1]", "{", '{"eos_token_id": "x"}', '{"eos_token_id": null}')):
-        (tmp_path / "generation_config.json").write_text(content)
-        assert text_ends(replace(none, id=str(number))) == ()
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 259}')
-    assert text_ends(replace(none, id="last")) == (TURN_END,)
+    assert text_ends(none) == (TURN_END,)
 
 
 def test_what_was_decided_is_recorded(llama, tmp_path):
@@ -219,8 +209,6 @@ def test_a_stored_precision_is_that_of_most_weights(dtype, name, tmp_path):
     weights = {"large": torch.zeros(9, dtype=dtype), "norm": torch.zeros(2, dtype=torch.bfloat16)}
     save_file(weights, tmp_path / "model.safetensors")
     assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == name
-    (tmp_path / "model.safetensors").write_bytes(b"damaged")
-    assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == ""
 
 
 READERS = {
