@@ -96,7 +96,12 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
 @pytest.mark.parametrize(
     ("model", "texts", "more", "said"),
     [
-        ("NOWHERE", "letters.jsonl", [], "'NOWHERE' is not a folder, nor a hub id (owner/name), nor one of miniature"),
+        (
+            "NOWHERE",
+            "letters.jsonl",
+            [],
+            "'NOWHERE' is not a folder, nor a hub id (owner/name, such as openai-community/gpt2), nor one of miniature",
+        ),
         ("MODEL", "leters.jsonl", [], "Did you mean 'letters.jsonl'?"),
         (
             "MODEL",

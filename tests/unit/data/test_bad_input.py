@@ -18,7 +18,6 @@ from harness.errors import ConfigError, DataError, Fault, LetheError, ModelError
 from harness.planning.grid import MOST_TRIALS
 from harness.reporting.plan import trials_table
 from harness.specs import Source
-from harness.sweep import main as sweep
 
 VOCABULARY = 256
 
@@ -70,29 +69,6 @@ def test_every_path_of_a_sweep_file_is_guarded(check, setting, place, text, loop
     found = check(setting.replace("X", json.dumps(text.replace("LOOP", loop))))
     assert list(found) == [place]
     assert PATHS[text] in found[place] or "is missing" in found[place]
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["collate X", "prefetch X", "sweep X", "sweep f.yaml --results X",
-     "export p --out X", "export p --out o --results X", "diff X r", "diff r X", "diff r r --csv X",
-     "dashboard --results X", "verify X"],
-)  # fmt: skip
-def test_every_path_of_the_command_line_is_guarded(command, capsys):
-    for text, reason in PATHS.items():
-        if text and text != "LOOP":
-            arguments = [word.replace("X", text) if word == "X" else word for word in command.split()]
-            with pytest.raises(SystemExit) as caught:
-                lethe(arguments)
-            assert caught.value.code == 2
-            assert reason in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_file_where_a_folder_is_needed(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit):
-        sweep(["f.yaml", "--results", str(tmp_path / "file" / "below")])
-    assert f"'{tmp_path}/file' is a file, and a folder is needed" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_all_faults_of_substance_are_reported_together(check):
         name="published\nreproduces: emso_ablaton",
     )
     expected = {
-        "models.1": "'NOWHERE' is not a folder, nor a hub id (owner/name)",
+        "models.1": "'NOWHERE' is not a folder, nor a hub id (owner/name, such as",
         "models.2": "is models.0, so its trials would be the same: remove one.",
         "models.2.engine.deepspeed.workers": "999 workers with resources.cpus: 2 need 1998 CPUs",
         "seeds.1": "0 is already in the list",
