@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 MOST_QUOTED = 300
 """Characters of another package's message."""
-NO_GELU_TO_FUSE = (
-    "computes no gelu_new that could be fused, as GPT-Neo, GPT-2, GPT-J and Phi do. Set training.fused_gelu to false."
-)
 UNUSED_POOLER = r"pooler\."
 _SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
@@ -173,20 +170,6 @@ def unloaded_model(
         config.num_hidden_layers = layers
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
     return model.eval()
-
-
-def gelus_to_fuse(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the modules that compute `gelu_new`, transformers' tanh approximation of GELU, in several kernels."""
-    from transformers.activations import NewGELUActivation
-
-    return [module for module in model.modules() if isinstance(module, NewGELUActivation)]
-
-
-def lacks_gelu_to_fuse(checkpoint: Checkpoint) -> str | None:
-    """Return why a model's activations cannot be fused: a clause; None if they can."""
-    with torch.device("meta"):
-        modules = gelus_to_fuse(unloaded_model(checkpoint))
-    return None if modules else f"'{checkpoint.id}' {NO_GELU_TO_FUSE}"
 
 
 @lru_cache(maxsize=8)
