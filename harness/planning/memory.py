@@ -402,10 +402,10 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     of_token = 2 * models * element * config.num_hidden_layers * kv_heads * width
-    of_logits, length, prompt = 2 * models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
+    of_logits, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
 
     def reading(rows: int, tokens: int) -> int:
-        return rows * tokens * of_token + of_logits * min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        return rows * tokens * of_token + 2 * of_logits * min(max(READ_TOKENS[device.type], tokens), rows * tokens)
 
     rows = min(rows_at_once(config.vocab_size, length, device, SEQUENCES_AT_ONCE), spec.forget.rows)
     continued = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length)), rows * length)
@@ -413,7 +413,7 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
     written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
     written = rows_at_once(config.vocab_size, prompt, device, most=written)
-    sampling = written * (of_token * (prompt + spec.utility.longest) + of_logits)
+    sampling = written * (of_token * (prompt + spec.utility.longest) + 2 * of_logits)
     return int(max(reading(rows, length), stepping, reading(written, prompt), sampling))
 
 

@@ -5,14 +5,11 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from harness.execution.guard import fingerprint
-from harness.execution.guard.fingerprint import modules_in
 from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray_settings import forwarded_environment
 from harness.execution.trial.judges import JudgeCache
@@ -23,7 +20,6 @@ from harness.specs import Engine
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
-from harness.toolkit.engines import parking
 
 ROOT = Path(__file__).parents[3]
 
@@ -149,66 +145,16 @@ def test_an_address_that_holds_a_credential_stays_here(address):
     assert forwarded_environment({"HF_ENDPOINT": "https://hub.example"}) == {"HF_ENDPOINT": "https://hub.example"}
 
 
-@pytest.fixture
-def cpu_as_a_gpu(monkeypatch):
-    """Let what lies in a CPU's memory be put aside, and be fingerprinted from a copy, as if it lay in a GPU's."""
-    real = fingerprint.fingerprint
-    monkeypatch.setattr(fingerprint, "fingerprint", lambda tensor: real(tensor.clone()))
-    monkeypatch.setattr(parking, "SCARCE", frozenset({"cpu"}))
-
-
 JUDGES = ("miniature-judge", "miniature-s")
-PROMPTS, TEXTS = ["The old mill"], [" stands by the river."]
 
 
-def not_mapped(loads, checkpoint):
-    """Return a causal judge whose weights are in memory of their own, as on a GPU, and no part of a file's."""
-    loads.append(checkpoint.id)
-    judge = CausalJudge(checkpoint)
-    for weight in next(modules_in(judge)).parameters():
-        weight.data = weight.data.clone()
-    return judge
-
-
-@pytest.mark.usefixtures("cpu_as_a_gpu")
-def test_on_a_gpu_large_judges_wait_and_are_read_from_disk_once():
+def test_a_large_judge_makes_room_for_the_next_and_is_loaded_again():
     cache, judges, loads = JudgeCache(kept_bytes=0), [resolve_judge("perplexity", name) for name in JUDGES], []
-    load = partial(not_mapped, loads)
-    first = [cache.get(load, judge).score(PROMPTS, TEXTS).nll for judge in judges]
-    assert cache.changes() == []
-    cache.shrink()
-    again = [cache.get(load, judge).score(PROMPTS, TEXTS).nll for judge in judges]
-    assert again == first, "they come back bit for bit"
-    assert cache.changes() == [], "they are looked at where they compute"
-    assert loads == [judge.id for judge in judges]
 
+    def load(checkpoint):
+        loads.append(checkpoint.id)
+        return CausalJudge(checkpoint)
 
-@pytest.mark.usefixtures("cpu_as_a_gpu")
-def test_a_judge_that_waits_takes_nothing_where_it_computed():
-    cache, [judge, other] = JudgeCache(kept_bytes=0), [resolve_judge("perplexity", name) for name in JUDGES]
-    load = partial(not_mapped, [])
-    model = next(modules_in(cache.get(load, judge)))
-    held = sum(weight.untyped_storage().nbytes() for weight in model.parameters())
-    cache.get(load, other)
-    assert sum(weight.untyped_storage().nbytes() for weight in model.parameters()) == 0 < held
-    cache.get(load, judge)
-    assert sum(weight.untyped_storage().nbytes() for weight in model.parameters()) == held
-
-
-@pytest.mark.usefixtures("cpu_as_a_gpu")
-def test_a_judge_that_was_changed_before_it_waited_is_noticed():
-    cache, [judge, other] = JudgeCache(kept_bytes=0), [resolve_judge("perplexity", name) for name in JUDGES]
-    load = partial(not_mapped, [])
-    with torch.no_grad():
-        next(next(modules_in(cache.get(load, judge))).parameters())[0] += 1
-    cache.get(load, other)
-    [change] = cache.changes()
-    assert judge.id in change
-
-
-def test_on_a_cpu_a_large_judge_makes_room_for_the_next_and_is_loaded_again():
-    cache, judges, loads = JudgeCache(kept_bytes=0), [resolve_judge("perplexity", name) for name in JUDGES], []
-    load = partial(not_mapped, loads)
     for judge in (*judges, *judges):
         cache.get(load, judge)
-    assert len(loads) == 2 * len(judges)
+    assert loads == [judge.id for judge in (*judges, *judges)]
