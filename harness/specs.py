@@ -69,21 +69,6 @@ class Engine:
     workers: int = 1
     """Processes that share each global batch."""
 
-    def refuses(self, training: Training) -> str | None:
-        """Return why it cannot train so; None: it can.
-
-        Example:
-            >>> from harness.training import LoRA
-            >>> Engine().refuses(Training(lora=LoRA(rank=4, base="bf16"))) is None
-            True
-        """
-        if self.name == "torch" or training.lora is None or training.lora.base == "fp32":
-            return None
-        return (
-            "DeepSpeed holds adapters and frozen weights in one precision, so lora's base: bf16 needs engine: torch. "
-            "Or leave base out: with precision: bf16 DeepSpeed's copy of the frozen weights is in bf16 too."
-        )
-
     def __str__(self) -> str:
         """Return what tables call it.
 

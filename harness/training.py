@@ -45,9 +45,6 @@ class LoRA:
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
     ] = ALL_LINEAR
     """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""
-    base: Precision = "fp32"
-    """What frozen weights, and a method's references, are rounded to while adapters train; what is measured is the fp32
-    weights plus the update."""
 
     def __post_init__(self) -> None:
         """Say what was left to be said, so that equal adapters have equal settings."""
@@ -62,25 +59,23 @@ class LoRA:
         return self.alpha / self.rank
 
     def plain(self) -> dict[str, Any]:
-        """Return the settings as plain data; no word of the base where it is as it was loaded.
+        """Return the settings as plain data.
 
         Example:
             >>> LoRA(rank=4).plain()
             {'rank': 4, 'alpha': 8, 'targets': 'all-linear'}
         """
-        settings = asdict(self)
-        return {name: value for name, value in settings.items() if (name, value) != ("base", "fp32")}
+        return asdict(self)
 
     def __str__(self) -> str:
         """Return what tables call it.
 
         Example:
-            >>> str(LoRA(rank=16, base="bf16")), str(LoRA(rank=4, alpha=4, targets=("q_proj", "v_proj")))
-            ('LoRA of rank 16 (alpha 32, bf16 base)', 'LoRA of rank 4 (alpha 4, q_proj and v_proj)')
+            >>> str(LoRA(rank=16)), str(LoRA(rank=4, alpha=4, targets=("q_proj", "v_proj")))
+            ('LoRA of rank 16 (alpha 32)', 'LoRA of rank 4 (alpha 4, q_proj and v_proj)')
         """
         targets = "" if isinstance(self.targets, str) else f", {' and '.join(self.targets)}"
-        base = "" if self.base == "fp32" else f", {self.base} base"
-        return f"LoRA of rank {self.rank} (alpha {self.alpha}{targets}{base})"
+        return f"LoRA of rank {self.rank} (alpha {self.alpha}{targets})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +91,6 @@ class Training:
     activation_checkpointing: bool = False
     """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more
     arithmetic, and the same numbers."""
-    fused_gelu: bool = False
-    """Compute the `gelu_new` of GPT-Neo, GPT-2, GPT-J and Phi in one kernel: less memory and time, other last bits."""
     weight_decay: NonNegative = 0.0
     """AdamW's."""
     precision: Precision = "fp32"
@@ -116,7 +109,7 @@ class Training:
             >>> "lora" in Training().plain(), Training(lora=LoRA(rank=4)).plain()["lora"]["alpha"]
             (False, 8)
         """
-        unsaid = [name for name in ("activation_checkpointing", "fused_gelu", "lora") if not getattr(self, name)]
+        unsaid = [name for name in ("activation_checkpointing", "lora") if not getattr(self, name)]
         settings = {name: value for name, value in asdict(self).items() if name not in unsaid}
         return {**settings, "lora": self.lora.plain()} if self.lora else settings
 
@@ -127,10 +120,7 @@ class Training:
             >>> Training(micro_batch=1, activation_checkpointing=True).identity() == Training().identity()
             True
         """
-        settings = {name: value for name, value in self.plain().items() if name not in MEMORY_SETTINGS}
-        if self.lora and self.lora.base == "bf16":  # What trained beside references in fp32 has other numbers.
-            settings["lora"]["references"] = self.lora.base
-        return settings
+        return {name: value for name, value in self.plain().items() if name not in MEMORY_SETTINGS}
 
     def in_words(self) -> dict[str, Any]:
         """Return the settings as a report shows them, each of one line."""

@@ -30,7 +30,6 @@ _NAME = "default"
 """peft's, of a model's only adapter."""
 _PREFIX = "base_model.model."
 """Before a module's name in peft's files."""
-_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,12 @@ class LowRankAdapters:
         model: What is trained; its weights ask for no gradient any more.
         lora: The settings.
         seed: What A is drawn with; B is 0, so that the adapted model starts as the plain one.
-        kept_on: The device on which matrices wait while an update is added to them.
     """
 
-    def __init__(self, model: Model, lora: LoRA, seed: int, kept_on: torch.device = _CPU) -> None:
+    def __init__(self, model: Model, lora: LoRA, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
 
-        self._plain, self._lora, self._kept_on = model, lora, kept_on
+        self._plain, self._lora = model, lora
         self._modules = target_modules(model, lora)
         self._inputs_first = any(_is_inputs_first(model.get_submodule(name)) for name in self._modules)
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
@@ -96,13 +94,13 @@ class LowRankAdapters:
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Add the update to the plain model's matrices, which are kept as they are until `unmerge`."""
+        """Add the update to the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
         updates = {}
         for name in self._modules:
             layer, module = self.model.get_submodule(name), self._plain.get_submodule(name)
             update = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
             updates[name] = update[0].cpu().clone(), update[1].cpu().clone()
-            self._before[name] = module.weight.detach().to(self._kept_on, copy=True)
+            self._before[name] = module.weight.detach().to("cpu", copy=True)
             _add_update(module, updates[name], self._lora.scaling)
         # The last parts of the modules' names if these mean no other module, else the whole names.
         short = sorted({name.rpartition(".")[2] for name in self._modules})

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 MASK = re.compile(r"(^|\.)attn\.(attention\.)?(bias|masked_bias)$")
 """Masks that older versions of transformers stored with the weights: the hub's GPT-Neos and GPT-Js have them."""
 LOGGERS = ("transformers.modeling_utils", "transformers.distributed.tensor_parallel")
-NO_GELU_TO_FUSE = (
-    "computes no gelu_new that could be fused, as GPT-Neo, GPT-2, GPT-J and Phi do. Set training.fused_gelu to false."
-)
 _SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
 ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
@@ -260,20 +257,6 @@ def unloaded_model(
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
     return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
-
-
-def gelus_to_fuse(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the modules that compute `gelu_new`, transformers' tanh approximation of GELU, in several kernels."""
-    from transformers.activations import NewGELUActivation
-
-    return [module for module in model.modules() if isinstance(module, NewGELUActivation)]
-
-
-def lacks_gelu_to_fuse(checkpoint: Checkpoint) -> str | None:
-    """Return why a model's activations cannot be fused: a clause; None if they can."""
-    with torch.device("meta"):
-        modules = gelus_to_fuse(unloaded_model(checkpoint))
-    return None if modules else f"'{checkpoint.id}' {NO_GELU_TO_FUSE}"
 
 
 @lru_cache(maxsize=8)

@@ -50,8 +50,8 @@ MAX_OPERATIONS = 2_000_000
 LARGE_SHARE = 1 / 20
 """A trial whose weights fill more than this share of what it has is sized before every run."""
 WARNING = (
-    "Warning: these trials are estimated to need more than their GPU has. No such figure has been measured on a GPU "
-    "yet, so nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
+    "Warning: these trials are estimated to need more than their GPU has. Estimates for a GPU may be a quarter off, so "
+    "nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
 )
 _ADVICE = (
     "Lower training.micro_batch, set training.activation_checkpointing or training.lora, give each trial more of the "
@@ -222,7 +222,7 @@ def _needs(spec: TrialSpec) -> tuple[int, int]:
     erasing = [on_engine(spec, rehearsal)]
     if not spec.is_reference and spec.reference == "memorized_model":
         erasing.append(on_engine(spec, _rehearsed_once(spec, is_memorizing=True)))
-    resident = rehearsal.weights + (rehearsal.state if spec.gpus == 0 else 0)
+    resident = rehearsal.weights + _engine_bytes(spec, rehearsal)
     configured = [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
     if any("original" in evaluator.reads for evaluator in configured):
         resident += original
@@ -345,15 +345,23 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     weights, engine = rehearsal.trained, spec.engine
     full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
     activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
-    frozen = rehearsal.weights - full  # On a GPU the plain model waits in the machine's memory.
-    others = frozen + activations + (full if spec.gpus == 0 else 0)
+    held = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
     if engine.zero_stage == 0:
-        return others + low + 2 * full + 2 * low
-    share = full // engine.workers
+        return held + 2 * low
     bucket = low // weights * bucket_elements(weights)
     gradients = (low if engine.zero_stage == 1 else low // engine.workers) + bucket
-    states = 0 if spec.gpus > 0 and engine.offload else 3 * share
-    return others + low + states + gradients + (share if spec.gpus == 0 else 0)
+    return held + gradients + (full // engine.workers if spec.gpus == 0 else 0)
+
+
+def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
+    """Return what an engine holds between two steps next to the plain model: its state, and DeepSpeed's copies."""
+    if spec.engine.name == "torch" or not rehearsal.trained:
+        return rehearsal.state
+    full, engine = 4 * rehearsal.trained, spec.engine
+    low = full if spec.training.precision == "fp32" else full // 2
+    if engine.zero_stage == 0:
+        return low + 2 * full
+    return low + (0 if spec.gpus > 0 and engine.offload else 3 * full // engine.workers)
 
 
 @lru_cache(maxsize=64)
@@ -382,6 +390,8 @@ def _configuration(checkpoint: Checkpoint) -> Any:
 def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     """Return what continuing the forget set or the utility prompts holds next to the model, within their budgets.
 
+    Texts are read first, whose logits are twice there, and are gone when rows are stepped.
+
     Args:
         spec: The trial.
         models: How many the measured one consists of: a pair keeps the caches of both.
@@ -392,14 +402,20 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     of_token = 2 * models * element * config.num_hidden_layers * kv_heads * width
-    read, length = rows_at_once(config.vocab_size, spec.forget.longest, device, SEQUENCES_AT_ONCE), spec.forget.longest
-    most = max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length))
-    greedy = (min(read, spec.forget.rows) + min(most, spec.forget.rows * length)) * of_token * length
+    of_logits, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
+
+    def reading(rows: int, tokens: int) -> int:
+        read = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        return int(rows * tokens * of_token + 2 * of_logits * read)
+
+    rows = min(rows_at_once(config.vocab_size, length, device, SEQUENCES_AT_ONCE), spec.forget.rows)
+    continued = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length)), rows * length)
+    stepping = (rows + continued) * of_token * length + of_logits * continued
     fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
     written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
-    sampled = written * of_token * (spec.utility.prefix_tokens + spec.utility.longest)
-    logits = 4 * config.vocab_size * min(max(READ_TOKENS[device.type], length), read * length)
-    return int(max(greedy, sampled) + 2 * models * logits)
+    written = rows_at_once(config.vocab_size, prompt, device, most=written)
+    sampling = written * (of_token * (prompt + spec.utility.longest) + 2 * of_logits)
+    return int(max(reading(rows, length), stepping, reading(written, prompt), sampling))
 
 
 def _judges_bytes(spec: TrialSpec) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from harness.errors import Fault, Faults, ModelError, did_you_mean, unknown
 from harness.miniature import checkpoints as miniature
 from harness.models.adapters import missing_targets
 from harness.models.configurations import configuration
-from harness.models.loading import check_encoder, check_model, lacks_gelu_to_fuse
+from harness.models.loading import check_encoder, check_model
 from harness.models.resolving import (
     CAUSAL_ROLES,
     DEFAULT_JUDGES,
@@ -155,10 +155,8 @@ def method_faults(
             if reason := method.refuses(config) or "":
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
             training = training_for(template, model.training)
-            refusal = method.refuses_training(training) or model.engine.refuses(training)
+            refusal = method.refuses_training(training)
             refusal = refusal or missing_targets(model.checkpoint, training.lora)
-            if training.fused_gelu:  # Of what a method is made of, such as a memorised model, too.
-                refusal = refusal or lacks_gelu_to_fuse(model.checkpoint)
             if refusal and not trains_no_lora:
                 yield Fault(of_training, f"cannot be trained so: {refusal}")
 

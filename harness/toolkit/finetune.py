@@ -8,7 +8,6 @@ numbers, unless the sweep's `measuring` says otherwise.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -24,8 +23,6 @@ from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
-from harness.toolkit.engines.bf16_base import AdaptersOnBf16, round_weights
-from harness.toolkit.engines.parking import waiting_device
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
 from harness.toolkit.masks import WeightMasks
@@ -39,7 +36,7 @@ AfterStep = Callable[[Mapping[str, float]], None]
 """(values of the step: `loss`, and each term's of `LossTerms`) to nothing: where a method keeps state between steps."""
 
 
-_Adapters = LowRankAdapters | AdaptersOnBf16 | WeightMasks
+_Adapters = LowRankAdapters | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
@@ -47,7 +44,7 @@ class TrainingParts(TypedDict, total=False):
 
     frozen: Sequence[Model]
     """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
-    model is trained, and where that takes bf16 weights, or a bf16 base, theirs are rounded too, in place."""
+    model is trained, and where that takes bf16 weights, theirs are rounded too, in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
     trains: Collection[str] | WeightMasks
@@ -106,7 +103,7 @@ def train(
 
     Args:
         task: The texts, the settings and the engine.
-        model: What is trained; between two epochs nothing else of the training is on its device.
+        model: What is trained.
         loss: What is minimised.
         epochs: How many.
         stops: Where it yields within an epoch too, at the nearest step: 2.25 is after a quarter of the third.
@@ -201,13 +198,7 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
-        kept_on = waiting_device(model.device) or torch.device("cpu")
-        adapters = LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3), kept_on)
-        if lora.base == "fp32":
-            return adapters
-        for other in parts.get("frozen", ()):
-            round_weights(other)
-        return AdaptersOnBf16(model, adapters)
+        return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
     trains = parts.get("trains")
     if isinstance(trains, WeightMasks):
         return trains
@@ -239,7 +230,7 @@ def _selected_blocks(
 def whole_loss(
     model: Model, sequences: Sequences, loss: Callable[[Model, Batch], torch.Tensor], training: Training
 ) -> float:
-    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision, its base.
+    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision.
 
     Args:
         model: What is read; nothing of it changes.
@@ -247,8 +238,6 @@ def whole_loss(
         loss: From (model, batch) to this micro-batch's share of the loss, as `Batch.mean` makes it.
         training: Says which tokens count, how many sequences are read at once, and in which precision.
     """
-    if training.lora and training.lora.base == "bf16":
-        model = round_weights(copy.deepcopy(model))
     batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
     with torch.no_grad(), plain_forward(model, training):
         return sum(float(loss(model, batch)) for batch in batches)
@@ -292,11 +281,10 @@ def _stopped_at(
     for stop, wanted in ends:
         if adapters:
             adapters.unmerge()
-        engine.resume()
         began = time.perf_counter()
         values += islice(steps, wanted - len(values))
         seconds += time.perf_counter() - began
-        engine.suspend()
+        engine.gather()
         if adapters:
             adapters.merge()
         yield stop, _notes_of_steps(values, engine, seconds)

@@ -10,7 +10,6 @@ from torch.nn.utils import parametrize
 
 from harness.contracts import Model
 from harness.errors import ModelError
-from harness.toolkit.engines.parking import waiting_device
 
 
 class WeightMasks:
@@ -59,7 +58,7 @@ class WeightMasks:
         """Mask the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
         for name, mask in self._masks.items():
             weight = self._plain.get_parameter(name)
-            self._before[name] = weight.detach().to(waiting_device(weight.device) or "cpu", copy=True)
+            self._before[name] = weight.detach().to("cpu", copy=True)
             weight.copy_(mask(weight))
 
     @torch.no_grad()

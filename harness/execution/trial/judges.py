@@ -1,14 +1,10 @@
-"""Judges that are loaded: small ones stay where they are, a large one makes room for the next.
-
-On a GPU a large one waits in the machine's memory, so that a process reads it from disk once. On a CPU it is dropped.
-"""
+"""Judges that are loaded: small ones stay where they are, a large one is dropped when the next needs room."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +14,6 @@ from harness.execution.fingerprint import Fingerprints, changes, modules_in, wei
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
 from harness.toolkit.device import computing_device, judges_dtype
-from harness.toolkit.engines.parking import Parking
 
 Load = Callable[[Checkpoint], object]
 Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
@@ -31,19 +26,10 @@ class _LoadedJudge:
     bytes: int
     """The size of its weights on disk."""
     as_loaded: Fingerprints
-    parking: Parking = field(default_factory=Parking)
-
-    @property
-    def is_away(self) -> bool:
-        return self.parking.bytes > 0
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        for module in modules_in(self.judge):
-            yield from chain(module.parameters(), module.buffers())
 
 
 class JudgeCache:
-    """The judges that were asked for last, as many as fit into `kept_bytes`; the latest is always where it computes."""
+    """The judges that were asked for last, as many as fit into `kept_bytes`; the latest always."""
 
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
@@ -61,7 +47,6 @@ class JudgeCache:
             loaded = load(local)
             check_unchanged(local)  # Again: a plugin's own loader may have read files that were changed meanwhile.
             judge = _LoadedJudge(loaded, size, _fingerprints_of(loaded, checkpoint))
-        self._bring_back(judge)
         self._loaded[key] = judge
         self._lent.add(key)
         return judge.judge
@@ -71,7 +56,6 @@ class JudgeCache:
         changed: list[str] = []
         for key in [key for key in self._loaded if key in self._lent]:
             judge = self._loaded[key]
-            self._bring_back(judge)
             if of_judge := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
                 changed += of_judge
                 del self._loaded[key]
@@ -84,27 +68,16 @@ class JudgeCache:
         self._lent.clear()
 
     def shrink(self) -> None:
-        """Put judges aside that are too large to stay while nothing is measured."""
+        """Drop judges that are too large to stay while nothing is measured."""
         self._make_room(0)
 
-    def _bring_back(self, judge: _LoadedJudge) -> None:
-        if judge.is_away:
-            self._make_room(judge.bytes)
-            judge.parking.restore()
-
     def _make_room(self, size: int) -> None:
-        """Put the judges aside that were not asked for for longest, until one of so many bytes has room."""
-        here = [key for key, judge in self._loaded.items() if not judge.is_away]
-        left = size + sum(self._loaded[key].bytes for key in here)
-        for key in here:
+        """Drop the judges that were not asked for for longest, until one of so many bytes has room."""
+        left = size + sum(judge.bytes for judge in self._loaded.values())
+        for key in list(self._loaded):
             if left <= self._kept_bytes:
                 break
-            judge = self._loaded[key]
-            left -= judge.bytes
-            judge.parking.park(judge.tensors())
-            if not judge.is_away:  # Nothing is gained by parking where it is.
-                del self._loaded[key]
-            del judge
+            left -= self._loaded.pop(key).bytes
             gc.collect()
 
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import torch
 
 from harness.contracts import Model, Training
-from harness.errors import TrialError
 from harness.models.blocks import Block
 from harness.specs import Engine
 from harness.toolkit.engines.torch import TorchEngine
@@ -46,14 +45,11 @@ class TrainingEngine(Protocol):
     def step(self) -> None:
         """Apply the accumulated gradient and forget it."""
 
-    def suspend(self) -> None:
-        """Bring the weights as they are now into the plain model, and leave the device to it until `resume`."""
-
-    def resume(self) -> None:
-        """Make ready to step, at first or again; on a GPU the plain model may have left it until `suspend`."""
+    def gather(self) -> None:
+        """Bring the weights as they are now into the plain model."""
 
     def close(self) -> None:
-        """Give back what the engine holds, also between `resume` and `suspend`; the plain model stays."""
+        """Give back what the engine holds; the plain model stays as it was gathered last."""
 
 
 def engine_for(
@@ -62,12 +58,7 @@ def engine_for(
     """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
-
-    Raises:
-        TrialError: The engine cannot train so.
     """
-    if refusal := engine.refuses(training):
-        raise TrialError(f"cannot be trained so: {refusal}")
     if engine.name == "torch" or blocks is not None:
         return TorchEngine(model, training, blocks)
     from harness.toolkit.engines.deepspeed import DeepSpeedEngine

@@ -6,20 +6,21 @@ engine and not through the bare model, or ZeRO-3 keeps the last micro-batch's gr
 shared-memory extension, which would be compiled for a minute, is not used. One process needs no MPI, if it says so in
 the environment. In bf16 the fp32 weights behind start as the rounded ones: they are set to what the model had.
 ZeRO-3 would replace `torch.nn.functional.linear`, for every later model of the process and with other rounding
-(`memory_efficient_linear`). And it never lets go of its model: what the engine held is freed by hand.
+(`memory_efficient_linear`). And ZeRO-3 never lets go of its model, unless a cache of its own is cleared.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import math
 import os
 import socket
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -28,8 +29,7 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.engines.parking import Parking, free
-from harness.toolkit.engines.torch import as_set
+from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -47,10 +47,8 @@ class DeepSpeedEngine:
     def __init__(self, model: Model, training: Training, engine: Engine) -> None:
         self._plain = model
         self._training = training
-        self._frozen: set[Model] = set()
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
         self.precision = "bf16 weights" if training.precision == "bf16" else "fp32"
-        self._plain_parking, self._own_parking = Parking(), Parking()
         self._undo = ExitStack()
         try:
             self._start(training, engine)
@@ -104,13 +102,12 @@ class DeepSpeedEngine:
         # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
         with (
             warnings.catch_warnings(action="ignore", category=FutureWarning),
-            as_set(self.model, self._training, self._frozen),
+            checkpointed_layers(self.model) if self._training.activation_checkpointing else nullcontext(),
         ):
             yield
 
     def freeze(self, model: Model) -> None:
         """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
-        self._frozen.add(model)
         for weight in model.parameters():
             weight.requires_grad_(False)
             if self.precision == "bf16 weights" and weight.is_floating_point():
@@ -145,72 +142,30 @@ class DeepSpeedEngine:
         """Bring the fp32 weights, from wherever ZeRO keeps them, into the plain model."""
         from deepspeed.utils import safe_get_full_fp32_param
 
-        self._plain_parking.restore()
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
             for name, weight in self._trained_weights():
                 trained = self._named[name]
                 behind = safe_get_full_fp32_param(trained) if self._has_fp32_behind else None
                 weight.copy_(trained if behind is None else behind)
 
-    def suspend(self) -> None:
-        """Leave the device to the plain model alone, with the weights as they are now."""
-        if not self._own_parking.bytes:  # Suspended twice, there is nothing left to gather from.
-            self.gather()
-            self._own_parking.park(_tensors_of(self.model))
-
-    def resume(self) -> None:
-        """Take the device back: the plain model's weights leave it until the engine is suspended or closed."""
-        self._plain_parking.park(self._plain.parameters())
-        self._own_parking.restore()
-
     def close(self) -> None:
-        """Free the copy, its gradients and its optimiser state, and leave the process as it was.
-
-        In the middle of an epoch the plain model gets the weights back that it had before.
-        """
-        try:
-            self._undo.close()
-        finally:
-            self._own_parking.forget()
-            self._plain_parking.restore()
+        """Free the copy, its gradients and its optimiser state, and leave the process as it was."""
+        self._undo.close()
+        self.model, self._named = None, {}
+        gc.collect()  # Engine, hooks and weights refer to one another.
 
 
 def _end_engine(engine: Any) -> None:
-    """End a DeepSpeed engine, and free its memory, to which a list of its own would refer for ever."""
+    """End a DeepSpeed engine; ZeRO-3 remembers, for ever, which weights each of its modules releases."""
     from deepspeed.runtime.zero import parameter_offload
+    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 
-    held = list(_tensors_of(engine))
     engine.destroy()
-    free(held)
     parameter_offload.FWD_MODULE_STACK.clear()
-
-
-def _tensors_of(engine: Any) -> Iterator[torch.Tensor]:
-    """Yield what DeepSpeed holds: weights, partitions, masters, moments, gradients and buckets, some more than once.
-
-    Every version and stage names them otherwise: all that its objects, the module and the optimiser refer to is looked
-    through.
-    """
-    seen: set[int] = set()
-    waiting = [engine]
-    while waiting:
-        item = waiting.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            yield item
-            waiting.append(item.grad if item.is_leaf else None)
-        if isinstance(item, torch.nn.Module):
-            waiting += [*item.parameters(), *item.buffers()]
-        if isinstance(item, torch.optim.Optimizer):
-            waiting += [item.state, item.param_groups]
-        if isinstance(item, Mapping):
-            waiting += item.values()
-        elif isinstance(item, (list, tuple, set)):
-            waiting += item
-        elif isinstance(item, torch.Tensor) or type(item).__module__.startswith("deepspeed."):
-            waiting += getattr(item, "__dict__", {}).values()
+    for method in vars(PartitionedParameterCoordinator).values():
+        for cell in getattr(method, "__closure__", None) or ():
+            if hasattr(cell.cell_contents, "cache_clear"):
+                cell.cell_contents.cache_clear()
 
 
 def bucket_elements(weights: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -12,8 +12,6 @@ from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
 from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
-from harness.toolkit.engines.fused_gelu import fused_gelu
-from harness.toolkit.engines.parking import Parking
 
 
 class TorchEngine:
@@ -42,9 +40,7 @@ class TorchEngine:
             parameter.grad = None
         self.model = model
         self._training = training
-        self._frozen: set[Model] = set()
         self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
-        self._parking = Parking()
         self._optimizer = torch.optim.AdamW(
             self._whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
@@ -55,12 +51,11 @@ class TorchEngine:
 
     def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
-        return training_forward(self.model, self._training, self._frozen)
+        return training_forward(self.model, self._training)
 
     def freeze(self, model: Model) -> None:
         """Train no weight of this model; the context does the rest."""
         model.requires_grad_(False)
-        self._frozen.add(model)
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value.
@@ -86,18 +81,12 @@ class TorchEngine:
         self._optimizer.step()
         self.model.zero_grad(set_to_none=True)
 
-    def suspend(self) -> None:
-        """Take the optimiser's state off the device; the plain model is the one that is trained."""
-        self._parking.park(value for state in self._optimizer.state.values() for value in state.values())
-
-    def resume(self) -> None:
-        """Bring the optimiser's state back."""
-        self._parking.restore()
+    def gather(self) -> None:
+        """Do nothing: the plain model is the one that is trained."""
 
     def close(self) -> None:
-        """Free the optimiser's state, wherever it is."""
+        """Free the optimiser's state."""
         self._optimizer.state.clear()
-        self._parking.forget()
 
 
 def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
@@ -107,26 +96,12 @@ def plain_forward(model: Model, training: Training) -> AbstractContextManager[No
 
 
 @contextmanager
-def training_forward(model: Model, training: Training, frozen: Collection[Model] = ()) -> Iterator[None]:
-    """Make forward passes meanwhile those of a plain model that is trained: as `plain_forward`, and `as_set`.
+def training_forward(model: Model, training: Training) -> Iterator[None]:
+    """Make forward passes those of a plain model that is trained: as `plain_forward`, keeping what `training` says.
 
     Raises:
-        TrialError: As of `as_set`.
+        TrialError: The model has no layers that can be checkpointed.
     """
-    with plain_forward(model, training), as_set(model, training, frozen):
-        yield
-
-
-@contextmanager
-def as_set(model: torch.nn.Module, training: Training, frozen: Collection[Model]) -> Iterator[None]:
-    """Keep of the model's layers what `training` says, and compute its activations, and those of `frozen`, so.
-
-    Raises:
-        TrialError: The model has no layers that can be checkpointed, or no activations that can be fused.
-    """
-    fused = fused_gelu if training.fused_gelu else None
-    with (
-        fused(model, *frozen) if fused else nullcontext(),
-        checkpointed_layers(model, fused) if training.activation_checkpointing else nullcontext(),
-    ):
+    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
+    with plain_forward(model, training), checkpointing:
         yield

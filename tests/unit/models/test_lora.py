@@ -255,22 +255,6 @@ def test_every_trained_method_erases_by_an_adapter_alone(name, settings, tmp_pat
     assert task.changes() == []
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("name", "settings"), [TRAINED[2], ("npo_sam", {"epochs": 1}), ("gru", {"epochs": 1})])
-def test_a_method_erases_beside_a_bf16_base(name, settings, precision, tmp_path):
-    """A teacher in fp32 beside it, weights moved for a moment, a gradient of the method's own."""
-    method = METHODS.configure(name, settings)
-    spec = small_spec(method.reference)
-    texts = {each: replace(getattr(spec, each), sequences=8) for each in ("forget", "retain")}
-    training = replace(spec.training, precision=precision, lora=LoRA(rank=2, base="bf16"))
-    task = ErasingTask(replace(spec, **texts, training=training), Artifacts(tmp_path), (1,), lambda message: None)
-    *_, erased = method.erase(task)
-    adapter = merged_adapter(erased.model)
-    assert all(bool(outer.any()) for _, outer in adapter.updates.values())
-    assert is_all_of(adapter, erased.model, task.load_original())
-    assert task.changes() == []
-
-
 def test_the_memorised_model_is_another_ones_in_no_way():
     spec = replace(small_spec("memorized_model"), training=replace(TRAINING, lora=None))
     assert memorized_key(spec) == memorized_key(replace(spec, training=TRAINING))

@@ -1,7 +1,5 @@
 """LoRA in a sweep file: what its trials are called, which rows refuse it and where, and what they need."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness import plugins
@@ -10,7 +8,6 @@ from harness.planning.plan import plan
 from harness.planning.tuning import searchable
 from harness.records.artifacts import memorized_key
 from harness.records.mlflow_runs import run_settings
-from harness.testing.small import small_spec
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
 
@@ -45,34 +42,9 @@ def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):
         assert small[variant].training.lora is None
 
 
-def test_only_a_bf16_base_has_another_identity(trials):
-    left_out, fp32, bf16 = (
-        trials(METHODS, f"training.lora={{rank: 4{base}}}") for base in ("", ", base: fp32", ", base: bf16")
-    )
-    for variant, spec in left_out.items():
-        assert fp32[variant].trial_id == spec.trial_id
-        is_other = variant == "gradient_ascent"
-        assert (bf16[variant].trial_id != spec.trial_id) is is_other, variant
-    assert bf16["gradient_ascent"].training.lora == LoRA(rank=4, base="bf16")
-    assert left_out["gradient_ascent"].training.identity()["lora"] == {"rank": 4, "alpha": 8, "targets": "all-linear"}
-
-
-def test_adapters_of_a_time_before_bases_have_the_identity_that_they_had(make_spec):
-    """It was made before there was a choice of base."""
+def test_adapters_have_the_identity_that_they_always_had(make_spec):
     spec = make_spec(training=Training(lora=LoRA(rank=2)))
     assert spec.identified(is_cumulative=True).trial_id == "ac9cb769547a9edc"
-
-
-@pytest.mark.parametrize("engine", ["{deepspeed: {zero_stage: 2}}", "torch"])
-def test_deepspeed_has_no_base_of_its_own(check, engine):
-    methods = "{gradient_ascent: {epochs: [1], training: {lora: {rank: 4, base: bf16}}}}"
-    models = f"[{{id: MODEL, retrained: OTHER, engine: {engine}}}]"
-    faults = check(ranking=None, methods=methods, models=models)
-    if engine == "torch":
-        assert not faults
-        return
-    assert list(faults) == ["methods.gradient_ascent.training.lora"]
-    assert "lora's base: bf16 needs engine: torch" in faults["methods.gradient_ascent.training.lora"]
 
 
 def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
@@ -99,14 +71,9 @@ def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
         ("{lora: {rank: 0}}", "training.lora.rank", "must be a whole number of at least 1; got 0"),
         ("{lora: {alpha: 4}}", "training.lora.rank", "is missing"),
         ("{lora: {rank: true}}", "training.lora.rank", "must be a whole number"),
-        ("{lora: {rank: 4, dropout: 0.1}}", "training.lora.dropout", "Known: alpha, base, rank, targets"),
+        ("{lora: {rank: 4, dropout: 0.1}}", "training.lora.dropout", "Known: alpha, rank, targets"),
         ("{lora: {rank: [4, 8]}}", "training.lora.rank", "got a list"),
-        (
-            "{lora: 16}",
-            "training.lora",
-            "must be a mapping (name: value) of rank, alpha, targets, base, or null; got 16",
-        ),
-        ("{lora: {rank: 4, base: fp16}}", "training.lora.base", "fp32 or bf16"),
+        ("{lora: 16}", "training.lora", "must be a mapping (name: value) of rank, alpha, targets, or null; got 16"),
         ("{lora: {rank: 4, targets: some}}", "training.lora.targets", "all-linear, or a list of names of modules"),
     ],
 )
@@ -142,16 +109,6 @@ def test_a_search_does_not_vary_it():
     names = searchable(plugins.METHODS.load("gradient_ascent"))
     assert "training.learning_rate" in names
     assert not [name for name in names if "lora" in name]
-
-
-def ascent(lora=None, **changes):
-    """Return a trial of gradient ascent on the smallest miniature, with sizes that were counted."""
-    spec = small_spec()
-    counted = {"rows": 8, "longest": 64}
-    texts = {name: replace(getattr(spec, name), **counted) for name in ("forget", "utility", "validation")}
-    training = replace(spec.training, lora=lora)
-    fields = {"method": "gradient_ascent", "strength_name": "epochs", "strengths": (1, 2), "judges": {}, "retain": None}
-    return replace(spec, **texts, **fields, training=training, **changes)
 
 
 def test_mlflow_gets_each_setting_as_a_param(make_spec):

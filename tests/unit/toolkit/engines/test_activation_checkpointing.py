@@ -5,12 +5,10 @@ from functools import partial
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.execution.fingerprint import changes, model_fingerprints
 from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit import LossTerms, WeightMasks, train
@@ -74,6 +72,10 @@ def make(model_type):
     ).eval()
 
 
+def weights(model):
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
 def ascent(model, forget):
     return -mean_nll(model, forget)
 
@@ -110,21 +112,20 @@ def trained(model_type, texts, part, engine=Engine(), **changes):  # noqa: B008 
     task = Task(*texts, training=replace(TRAINING, **settings, **changes), engine=engine)
     epochs = []
     for epoch in train(task, model, loss, 2, **parts(model)):
-        weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-        epochs.append((weights, epoch.notes.get("loss_mean")))
+        epochs.append((weights(model), epoch.notes.get("loss_mean")))
     return epochs
 
 
 def assert_same(plain, checkpointed):
     assert len(plain) == len(checkpointed) == 3
-    for (weights, loss), (their_weights, their_loss) in zip(plain, checkpointed, strict=True):
+    for (ours, loss), (theirs, their_loss) in zip(plain, checkpointed, strict=True):
         assert loss == their_loss
-        assert all(torch.equal(weight, their_weights[name]) for name, weight in weights.items())
-    assert any(not torch.equal(weight, plain[0][0][name]) for name, weight in plain[-1][0].items()), "it has trained"
+        assert all(map(torch.equal, ours.values(), theirs.values()))
+    assert not all(map(torch.equal, plain[0][0].values(), plain[-1][0].values())), "it has trained"
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("model_type", CONFIGURATIONS)
+@pytest.mark.parametrize("model_type", ["gpt_neo", pytest.param("llama", marks=pytest.mark.soak)])
 def test_every_part_of_training_gives_the_same_bits(model_type, texts, part, passes):
     plain = trained(model_type, texts, part)
     assert not passes
@@ -132,13 +133,7 @@ def test_every_part_of_training_gives_the_same_bits(model_type, texts, part, pas
     assert passes
 
 
-@pytest.mark.parametrize(
-    ("stage", "part"),
-    [
-        *((0, "all weights"), (2, "bf16"), (3, "LoRA")),
-        *(pytest.param(*case, marks=pytest.mark.soak) for case in ((0, "LoRA"), (2, "LoRA"), (3, "bf16"))),
-    ],
-)
+@pytest.mark.parametrize(("stage", "part"), [(0, "all weights"), (2, "bf16"), (3, "LoRA")])
 def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
     engine = Engine(name="deepspeed", zero_stage=stage)
     plain = trained("gpt_neo", texts, part, engine)
@@ -146,30 +141,21 @@ def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
     assert passes
 
 
-OF_NO_TRAINING = ("contrastive_decoding", "kfac_edit", "memfree", "task_arithmetic")
-"""They train no more than the memorised model, which is one of `all weights`; second moments are read without it."""
-OF_TEXTS = ("altpo",)
-"""It writes texts of its own, with a tokenizer; the weights that it then trains are `all weights` too."""
-
-
-@pytest.mark.parametrize("name", sorted({*METHODS.names()} - {*OF_NO_TRAINING, *OF_TEXTS}))
-@pytest.mark.parametrize("model_type", CONFIGURATIONS)
-def test_every_method_gives_the_same_bits(model_type, texts, name, passes):
-    dial = METHODS.load(name).strength.field
-    strength = {"epochs": 1, "erased_mass": 0.01, "dropped": 0.05}.get(dial, 3.0)
-    settings = {"epochs": 1} if dial in ("gamma", "dropped") else {"threshold": 0} if name == "sga" else {}
-    method = METHODS.configure(name, {dial: strength} | settings)
+@pytest.mark.parametrize("name", ["emso", "kl_divergence", "repselect", "npo_sam", "sga"])
+def test_methods_give_the_same_bits(texts, name, passes):
+    """Blocks, a teacher, a gradient of the method's own, weights moved for a moment, rows of its choice."""
+    method = METHODS.configure(name, {"epochs": 1} | ({"threshold": 0} if name == "sga" else {}))
 
     def erased(**changes):
-        task = Task(*texts, lambda: make(model_type), replace(TRAINING, **changes), strengths=(strength,))
-        model = next(method.erase(task)).model
-        return {weight_name: weight.detach().clone() for weight_name, weight in model.named_parameters()}
+        task = Task(*texts, lambda: make("llama"), replace(TRAINING, **changes))
+        return weights(next(method.erase(task)).model)
 
-    plain, checkpointed = erased(), erased(activation_checkpointing=True)
+    plain = erased()
+    assert not passes
+    checkpointed = erased(activation_checkpointing=True)
     assert passes
-    assert all(torch.equal(weight, checkpointed[weight_name]) for weight_name, weight in plain.items())
-    original = dict(make(model_type).named_parameters())
-    assert any(not torch.equal(weight, original[weight_name]) for weight_name, weight in plain.items())
+    assert all(map(torch.equal, plain.values(), checkpointed.values()))
+    assert not all(map(torch.equal, plain.values(), weights(make("llama")).values()))
 
 
 def test_a_step_holds_less(make_model, make_sequences, measured):
@@ -185,17 +171,9 @@ def test_a_step_holds_less(make_model, make_sequences, measured):
 
 def test_a_model_is_given_back_without_a_trace():
     model = make("gpt_neo")
-    before = model_fingerprints(model)
-    with checkpointed_layers(model):
-        assert changes(before, model_fingerprints(model))
-        with checkpointed_layers(model):
-            pass
-        within = model_fingerprints(model)
-        assert changes(before, within), "what the inner context did not make it leaves"
-    assert not changes(before, model_fingerprints(model))
     with pytest.raises(RuntimeError, match="a loss broke"), checkpointed_layers(model):
         raise RuntimeError("a loss broke")
-    assert not changes(before, model_fingerprints(model))
+    assert not [module for module in model.modules() if module.training or "forward" in vars(module)]
 
 
 def test_a_pass_that_fills_a_cache_keeps_what_it_computes(passes):
@@ -215,27 +193,6 @@ def test_a_pass_that_fills_a_cache_keeps_what_it_computes(passes):
     assert len(passes) == 2
     assert all(map(torch.equal, plain, cached))
     assert all(map(torch.equal, plain, checkpointed))
-
-
-def test_what_is_computed_again_is_computed_in_the_same_mode():
-    """As the dry run's, which casts as a GPU does: a backward pass would be in none."""
-
-    class Halving(TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            made = function(*args, **(kwargs or {}))
-            return made / 2 if function is torch.nn.functional.layer_norm else made
-
-    model, tokens = make("gpt_neo"), torch.ones(2, 5, dtype=torch.long)
-
-    def gradients():
-        model.zero_grad()
-        with Halving():
-            model(input_ids=tokens, labels=tokens, use_cache=False).loss.backward()
-        return [weight.grad.clone() for weight in model.parameters()]
-
-    plain = gradients()
-    with checkpointed_layers(model):
-        assert all(map(torch.equal, plain, gradients()))
 
 
 def test_a_model_without_layers_of_transformers_is_refused():
