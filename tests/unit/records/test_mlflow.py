@@ -18,8 +18,8 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
+from harness import cli
 from harness.analysis.tradeoff.curves import STYLES
-from harness.commands import collate
 from harness.errors import DataError
 from harness.library import find_point
 from harness.plans import StudySpec, Target
@@ -363,12 +363,12 @@ def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder
     journal.write_plan(results(spec).plan)
     for record in records(spec):
         journal.append(record)
-    assert collate.main([str(folder)]) == 0
+    assert cli.main(["collate", str(folder)]) == 0
     assert capsys.readouterr().out.endswith(f"MLflow at {folder.parent}/mlflow.db holds what the journal of s holds.\n")
     assert runs(folder).keys() == {"sweep", "t1", spec.point_id(1), spec.point_id(2)}
     assert {"table.csv", "report.html"} <= {path.name for path in (folder.parent / "mlartifacts").rglob("*.*")}
     (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
-    assert collate.main([str(folder)]) == 1
+    assert cli.main(["collate", str(folder)]) == 1
     assert "Fix that and run this again: it continues where it stopped.\n" in capsys.readouterr().err
 
 
