@@ -405,7 +405,8 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     of_logits, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
 
     def reading(rows: int, tokens: int) -> int:
-        return rows * tokens * of_token + 2 * of_logits * min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        read = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        return int(rows * tokens * of_token + 2 * of_logits * read)
 
     rows = min(rows_at_once(config.vocab_size, length, device, SEQUENCES_AT_ONCE), spec.forget.rows)
     continued = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length)), rows * length)
