@@ -95,10 +95,10 @@ class Bench:
             torch.manual_seed(SEED)
             return unloaded_model(self.checkpoint(shape))
 
-    def texts(self, shape: str, seed: int, repeats: int = 1) -> Sequences:
+    def texts(self, shape: str, seed: int) -> Sequences:
         """Return random tokens, the same for the same seed."""
         size, random = (self.sequences, self.tokens), torch.Generator().manual_seed(seed)
-        tokens_NT = torch.randint(self.shapes[shape]().vocab_size, size, generator=random).repeat(repeats, 1)
+        tokens_NT = torch.randint(self.shapes[shape]().vocab_size, size, generator=random)
         return Sequences(tokens_NT, torch.full((len(tokens_NT),), self.tokens), self.tokens // 2, "")
 
     def spec(self, shape: str, method: str, precision: Precision = "fp32", zero_stage: int = 0) -> TrialSpec:
