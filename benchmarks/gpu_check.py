@@ -95,10 +95,10 @@ class Bench:
             torch.manual_seed(SEED)
             return unloaded_model(self.checkpoint(shape))
 
-    def texts(self, shape: str, seed: int, repeats: int = 1) -> Sequences:
+    def texts(self, shape: str, seed: int) -> Sequences:
         """Return random tokens, the same for the same seed."""
         size, random = (self.sequences, self.tokens), torch.Generator().manual_seed(seed)
-        tokens_NT = torch.randint(self.shapes[shape]().vocab_size, size, generator=random).repeat(repeats, 1)
+        tokens_NT = torch.randint(self.shapes[shape]().vocab_size, size, generator=random)
         return Sequences(tokens_NT, torch.full((len(tokens_NT),), self.tokens), self.tokens // 2, "")
 
     def spec(self, shape: str, method: str, precision: Precision = "fp32", zero_stage: int = 0) -> TrialSpec:
@@ -205,9 +205,7 @@ def precision_rows(bench: Bench, shape: str, passes: int) -> Iterator[Row]:
     """Yield what bf16 changes of perplexity and of teacher-forced choices."""
     task = task_of(bench, shape, bench.spec(shape, "gradient_ascent"))
     texts, model = task.forget, task.load_original()
-    # As one epoch: between two, a model's moments would travel off the card and back.
-    task.forget = bench.texts(shape, 1, passes)
-    list(train(task, model, nll_loss, min(passes, 1)))
+    list(train(task, model, nll_loss, passes))
     found = [(own_perplexity(lowered(model, each), texts), greedy_choices(model, texts)[:, 1:]) for each in DTYPES]
     perplexities, (choices_NT, low_NT) = zip(*found, strict=True)
     yield row(f"perplexity after {passes} passes", shape, "bf16", *perplexities)
