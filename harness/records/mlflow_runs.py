@@ -65,6 +65,9 @@ def trial_run(trial: TrialResults) -> RunContent:
         "versions": ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none",
     }
     started, ended = map(milliseconds, trial.written or (None, None))
+    # Records tell whole seconds, in which a short trial begins and ends.
+    measured = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
+    started = min(started, ended - int(measured * 1000))
     return RunContent(spec.trial_id, tags, run_settings(spec), numbers, _STATUS[trial.status], started, ended)
 
 
