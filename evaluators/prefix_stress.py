@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch.nn import functional
 
-from evaluators.metrics.attacks.near_verbatim import token_similarity
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.means import standard_error, weighted_mean
 from harness.contracts import (
@@ -203,3 +203,20 @@ def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]
         "near_verbatim_75": float(closest >= LOOSE),
         "near_verbatim_95": float(closest >= COPY),
     }
+
+
+def token_similarity(generated: Sequence[int], reference: Sequence[int]) -> float:
+    """Return 1 − d / max(lengths), d being the fewest tokens to insert, delete or replace between the two.
+
+    1 is the same text, 0 one without anything in common; two empty texts are the same.
+
+    Source: Levenshtein, Soviet Physics Doklady 10, 1966; as a measure of near-verbatim recitation, of which 0.75 is
+    loose and 0.95 a copy: Merullo et al., arXiv:2510.24256.
+
+    Example:
+        One token is left out of four, and all that follow are one place early; an exact match sees one token:
+
+        >>> token_similarity([4, 6, 7], [4, 5, 6, 7])
+        0.75
+    """
+    return float(Levenshtein.normalized_similarity(generated, reference))

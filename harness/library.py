@@ -226,8 +226,8 @@ class SweepResults:
             StorageError: It cannot be written.
         """
         from harness.models.adapters import save_adapter
+        from harness.models.loading import save_model
         from harness.models.resolving import copy_tokenizer
-        from harness.models.saving import save_model
         from harness.reporting.model_card import model_card
 
         if out.exists():

@@ -20,11 +20,10 @@ from harness.execution.waves import run_inline, run_waves, shared_jobs
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
 from harness.plans import Plan
-from harness.records.code_changes import changed_sentences
 from harness.records.journal import Journal
 from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
-from harness.records.setting_changes import replaced_rows, replaced_sentence
+from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.plan import one_step_epochs
 from harness.specs import TrialSpec

@@ -12,6 +12,7 @@ from harness.analysis.blocks.selection import BlockSelection, block_selections
 from harness.analysis.caveats.judges import HumanReading, human_readings
 from harness.analysis.caveats.warnings import warnings
 from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.exact_match import ModelAgreement, Survivors, agreements, survivors
 from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
 from harness.analysis.matched.price_curves import PriceCurve, price_curves
@@ -20,7 +21,6 @@ from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
 from harness.analysis.ranking import RankedTable, rank
 from harness.analysis.reasoning import Answers, answers
-from harness.analysis.sequences.exact_match import ModelAgreement, Survivors, agreements, survivors
 from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
 from harness.analysis.table import table
 from harness.records.results import PointResults, Results

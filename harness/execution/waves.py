@@ -13,7 +13,7 @@ from typing import Literal
 from harness.base.digests import digest_of
 from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
-from harness.execution.search.proposals import next_settings, results_awaited
+from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial.preparing import is_prepared, prepared_key
 from harness.execution.trial.run import run_job
 from harness.plans import StudySpec

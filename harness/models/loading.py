@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.base.files import writing
 from harness.base.messages import first_names
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
@@ -313,3 +314,13 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
                 f"'{checkpoint.id}' has 0 to {needed - 1}. Copy the tokenizer_config.json or tokenizer.json that "
                 "belongs to the model into that folder."
             )
+
+
+def save_model(model: Model, folder: Path) -> None:
+    """Write a model as `from_pretrained` reads it.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    with writing(folder, "a model's weights"):
+        model.save_pretrained(folder)

@@ -14,6 +14,9 @@ Array letters: D draws, R replicates (rows: seeds, or models pretrained from sev
 from __future__ import annotations
 
 import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +25,6 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
-from harness.statistics.recent_arrays import RecentArrays
 
 CONFIDENCE = 0.95
 """Of every interval and test."""
@@ -30,8 +32,6 @@ DRAWS = 10_000
 """By chance in these an end of a 95 % interval is off by 1 % of the width; by that in 2,000 it would be by 2 to 5 %."""
 _AT_ONCE = 2**23
 """Counts that are weighed together: 32 MiB in single precision."""
-_RECENT = RecentArrays(most_bytes=2**26)
-"""Draws of items: a report's tables, figures and files ask for the same ones."""
 FEW = 10
 """Fewer clusters than these off a metric's bound, and resampling them says too little of those that were not seen."""
 _SEED = 11
@@ -40,6 +40,46 @@ _ROUNDING = 1e-12
 """A standard error below this is what rounding leaves of none."""
 _TIE = 1e-5
 """Draws that are nearer than this to the estimate, in standard errors, are equal to it: they are weighed in fp32."""
+
+
+class RecentArrays:
+    """Keeps the arrays that were asked for last; several threads may ask.
+
+    Args:
+        most_bytes: How much they take together, at most.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._arrays: OrderedDict[Hashable, Floats] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Floats]) -> Floats:
+        """Return the array of a key, which nobody can write to: the kept one, or what `make` returns.
+
+        Example:
+            >>> import numpy as np
+            >>> recent = RecentArrays(most_bytes=16)
+            >>> recent.get("a", lambda: np.ones(2)) is recent.get("a", lambda: np.zeros(2))
+            True
+        """
+        with self._lock:
+            if key in self._arrays:
+                self._arrays.move_to_end(key)
+                return self._arrays[key]
+        array = make()
+        array.setflags(write=False)
+        with self._lock:
+            self._bytes += array.nbytes - (self._arrays[key].nbytes if key in self._arrays else 0)
+            self._arrays[key] = array
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._arrays.popitem(last=False)[1].nbytes
+        return array
+
+
+_RECENT = RecentArrays(most_bytes=2**26)
+"""Draws of items: a report's tables, figures and files ask for the same ones."""
 
 
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:

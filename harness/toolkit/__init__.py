@@ -13,7 +13,6 @@ from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import padded_batches, room_after, rows_at_once
-from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
 from harness.toolkit.decoding.greedy import (
     Continuations,
@@ -41,7 +40,17 @@ from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, roundi
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.steps import LossTerms, Step
-from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
+from harness.toolkit.texts import (
+    before_end,
+    cleaned,
+    data_set_commit,
+    data_set_folder,
+    decoded,
+    embedded_task,
+    retokenized,
+    texts_key,
+    tokenized,
+)
 from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
-from harness.records.code_changes import changed_plugins
 from harness.records.point_names import point_name
 from harness.records.ranges import edges_reached, widened_ranges
 from harness.records.results import PointResults, Results, StudyResults
+from harness.records.setting_changes import changed_plugins
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3

@@ -20,8 +20,7 @@ from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watc
 from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
-from harness.execution.trial.memorized import memorized_costs
-from harness.execution.trial.operations import operation_counter
+from harness.execution.trial.memorized import memorized_costs, operation_counter
 from harness.models.loading import load_model
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec, Target
 from harness.records.artifacts import Artifacts

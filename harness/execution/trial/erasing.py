@@ -22,8 +22,8 @@ from harness.execution.trial.inputs import device_of
 from harness.execution.trial.memory import PeakMemory, memory_counters
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
+from harness.models.loading import save_model
 from harness.models.patch import PATCH_FILE, load_erased, save_patch
-from harness.models.saving import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec

@@ -34,9 +34,8 @@ from harness.execution.trial.memory import PeakMemory, memory_counters, release_
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
 from harness.models.adapters import is_all_of, save_adapter
-from harness.models.loading import load_model
+from harness.models.loading import load_model, save_model
 from harness.models.patch import PATCH_FILE, load_erased, save_patch
-from harness.models.saving import save_model
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.sequences.exact_match import (
+from harness.analysis.exact_match import (
     GROUP_NAMES,
     GROUPS,
     AgreementCurve,

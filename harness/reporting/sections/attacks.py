@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from harness.analysis.attacks.excess import attack_frame
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
-from harness.reporting.figures.attacks.curves import curves_figure
+from harness.reporting.figures.attacks import curves_figure
 from harness.reporting.section import Section
 from harness.reporting.template import text_file
 

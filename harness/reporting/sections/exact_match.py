@@ -11,9 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.analysis.cells import NOTHING, strength_text
-from harness.analysis.metrics import exact_matches
-from harness.analysis.ranking import RankedTable
-from harness.analysis.sequences.exact_match import (
+from harness.analysis.exact_match import (
     GROUP_NAMES,
     GROUPS,
     LEAST,
@@ -22,6 +20,8 @@ from harness.analysis.sequences.exact_match import (
     group_text,
     memorized_ids,
 )
+from harness.analysis.metrics import exact_matches
+from harness.analysis.ranking import RankedTable
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.records.results import Results

@@ -14,6 +14,7 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.cells import Cell
 from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.exact_match import survivors
 from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
@@ -21,7 +22,6 @@ from harness.analysis.matched.price_curves import price_curves
 from harness.analysis.matched.verdicts import reference_variant, verdict_clause, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
-from harness.analysis.sequences.exact_match import survivors
 from harness.analysis.table import read_table, table
 from harness.analysis.tradeoff.curves import curves, styles
 from harness.contracts import Checkpoint, CloserTo, Metric, Training

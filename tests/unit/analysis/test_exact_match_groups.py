@@ -9,9 +9,9 @@ import pytest
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.exact_match import GROUPS, agreements
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
-from harness.analysis.sequences.exact_match import GROUPS, agreements
 from harness.analysis.table import table
 from harness.analysis.tradeoff.curves import styles
 from harness.contracts import Checkpoint, Metric

@@ -20,10 +20,9 @@ from harness.errors import DataError
 from harness.library import find_point, load_results
 from harness.models.adapters import LowRankAdapters, add_adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.blocks import blocks
-from harness.models.loading import load_model
+from harness.models.loading import load_model, save_model
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
-from harness.models.saving import save_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.specs import Source

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.execution.search.proposals import next_settings, results_awaited
-from harness.execution.search.sampling import STARTUP, objective
+from harness.execution.search import STARTUP, next_settings, objective, results_awaited
 from harness.plans import StudySpec, Target
 from harness.records.bisection import NARROW, is_bisected, next_strength
 from harness.records.ranges import JUDGED, WIDENED_FROM

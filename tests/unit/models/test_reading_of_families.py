@@ -13,8 +13,7 @@ from harness.errors import TrialError
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
 from harness.models.hidden_states import model_layers
-from harness.models.loading import load_model, positions, unloaded_model
-from harness.models.saving import save_model
+from harness.models.loading import load_model, positions, save_model, unloaded_model
 from harness.planning.memory import memory_need
 from harness.specs import Engine, Source
 from harness.testing.small import small_spec

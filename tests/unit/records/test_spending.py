@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.execution.search.proposals import results_awaited
-from harness.execution.trial.operations import operation_counter
+from harness.execution.search import results_awaited
+from harness.execution.trial.memorized import operation_counter
 from harness.plans import Cost, StudySpec
 from harness.records.record import Candidate
 from harness.records.results import study_results

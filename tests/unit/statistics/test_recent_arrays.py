@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.statistics.recent_arrays import RecentArrays
+from harness.statistics.bootstrap import RecentArrays
 
 
 def made_again(recent, key):

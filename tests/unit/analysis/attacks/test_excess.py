@@ -14,7 +14,7 @@ from harness.analysis.attacks.measured_curves import curve_panels
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
-from harness.reporting.figures.attacks.curves import curves_figure
+from harness.reporting.figures.attacks import curves_figure
 from harness.reporting.page import page
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.attacks import Attacks

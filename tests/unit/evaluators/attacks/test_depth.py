@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.depth import Depth, continuation_log_p
-from evaluators.metrics.attacks.erasure_depth import erasure_depth
+from evaluators.depth import Depth, continuation_log_p, erasure_depth
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model

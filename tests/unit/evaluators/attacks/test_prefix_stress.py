@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluators.metrics.attacks.near_verbatim import token_similarity
-from evaluators.prefix_stress import PrefixStress, spread, stress_scores
+from evaluators.prefix_stress import PrefixStress, spread, stress_scores, token_similarity
 from harness.contracts import TextsShape
 from harness.toolkit import PairModel
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.metrics.attacks.sampled_extraction import extractable, leak_at
-from evaluators.sampled import Sampled
+from evaluators.sampled import Sampled, extractable, leak_at
 from harness.base.settings import check_settings
 from harness.contracts import TextsShape
 from harness.errors import Faults, TrialError

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluators.metrics.attacks.stable_rank import stable_rank
-from evaluators.weights import Weights
+from evaluators.weights import Weights, stable_rank
 from harness.toolkit import PairModel
 
 NO_LAYER = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"

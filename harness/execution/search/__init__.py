@@ -1,1 +1,0 @@
-"""A tuned sweep's search: what is tried next, and what is measured of it."""
