@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +19,7 @@ from harness.contracts import Sample
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks for a generated word: filled if the reference has the same word at the same position."""
-LOG_LINES = 40
+MAX_LOG_LINES = 40
 _KEPT = "`report: {samples: plain}` keeps it"
 _WITHHELD = f"its message may quote the forget set; {_KEPT}."
 _ROOT = Path(errors.__file__).resolve().parents[1]
@@ -28,8 +27,7 @@ _OWN = str(_ROOT / "harness") + "/"
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 _FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
-_MOST_EXCEPTIONS = 20
-"""The most exceptions that are shown of one failure, including causes and members of groups."""
+_MAX_EXCEPTIONS = 20
 
 
 def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
@@ -64,32 +62,18 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
         >>> sentence
         'ValueError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
     """
-    for describe in (_with_message, _redacted) if policy == "plain" else (_redacted,):
-        with suppress(Exception):  # A plugin's own exception can do anything when it is looked at.
-            return describe(error)
-    return f"Exception: {_WITHHELD}", []
-
-
-def _with_message(error: BaseException) -> tuple[str, list[str]]:
-    lines = "".join(traceback.format_exception(error)).splitlines()[-LOG_LINES:]
-    return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
-
-
-def _redacted(error: BaseException) -> tuple[str, list[str]]:
-    lines: list[str] = []  # In the order of a traceback: the cause first.
-    for related in reversed(list(_related(error))):
-        lines.append(f"{_type_name(related)}:")
-        lines += [f"  {where}" for where in _positions(related)]
-    lines = lines[-LOG_LINES:]
+    if policy == "plain":
+        lines = "".join(traceback.format_exception(error)).splitlines()[-MAX_LOG_LINES:]
+        return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
+    lines = []  # In the order of a traceback: the cause first.
+    for related in reversed(_causes(error)):
+        lines += [f"{_type_name(related)}:", *(f"  {where}" for where in _positions(related))]
+    lines = lines[-MAX_LOG_LINES:]
     if _is_own(error):
-        return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
+        return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
     positions = _positions(error)
     raised_at = f"raised at {positions[-1]}; " if positions else ""
     return f"{_type_name(error)}: {raised_at}{_WITHHELD}", lines
-
-
-def _log_of(error: BaseException) -> list[str]:
-    return [str(line) for line in error.log] if isinstance(error, errors.TrialError) else []
 
 
 def line_for_report(line: str, policy: Policy) -> str:
@@ -139,18 +123,15 @@ def _positions(error: BaseException) -> list[str]:
     return [where for where in positions if where]
 
 
-def _related(error: BaseException) -> Iterator[BaseException]:
-    waiting, seen = [error], set[int]()
-    while waiting and len(seen) < _MOST_EXCEPTIONS:
-        current = waiting.pop(0)
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an exception and what led to it, the latest first."""
+    causes: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in causes and len(causes) < _MAX_EXCEPTIONS:
+        causes.append(current)
         hidden = None if current.__suppress_context__ else current.__context__
-        earlier = hidden if current.__cause__ is None else current.__cause__
-        waiting += [] if earlier is None else [earlier]
-        waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
+        current = current.__cause__ or hidden
+    return causes
 
 
 def _type_name(error: BaseException) -> str:

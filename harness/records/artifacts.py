@@ -12,10 +12,9 @@ that it carries, the artifact is reported, removed and built again, and never us
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.base.digests import difference, digest_of, folder_digests
-from harness.base.files import locked, read_file, reading, remove, writing
+from harness.base.files import locked, read_file, remove, writing
 from harness.base.terminal import tell
 from harness.errors import DataError, PluginError
 from harness.specs import TrialSpec
@@ -58,13 +57,9 @@ class Artifacts:
         return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
-        """Return the artifact's folder if it exists and is what was written; damaged, it is removed.
-
-        Raises:
-            DataError: It may be whole, but this user may not read it.
-        """
+        """Return the artifact's folder if it exists and is what was written; damaged, it is removed."""
         folder = self.root / kind / key
-        if not _exists(folder):
+        if not folder.exists():
             return None
         if not damage(folder, kind, key):
             return folder
@@ -81,7 +76,7 @@ class Artifacts:
             parts: What `key` is the digest of, for who reads the folder.
         """
         folder = self.root / kind / key
-        if not _exists(folder) or damage(folder, kind, key):
+        if not folder.exists() or damage(folder, kind, key):
             with self._held(folder):
                 if not self._intact(folder):
                     _make(folder, parts or (key,), make)
@@ -120,20 +115,15 @@ class Artifacts:
 
     @contextmanager
     def _held(self, folder: Path) -> Iterator[None]:
-        """Hold an artifact's lock, and remove what dead builders left: what others build has its lock taken."""
+        """Hold an artifact's lock, and remove what a dead builder of it left."""
         with locked(_lock_file(folder)):
-            for path in folder.parent.glob(f"{_BUILDING}*"):
-                key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
-                if key == folder.name:
-                    remove(path)
-                    continue
-                with suppress(DataError), locked(_lock_file(folder.with_name(key)), wait=0):
-                    remove(path)
+            for path in folder.parent.glob(f"{_BUILDING}{folder.name}.*"):
+                remove(path)
             yield
 
     def _intact(self, folder: Path) -> Path | None:
         """Return the artifact's folder, or remove it; its lock is held, so no one else removes or builds it."""
-        if not _exists(folder):
+        if not folder.exists():
             return None
         clause = damage(folder, folder.parent.name, folder.name)
         if not clause:
@@ -180,30 +170,12 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
         about = json.loads(read_file(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
         written = dict(about["files"])
-    except (DataError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error.__cause__, PermissionError):
-            raise _not_readable(folder, folder / ABOUT) from None
+    except (DataError, OSError, ValueError, TypeError, KeyError):
         return f"its {ABOUT} cannot be read"
     try:
-        for file in folder.rglob("*"):
-            if not os.access(file, os.R_OK) and file.exists():
-                raise _not_readable(folder, file)
         return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
     except FileNotFoundError:  # Another process noticed the damage too, and removes it.
         return "it is being removed"
-
-
-def _not_readable(folder: Path, file: Path) -> DataError:
-    """Return the error for what may be whole: another user's, it is neither used nor removed."""
-    return DataError(
-        f"{file} cannot be read by this user, so it is not known whether the artifact is whole. Ask its owner for the "
-        f"right (chmod -R g+rX {folder}), or remove that folder: it is built again."
-    )
-
-
-def _exists(folder: Path) -> bool:
-    with reading(folder, "an artifact"):
-        return folder.exists()
 
 
 def _shareable(name: str, array: np.ndarray) -> np.ndarray:

@@ -27,15 +27,11 @@ from harness.base.messages import MOST_CHARACTERS, storable
 from harness.contracts import Json
 from harness.errors import DataError, PluginError, StorageError
 from harness.plans import Plan
-from harness.records.checking import record_of
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
-from harness.records.notes import bounded, in_form
-from harness.records.record import AT_FORMAT, Measurement, Record
+from harness.records.record import AT_FORMAT, KINDS, Measurement, Record
 
 _LOG = logging.getLogger(__name__)
 _CHECKSUM_DIGITS = 16
-_MOST_BITS = 10_000
-"""Of a whole number: Python reads none of more than 4,300 digits."""
 
 
 class Journal:
@@ -64,7 +60,7 @@ class Journal:
     def append(self, record: Record) -> None:
         """Write `record`, and when, at the end of its trial's file and return once it is on the disk.
 
-        Texts in it are kept as far as `storable` has it, notes in the form and within the bound of `records.notes`.
+        Texts in it are kept as far as `storable` has it.
 
         Raises:
             PluginError: The record holds something that JSON cannot, an array in a method's notes, say.
@@ -113,7 +109,7 @@ class Journal:
         for number, line in enumerate(lines, start=1):
             try:
                 record = _record_of(line)
-            except ValueError as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
                     f"{path}, line {number} is whole, but no record of this version of Lethe ({error}). Use the "
                     "version that wrote it, or remove that line: what it recorded is done again."
@@ -168,12 +164,7 @@ def _line_of(record: Record) -> bytes:
     body: dict[str, Json] = {"kind": kind}
     for name in (field.name for field in fields(record)):
         encode = _encode_numbers if (kind, name) == ("measurement", "numbers") else _encode
-        try:
-            body[name] = encode(getattr(record, name), f"{kind}.{name}")
-        except RecursionError:
-            raise PluginError(f"{kind}.{name} is nested too deeply for the journal, or holds itself.") from None
-    if "notes" in body:
-        body["notes"] = in_form(*bounded(body["notes"]))
+        body[name] = encode(getattr(record, name), f"{kind}.{name}")
     text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     return text[:-1] + _tail(text) + b"\n"
 
@@ -195,20 +186,12 @@ def _record_of(line: bytes) -> Record | None:
     text = line[:-_TAIL_BYTES] + b"}"
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
-    try:
-        values = json.loads(text) if _is_plain(text) else _decode(json.loads(text))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(values, dict):
-        raise ValueError("it is no object")
+    values = json.loads(text) if _is_plain(text) else _decode(json.loads(text))
     for name in {"metrics", "samples", "log", "probes", "worker_nodes"} & values.keys():
-        values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
-    if isinstance(values.get("numbers"), dict):
-        numbers = values["numbers"].items()
-        values["numbers"] = {name: math.nan if value is None else value for name, value in numbers}
-    if isinstance(values.get("notes"), dict):
-        values["notes"] = in_form(values["notes"])
-    return record_of(values)
+        values[name] = tuple(values[name])
+    if "numbers" in values:
+        values["numbers"] = {name: math.nan if value is None else value for name, value in values["numbers"].items()}
+    return KINDS[values.pop("kind")](**values)
 
 
 def _is_plain(text: bytes) -> bool:
@@ -219,8 +202,6 @@ def _is_plain(text: bytes) -> bool:
 def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Json:
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise PluginError(f"{path} is a whole number of {value.bit_length():,} bits. Allowed: {_MOST_BITS:,}.")
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):

@@ -157,6 +157,9 @@ class Started(Journaled):
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed
+KINDS: dict[str, type[Record]] = {
+    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
+}
 
 
 @cache

@@ -88,22 +88,6 @@ def test_a_builder_that_is_killed_leaves_nothing_that_looks_complete(tmp_path):
     assert leftovers(artifacts) == []
 
 
-def test_building_anything_removes_what_dead_builders_left_but_not_what_is_being_built(tmp_path):
-    _killed(tmp_path, "abc")
-    _killed(tmp_path, "abc-longer.name")
-    artifacts = Artifacts(tmp_path)
-
-    def nested(folder):
-        artifacts.build("memorized", "inner", fill)
-        assert folder.is_dir()
-        fill(folder)
-
-    artifacts.build("memorized", "outer", nested)
-    assert leftovers(artifacts) == []
-    assert artifacts.find("memorized", "outer")
-    assert artifacts.find("memorized", "inner")
-
-
 def _build_slowly(root, builds, go):
     def make(folder):
         with builds.open("a") as file:
