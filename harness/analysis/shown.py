@@ -5,11 +5,9 @@ table.csv and ranking.csv have everything, and ranks are among everything; only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from harness.analysis.layout import ModelTable, model_tables
@@ -19,10 +17,6 @@ from harness.specs import REFERENCE_ROWS
 
 VARIANTS = 40
 """Of each model, at most: every two of them are compared."""
-POINTS = 2000
-"""In all, seeds counted, as far as leaving out strengths allows: means over seeds are of all seeds."""
-FEWEST_STRENGTHS = 8
-"""Of a variant, however many points there are."""
 TRIALS = 2000
 """Whose costs are listed."""
 UNFINISHED = 40
@@ -92,10 +86,6 @@ def shown_table(whole: RankedTable) -> ShownTable:
     in_order = pd.concat([rank_order, table.loc[~is_reference, ["model", "variant"]]]).drop_duplicates()
     kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(VARIANTS))
     is_shown = is_reference | _of_variants(table, kept)
-    if is_shown.sum() > POINTS:
-        is_shown = is_reference | (
-            is_shown & _is_even(table[is_shown & ~is_reference]).reindex(table.index, fill_value=False)
-        )
     ranking = ranked.ranking[_of_variants(ranked.ranking, kept)]
     if is_shown.all() and len(ranking) == len(ranked.ranking):
         return ShownTable(whole, ranked, "")
@@ -108,29 +98,3 @@ def shown_table(whole: RankedTable) -> ShownTable:
 
 def _of_variants(rows: pd.DataFrame, kept: pd.MultiIndex) -> pd.Series:
     return pd.Series(pd.MultiIndex.from_frame(rows[["model", "variant"]]).isin(kept), index=rows.index)
-
-
-def _is_even(rows: pd.DataFrame) -> pd.Series:
-    """Return which rows are kept of too many: of each variant its ranked point, and strengths at even distances."""
-    variants = rows.groupby(["model", "variant"], sort=False)
-    is_kept = rows["ranked"].copy()
-    for _, points in variants:
-        seeds = max(1, points["seed"].nunique())
-        strengths = evenly(
-            np.sort(points["strength"].unique()), max(FEWEST_STRENGTHS, POINTS // variants.ngroups // seeds)
-        )
-        is_kept[points.index] |= points["strength"].isin(strengths)
-    return is_kept
-
-
-def evenly(values: Sequence[float] | np.ndarray, count: int) -> list[float]:
-    """Return so many of the values at even distances, the first and the last among them.
-
-    Example:
-        >>> evenly([1.0, 2.0, 3.0, 4.0, 5.0], 3), evenly([1.0, 2.0], 3)
-        ([1.0, 3.0, 5.0], [1.0, 2.0])
-    """
-    count = min(count, len(values))
-    places = np.linspace(0, len(values) - 1, count).round().astype(int)
-    kept: list[float] = np.asarray(values, dtype=float)[places].tolist()
-    return kept

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Hashable, Iterator, Mapping
-from functools import partial
-from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -19,8 +16,6 @@ Fingerprints = Mapping[tuple[str, str], Hashable]
 
 NAMED_PARTS = 3
 """How many parts of one thing a message names; it counts the others."""
-_FUNCTIONS = (FunctionType, MethodType, partial)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @torch.no_grad()
@@ -37,30 +32,13 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
     return str(tensor.dtype), tuple(tensor.shape), bits
 
 
-def model_fingerprints(model: torch.nn.Module) -> Fingerprints:
-    """Return all of a model that an evaluator leaves as it was: its weights, modes, gradients and settings."""
-    fingerprints: dict[tuple[str, str], Hashable] = dict(weights_fingerprints(model, "the model's"))
-    for name, module in model.named_modules():
-        fingerprints["the model's mode", name] = module.training
-    for name, weight in model.named_parameters():
-        fingerprints["the model's requires_grad", name] = weight.requires_grad
-        fingerprints["the model's gradients", name] = None if weight.grad is None else fingerprint(weight.grad)
-    for settings in ("config", "generation_config"):
-        held: Any = getattr(model, settings, None)
-        for name, value in held.to_dict().items() if hasattr(held, "to_dict") else ():
-            fingerprints[f"the model's {settings}", name] = json.dumps(value, sort_keys=True, default=str)
-    return fingerprints
-
-
-def weights_fingerprints(module: torch.nn.Module, whose: str) -> Fingerprints:
-    """Return what decides a module's outputs: weights and buffers, its parts, and the hooks on them."""
+def model_fingerprints(model: torch.nn.Module, whose: str = "the model's") -> Fingerprints:
+    """Return the parts of a model that decide its outputs: weights, buffers and modes."""
     fingerprints: dict[tuple[str, str], Hashable] = {}
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         fingerprints[f"{whose} weights", name] = fingerprint(tensor)
-    for name, part in module.named_modules():
-        patched = [(held, id(value)) for held, value in vars(part).items() if isinstance(value, _FUNCTIONS)]
-        fingerprints[f"{whose} modules", name] = type(part), tuple(patched)
-        fingerprints[f"{whose} hooks", name] = tuple(tuple(getattr(part, hooks)) for hooks in _HOOKS)
+    for name, module in model.named_modules():
+        fingerprints[f"{whose} mode", name] = module.training
     return fingerprints
 
 

@@ -19,7 +19,7 @@ from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
-from harness.execution.trial.memory import PeakMemory, memory_counters
+from harness.execution.trial.memory import PeakMemory
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.loading import save_model
@@ -93,7 +93,7 @@ def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) ->
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and what is known of it."""
-    memory = PeakMemory(memory_counters(device_of(spec)))
+    memory = PeakMemory(device_of(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, data["settings"], task)):
         peak = memory.bytes

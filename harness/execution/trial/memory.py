@@ -9,60 +9,39 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 
 
-class MemoryCounters(Protocol):
-    """Counts the bytes of a device's tensors."""
-
-    def memory_allocated(self) -> int:
-        """Return what they hold now."""
-
-    def max_memory_allocated(self) -> int:
-        """Return the most that they held since the reset."""
-
-    def reset_peak_memory_stats(self) -> None:
-        """Start again from what they hold now."""
-
-
 class PeakMemory:
-    """The most that a trial's erasing held: neither what was there before it, nor what its measuring leaves.
+    """The largest number of bytes that a trial's erasing held on its GPU; None on a CPU.
 
-    Judges stay loaded between trials. Without them the same trial has the same peak in a fresh process
-    and in one that has measured before.
+    Neither the judges that were there before nor what measuring leaves counts: a trial has the same peak in a fresh
+    process and in one that has measured before.
     """
 
-    def __init__(self, counters: MemoryCounters | None) -> None:
-        self._counters = counters
+    def __init__(self, device: torch.device) -> None:
+        self._is_counted = device.type == "cuda"
         self._others = self._most = 0
-        if counters is not None:
-            self._others = counters.memory_allocated()
-            counters.reset_peak_memory_stats()
+        if self._is_counted:
+            self._others = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far; None where nothing counts them."""
-        if self._counters is None:
-            return None
-        return max(self._most, self._counters.max_memory_allocated() - self._others)
+        """The peak so far."""
+        return max(self._most, torch.cuda.max_memory_allocated() - self._others) if self._is_counted else None
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
-        """Leave out what happens inside, and what of it is still held afterwards."""
-        if self._counters is None:
+        """Leave out the block, and memory that it still holds afterwards."""
+        if not self._is_counted:
             yield
             return
-        self._most, before = self.bytes or 0, self._counters.memory_allocated()
+        self._most, before = self.bytes or 0, torch.cuda.memory_allocated()
         yield
-        self._others += self._counters.memory_allocated() - before
-        self._counters.reset_peak_memory_stats()
-
-
-def memory_counters(device: torch.device) -> MemoryCounters | None:
-    """Return what counts the device's bytes; on a CPU nothing does."""
-    return torch.cuda if device.type == "cuda" else None
+        self._others += torch.cuda.memory_allocated() - before
+        torch.cuda.reset_peak_memory_stats()
 
 
 def release_free_memory() -> None:

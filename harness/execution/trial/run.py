@@ -30,7 +30,7 @@ from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
+from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
 from harness.models.adapters import is_all_of, save_adapter
@@ -205,7 +205,7 @@ class _RunningTrial:
         self.artifacts = Artifacts(folders.artifacts, self.warn)
         self.watch, self.total, self.done = watch, total, 0
         self._damage: list[str] = []
-        self.memory = PeakMemory(memory_counters(device_of(self.spec)))
+        self.memory = PeakMemory(device_of(self.spec))
 
     def progress(self, message: str) -> None:
         """Show what is going on."""

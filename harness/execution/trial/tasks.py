@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,13 +58,8 @@ class _TrialTask:
     """The trial's own state, in which everything that a plugin asks for is made."""
 
     def __post_init__(self) -> None:
-        """Copy the trial's settings: a plugin may change what it is given."""
-        self.spec = TrialSpec.from_json(self.spec.to_json())
+        """Take over the trial's seed."""
         self.seed: int = self.spec.seed
-
-    def spec_fingerprints(self) -> dict[tuple[str, str], Hashable]:
-        """Return the trial's settings, each as text."""
-        return {("the trial's", name): json.dumps(value, sort_keys=True) for name, value in self.spec.to_json().items()}
 
 
 @dataclass
@@ -95,7 +89,7 @@ class ErasingTask(_TrialTask):
             fingerprints[f"task.{name}", ""] = repr(getattr(self, name))
         fingerprints |= sequences_fingerprints("task.forget", self.forget)
         fingerprints |= sequences_fingerprints("task.retain", self.retain)
-        return fingerprints | self.spec_fingerprints()
+        return fingerprints
 
     def changes(self) -> list[str]:
         """Return what has changed since the task was made."""
@@ -167,7 +161,7 @@ class MeasuringTask(_TrialTask):
         fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
         for name in ("forget", "holdout", "retain"):
             fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
-        return fingerprints | self.spec_fingerprints() | dict(model_fingerprints(self.model))
+        return fingerprints | dict(model_fingerprints(self.model))
 
     def changes(self) -> list[str]:
         """Return what has changed since the task was made, including the model and the judges that were asked for."""

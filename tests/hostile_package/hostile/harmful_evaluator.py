@@ -1,6 +1,5 @@
 """An evaluator that harms what it shares with others, each way a setting; its numbers show what was harmed."""
 
-import copy
 import math
 import os
 import random
@@ -30,10 +29,6 @@ def scaled(model, task):
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1.5)
-
-
-def leave_gradients(model, task):
-    model(input_ids=task.forget.tokens_NT[:1]).logits.sum().backward()
 
 
 def write_then_cache(model, task):
@@ -98,24 +93,13 @@ REFUSED = {
     "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
     "swapped": (lambda model, task: swap(first_weight(model)), "weights"),
     "a buffer": (lambda model, task: next(model.buffers()).fill_(True), "weights"),
-    "another head": (lambda model, task: setattr(model, "lm_head", copy.deepcopy(model.lm_head)), "weights (lm_head"),
     "mode": (lambda model, task: model.train(), "mode (transformer"),
     "a mode within": (lambda model, task: model.transformer.drop.train(), "mode (transformer.drop)"),
-    "a hook": (
-        lambda model, task: model.transformer.wte.register_forward_hook(lambda *_: None),
-        "hooks (transformer.wte)",
-    ),
-    "forward": (lambda model, task: setattr(model, "forward", lambda **_: None), "modules"),
-    "generate": (lambda model, task: setattr(model, "generate", lambda **_: None), "modules"),
-    "gradients": (leave_gradients, "gradients"),
-    "requires_grad": (lambda model, task: model.requires_grad_(False), "requires_grad"),
-    "config": (lambda model, task: setattr(model.config, "use_cache", False), "config (use_cache)"),
     "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
     "lengths": (lambda model, task: task.forget.lengths_N.sub_(1), "task.forget (lengths_N)"),
     "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's weights"),
-    "settings": (lambda model, task: task.spec.settings.update(k=9), "the trial's (settings)"),
 }
 """What fails the evaluator, and the words that say what it changed."""
 RAISING = {"raises": raise_after_harm}

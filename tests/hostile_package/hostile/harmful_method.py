@@ -69,7 +69,6 @@ HARMS = {
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
     "retain": lambda task: task.retain.tokens_NT.fill_(3),
     "training": lambda task: object.__setattr__(task.training, "learning_rate", 1.0),
-    "settings": lambda task: task.spec.settings.update(harm="none"),
     "seed": lambda task: setattr(task, "seed", 5),
 }
 BEFORE_YIELDING = {
