@@ -17,6 +17,8 @@ from harness.specs import REFERENCE_ROWS
 
 VARIANTS = 40
 """Of each model, at most: every two of them are compared."""
+POINTS = 2000
+"""Drawn of each model."""
 TRIALS = 2000
 """Whose costs are listed."""
 UNFINISHED = 40
