@@ -103,34 +103,6 @@ def test_one_seed_cannot_tell_small_differences(said):
     assert not about(said({"emso": {}, "kl": {"mauve": 0.72, "perplexity": 21.3}}), NOISE)
 
 
-def test_several_seeds_tell_by_their_intervals(said):
-    # A half interval of 4.303 · 0.001 / sqrt(3) = 0.0025.
-    close = {"emso": NUMBERS, "ga": {name: value + 0.0049 for name, value in NUMBERS.items()}}
-    [sentence] = about(said(close, seeds=(0, 1, 2)), NOISE)
-    assert sentence.startswith("Below the noise on m (the 95 % intervals over 3 seeds overlap) are the differences of ")
-    assert "EL_3: EMSO ≈ GA; MA: EMSO ≈ GA" in sentence
-    apart = {"emso": NUMBERS, "ga": {name: value + 0.0051 for name, value in NUMBERS.items()}}
-    assert not about(said(apart, seeds=(0, 1, 2)), NOISE)
-
-
-def test_what_collapsed_or_is_not_ranked_is_not_compared(said):
-    assert not about(said(APART | {"kl": {"mauve": 0.01, "perplexity": 20.1}}), NOISE)
-    alike = {"emso": {}, "kl": {}}
-    assert about(said(alike, control="holdout"), NOISE)
-    assert not about(said(alike, control="holdout", recited=0.11), NOISE), "nothing is ranked"
-
-
-def test_early_stops_are_one_sentence(said):
-    assert not about(said(APART), STOPPED)
-    assert about(said(APART, stops={("ga", 0)}), STOPPED) == [
-        "1 of 2 trials was ended by the early stop: GA at epochs 1."
-    ]
-    both = said(APART, stops={("ga", 0), ("emso", 0), ("emso", 1)}, seeds=(0, 1))
-    assert about(both, STOPPED) == ["3 of 4 trials were ended by the early stop: EMSO at epochs 1, GA at epochs 1."]
-    models = about(said(APART, stops={("ga", 0)}, models=("m", "n")), STOPPED)
-    assert models == ["2 of 4 trials were ended by the early stop: GA on m at epochs 1, GA on n at epochs 1."]
-
-
 def test_a_batch_above_the_forget_set(said):
     assert about(said(APART, batch=9), WHOLE) == [
         "training.global_batch (9) is above the number of forget sequences (8): every epoch is one step on all of them."
@@ -138,9 +110,3 @@ def test_a_batch_above_the_forget_set(said):
     assert not about(said(APART, batch=8), WHOLE)
     assert not about(said(APART, batch=9, rows=0), WHOLE), "how many there are is not known"
     assert about(said({"ta": {}}, batch=9, memorized=("ta",)), WHOLE)[0].startswith("memorized_model.global_batch (9)")
-
-
-def test_a_stand_in_is_named(said):
-    assert about(said(APART, control="stand_in"), "Only validation texts, which are of another kind, show that")
-    assert not about(said(APART, control="holdout"), "validation texts")
-    assert not about(said(APART), "validation texts")
