@@ -60,7 +60,7 @@ def measured(tmp_path, make_plan):
 
     journal = Journal(tmp_path / "journal")
 
-    def make(*trials, spread=0.1, with_items=True, declared=DECLARED, **changes):
+    def make(*trials, spread=0.1, with_items=True, declared=DECLARED, independent=False, **changes):
         for number, (spec, points) in enumerate(trials):
             for strength, values in points.items():
                 about = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
@@ -71,11 +71,10 @@ def measured(tmp_path, make_plan):
                     **about, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
                     metrics=metrics, samples=(), notes={}, seconds=1.0,
                 )  # fmt: skip
-                noisy = items_of(numbers, spread, seed=number if changes.get("independent") else 0)
+                noisy = items_of(numbers, spread, seed=number if independent else 0)
                 journal.append_measurement(measurement, noisy if with_items else {})
-        kept = {name: value for name, value in changes.items() if name != "independent"}
         compare = Compare(utility=("perplexity",), erasure=("ma",))
-        plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | kept)
+        plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | changes)
         results = read_results(plan, journal)
         info, evidence = metric_info(results), read_evidence(results)
         return results, rank(table(results, info, evidence), info, evidence)

@@ -6,33 +6,21 @@ import pytest
 
 from harness.analysis.caveats.warnings import design_limits
 from harness.contracts import Checkpoint, Training
-from harness.records.record import Stopped
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 ONE_SEED, ONE_RATE, NOISE = "One training seed:", "ran at one learning rate", "Below the noise"
-STOPPED, WHOLE = "ended by the early stop", "every epoch is one step on all of them"
+WHOLE = "every epoch is one step on all of them"
 
 
 @pytest.fixture
 def said(make_row, make_plan, make_point, make_measurement, make_ranked):
     """Return what limits a sweep of `variants` (name to the changes of its numbers), which all were trained."""
 
-    def run(
-        variants,
-        seeds=(0,),
-        rates=None,
-        stops=(),
-        batch=4,
-        rows=8,
-        control=None,
-        memorized=(),
-        models=("m",),
-        recited=0.9,
-    ):
+    def run(variants, seeds=(0,), rates=None, batch=4, rows=8, memorized=(), models=("m",)):
         trials, records_of = [], {}
         for model in models:
             for seed in seeds:
-                for name in ("original", *([control] if control else []), *variants):
+                for name in ("original", *variants):
                     erases = name in variants
                     training = Training(learning_rate=(rates or {}).get((model, name), 1e-3), global_batch=batch)
                     reference = "memorized_model" if name in memorized else "none"
@@ -40,19 +28,18 @@ def said(make_row, make_plan, make_point, make_measurement, make_ranked):
                     spec = replace(spec, model=Checkpoint(model, "/m", "/m", model), trial_id=f"{name}-{model}-{seed}")
                     memorization = replace(spec.memorization, global_batch=batch)
                     spec = replace(spec, forget=replace(spec.forget, rows=rows), memorization=memorization)
-                    changes = variants[name] if erases else {"ma": recited if name == "original" else 0.1}
-                    numbers = NUMBERS | {key: value + 0.001 * seed for key, value in changes.items()}
+                    numbers = NUMBERS | {key: value + 0.001 * seed for key, value in variants.get(name, {}).items()}
                     notes = {} if name in memorized or not erases else {"optimizer_steps": 2}
                     told = {"standard_errors": {"ma": 0.01}}
-                    last = 1 if (name, seed) in stops else 2
-                    records = []
-                    for strength in [point for point in spec.points() if point is None or point <= last]:
-                        records.append(make_point(spec, strength, notes=notes))
-                        records.append(make_measurement(spec, strength, numbers=numbers, notes=told))
-                    if (name, seed) in stops:
-                        records.append(Stopped(trial_id=spec.trial_id, strength=1, reason="too perplexing"))
                     trials.append(spec)
-                    records_of[spec.trial_id] = records
+                    records_of[spec.trial_id] = [
+                        record
+                        for strength in spec.points()
+                        for record in (
+                            make_point(spec, strength, notes=notes),
+                            make_measurement(spec, strength, numbers=numbers, notes=told),
+                        )
+                    ]
         results, ranked = make_ranked(make_plan(*trials), records_of)
         return design_limits(results.measured, ranked)
 

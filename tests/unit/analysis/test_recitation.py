@@ -17,9 +17,8 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
 from harness.analysis.erasure.recited_texts import on_texts
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import declarations, in_column_order
+from harness.analysis.metrics import in_column_order
 from harness.analysis.shown import shown_table
-from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import write_tables
@@ -66,19 +65,13 @@ def test_beyond_is_more_than_the_floor_and_more_than_chance(original, control, b
     [
         ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
         ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
-        ([("original", 0.95, 0.01), ("retrained", 0.31, 0.01)], True),
-        ([("original", 0.09, 0.01), ("retrained", 0.08, 0.01)], False),
-        ([("original", 0.95, 0.01), ("stand_in", 0.31, 0.01)], True),
         ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
         ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
         ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
         ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
         ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
         ([("original", 0.95, 0.01)], None),
-        ([("holdout", 0.10, 0.01), ("retrained", 0.10, 0.01)], None),
         ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
-        ([("original", 0.95, 0.01), ("holdout", math.nan, math.nan, math.nan, math.nan)], None),
-        ([("original", 0.95, 0.01), ("holdout", math.nan, 0.1, 0.3, math.nan), ("retrained", 0.3, 0.01)], True),
     ],
 )
 def test_who_recites(given, recites):
@@ -146,8 +139,6 @@ def shown(make_ranked):
 
     def make(plan, records, folder):
         results, ranked = make_ranked(plan, records)
-        (folder / "table.csv").write_text(csv_text(ranked.table))
-        (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
         write_tables(shown_table(ranked), plan.question, folder)
         report = page(Analysis(results))
         console = Console(width=100, record=True, file=StringIO())
@@ -279,19 +270,12 @@ FEW = texts(4, 60)
     [
         ({"original": FEW, "holdout": UNSEEN}, True, 4),
         ({"original": FEW, "stand_in": UNSEEN}, True, 4),
-        ({"original": texts(1, 63), "holdout": UNSEEN}, True, 1),
         ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
         ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
-        ({"original": texts(0, 64), "holdout": UNSEEN}, False, 0),
         ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
-        ({"original": FEW, "holdout": texts(4, 60, prefix="u")}, False, 0),
-        ({"original": FEW, "retrained": texts(0, 64)}, True, 4),
         ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
         ({"original": FEW, "retrained": FEW}, False, 0),
-        ({"original": FEW, "retrained": texts(0, 64), "holdout": UNSEEN}, True, 4),
         ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
-        ({"original": FEW, "retrained": texts(0, 64), "holdout": texts(4, 60, prefix="u")}, False, 0),
-        ({"original": FEW, "holdout": UNSEEN, "stand_in": texts(9, 50, prefix="v")}, True, 4),
         ({"original": FEW}, None, 0),
         ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
         ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
@@ -312,7 +296,6 @@ def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recite
         ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
         ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
         ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
-        ({"original": texts(6, 58, copies=6), "holdout": UNSEEN}, True, 1),
     ],
 )
 def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, of_items):

@@ -6,7 +6,6 @@ from harness.plugins import METHODS
 from harness.reporting.sections.glossary import glossary
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
-LOOPING = GOOD | {"perplexity": 1.5, "rep_2": 0.99, "mauve": 0.01}
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import html
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -24,20 +23,9 @@ from harness.reporting.text_tables import latex, markdown
 from harness.specs import CollapseBounds
 
 FILES = {
-    "table.csv",
-    "table.metrics.yaml",
-    "matched.csv",
-    "matched.md",
-    "matched.png",
-    "matched.pdf",
-    "price.png",
-    "price.pdf",
-    "ranking.csv",
-    "table.md",
-    "table.tex",
-    "tradeoff.png",
-    "tradeoff.pdf",
-    "report.html",
+    *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
+    *("matched.csv", "matched.md", "matched.png", "matched.pdf", "price.png", "price.pdf"),
+    *("tradeoff.png", "tradeoff.pdf"),
 }
 OF_BLOCKS = {"selected_blocks.csv", "selected_blocks-miniature-m-emso.png"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
@@ -126,18 +114,6 @@ def visible(shown):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
-class Tags(HTMLParser):
-    """Collects every element's name and attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-
-
 def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
     written = write(Analysis(results_of(plan, usual())), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES | OF_BLOCKS
@@ -153,9 +129,8 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
     kept["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, kept)
-    tags = Tags(shown).found
-    assert [tag for tag, _ in tags].count("script") == 4, "the page's own three, and one of data"
-    assert [tag for tag, _ in tags].count("img") == 1
+    assert shown.count("<script") == 4, "the page's own three, and one of data"
+    assert shown.count("<img") == 1
     assert visible(shown).count("alert('x')") >= 9
     assert "<u>second best</u>" in shown, "the page's own markup is markup"
 
