@@ -1,13 +1,10 @@
 """Which blocks were selected how often: counted by hand, from notes as they are, as they were, and as nobody meant."""
 
-import csv
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
-from harness.analysis.analysis import Analysis
-from harness.analysis.blocks.published import FILE, differs, published_selection
+from harness.analysis.blocks.published import differs, published_selection
 from harness.analysis.blocks.selection import (
     BlockSelection,
     block_selections,
@@ -18,16 +15,10 @@ from harness.analysis.blocks.selection import (
     third_of,
 )
 from harness.contracts import Checkpoint
-from harness.errors import DataError
 from harness.models.blocks import blocks, counts_by_kind, kinds_among
-from harness.records.record import Started
-from harness.reporting.figures.blocks import figure_names, heat_map, heat_maps
-from harness.reporting.figures.style import rendered
-from harness.reporting.files import write
-from harness.reporting.page import page
+from harness.reporting.figures.blocks import heat_map
 from harness.reporting.sections.blocks import block_section
 
-EVIL = "</td><script>alert('x')</script>"
 KINDS = kinds_among(())
 """Of GPT-Neo, whose MLPs have no gates."""
 SETTINGS = {"k": 2, "selection": "contrastive", "loss": "em", "reselect": "epoch"}
@@ -115,54 +106,6 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
     }
 
 
-@pytest.mark.parametrize("k", [1, 2])
-def test_as_many_are_counted_as_were_selected(k, counted, walk):
-    (selection,), _ = counted(walk([["L0.C_fc", "L3.W_k.H3"][:k]] * 3))
-    assert (selection.sizes, selection.total, selection.rounds) == ((k,), 3 * k, 3)
-
-
-@pytest.mark.parametrize(
-    "foreign",
-    ["all heads", 7, None, {"block": "L0.C_fc"}, [7], [{"name": "L0.C_fc"}], [{"block": None}], [[[]]], [""]],
-)
-def test_foreign_notes_are_named_and_not_counted(foreign, counted, walk, make_row):
-    spec = make_row("mine", (1, 2))
-    notes = {1: {"selected_blocks": foreign}, 2: {"selected_blocks": ["L0.C_fc"], "selected_by_epoch": foreign}}
-    (selection,), (sentence,) = counted((spec, notes))
-    assert selection.counts == {"L0.C_fc": 1}
-    assert sentence.startswith("MINE on miniature-m, seed 0, epochs 1: the notes hold no list of blocks")
-    assert block_section([], [sentence], None).sentences == (sentence,)
-
-
-@pytest.mark.parametrize(
-    "noted",
-    [
-        *[None, "many", [4, 4], {"W_v": 4}, {"W_v": [4, "x"]}, {"W_v": [True]}, {"W_v": [4, 4], "C_fc": [1]}],
-        *[{"W_gate": [4]}, {"W_v": [10**9]}, {"W_v": [4] * 2000}, {"W_v": [-1]}, {"W_v": [0, 0]}, {}],
-        {"W_v": [4, 4]},  # A block that was selected is not among them.
-    ],
-)
-def test_a_note_of_candidates_that_is_wrong_is_not_believed(noted, counted, walk):
-    spec, notes = walk([["L0.C_fc"]])
-    (selection,), _ = counted((spec, {1: notes[1] | {"candidate_blocks": noted}}))
-    assert selection.candidates is None
-    assert kind_shares(selection, KINDS)[KINDS.index("C_fc")].fraction == 1.0
-    rendered(heat_map(selection), "svg")
-
-
-def test_names_that_are_no_blocks_are_counted_by_name_alone(counted, make_row):
-    spec = make_row("mine", (1,))
-    (selection,), _ = counted((spec, {1: {"selected_blocks": ["lm_head", "L0.W_v", "L1.W_v.H0", "L9999.C_fc"]}}))
-    assert selection.total == 4
-    assert selection.unplaced == ("L0.W_v", "L9999.C_fc", "lm_head")
-    assert kind_shares(selection, KINDS)[KINDS.index("W_v")].fraction == 1.0, "of those that have a kind"
-    assert (
-        "selected L0.W_v, L9999.C_fc, lm_head: no names of blocks" in block_section([selection], [], None).sentences[1]
-    )
-    assert not heat_maps([made({"lm_head": 1})])
-    assert heat_maps([selection])
-
-
 def test_a_sweep_without_selections_has_no_such_section(counted, make_row):
     assert counted((make_row("original"), {}), (make_row("ascent", (1,)), {1: {"epoch": 1}})) == ([], [])
     assert block_section([], [], published_selection()) is None
@@ -241,19 +184,6 @@ def test_published_figures_stand_beside_nothing_else(changes, reason, counted, w
     assert any(reason in sentence for sentence in section.sentences) == bool(reason)
 
 
-def test_published_files_that_are_damaged_or_missing(tmp_path):
-    assert published_selection(tmp_path / "none.csv") is None
-    file = tmp_path / "some.csv"
-    file.write_text(FILE.read_text())
-    with pytest.raises(DataError, match=r"some\.csv, with the \.origin\.yaml beside it, is damaged"):
-        published_selection(file)
-    file.with_suffix(".origin.yaml").write_text(FILE.with_suffix(".origin.yaml").read_text())
-    assert published_selection(file) == published_selection()
-    file.write_text("block,times\nL0.C_fc,1\n")
-    with pytest.raises(DataError, match="KeyError: 'frequency'"):
-        published_selection(file)
-
-
 def test_the_heat_map_has_a_cell_for_each_block_with_its_number():
     counts = {"L3.W_v.H2": 7, "L0.C_proj": 3, "L1.W_v.H0": 1}
     figure = heat_map(made(counts, note=candidates(4, 4)))
@@ -275,19 +205,11 @@ def test_a_gated_model_with_groups_has_their_panels_and_shares():
     note |= {kind: [1, 1] for kind in ("C_gate", "C_fc", "C_proj")}
     counts = {"L1.W_v.G1": 5, "L0.W_q.H3": 2, "L1.C_gate": 1}
     selection = made(counts, note=note)
-    figure = heat_map(selection)
-    panels = [(ax.get_title(), ax.get_xlabel(), ax.get_xlim()) for ax in figure.axes[:5]]
-    assert panels == [
-        ("W_q", "head", (0, 4)),
-        ("W_k", "group", (0, 2)),
-        ("W_v", "group", (0, 2)),
-        ("W_o", "head", (0, 4)),
-        ("", "", (0, 3)),
+    panels = heat_map(selection).axes[:5]
+    assert [(ax.get_xlabel(), ax.get_xlim()[1]) for ax in panels] == [
+        *[("head", 4), ("group", 2), ("group", 2), ("head", 4), ("", 3)],
     ]
-    assert [patch.get_xy() for patch in figure.axes[2].patches] == [(1, 1)]
-    assert [patch.get_xy() for patch in figure.axes[4].patches] == [(0, 1)], "C_gate is the first of the whole ones"
-    unknown = heat_map(made(counts))
-    assert [ax.get_xlim() for ax in unknown.axes[:5]] == [(0, 4), (0, 2), (0, 2), (0, 4), (0, 3)]
+    assert [patch.get_xy() for patch in panels[2].patches] == [(1, 1)]
     plain = made({"L0.C_fc": 4}, note=candidates(2, 4), model="plain")
     section = block_section([selection, plain], [], None)
     assert section.kind_names == ("W_q", "W_k", "W_v", "W_o", "C_gate", "C_fc", "C_proj")
@@ -301,81 +223,6 @@ def test_a_gated_model_with_groups_has_their_panels_and_shares():
     frame = selection_frame([selection])
     assert list(frame["head"].fillna(-1)) == [1, 3, -1]
     assert list(frame["chance"]) == [1 / 30] * 3
-
-
-@pytest.mark.parametrize("name", ["L1.C_gate", "L0.W_k.G1", "L0.W_v.G4"])
-def test_a_block_that_the_candidates_do_not_have_makes_them_unknown(name, counted, walk):
-    (selection,), _ = counted(walk([[name]]))
-    assert selection.counts == {name: 1}
-    assert (selection.candidates is None) == (name != "L0.W_k.G1"), "a note does not tell groups from heads"
-    rendered(heat_map(selection), "svg")
-
-
-@pytest.mark.parametrize("counts", [{"L998.W_q.H998": 1}, {"L998.C_fc": 1}, {"L0.C_fc": 10**6}])
-def test_a_model_of_any_size_can_be_drawn(counts):
-    width, height = heat_map(made(counts, rounds=1)).get_size_inches()
-    assert max(width, height) < 15
-
-
-def test_figures_have_names_of_their_own():
-    one = made({"L0.C_fc": 1}, model="../a/b")
-    names = figure_names([one, one, replace(one, model="a:b"), replace(one, variant="emso(k=2)")])
-    assert len(set(names)) == 4
-    assert not any(set(name) & set("/:() ") for name in names)
-
-
-def test_the_frame_has_a_row_for_each_block():
-    frame = selection_frame([made({"L0.W_v.H1": 3, "lm_head": 1}, rounds=2, note=candidates(1, 2))])
-    assert list(frame["share"]) == [0.75, 0.25]
-    assert frame["chance"].iloc[0] == 1 / 10
-    assert frame["chance"].isna().iloc[1]
-    assert (frame["layer"].iloc[0], frame["head"].iloc[0], frame["kind"].iloc[1]) == (0, 1, "")
-
-
-class Images(HTMLParser):
-    """Collects what images are described as, and counts scripts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.described, self.scripts = [], 0
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.scripts += tag == "script"
-        self.described += [dict(attributes)["alt"]] if tag == "img" else []
-
-
-def test_the_report_has_the_section_and_names_are_only_text(
-    tmp_path, make_plan, make_results, make_ranked, make_point, make_measurement, walk
-):
-    spec, notes = walk([["L0.C_fc", "L0.C_proj"]] * 2)
-    mine, theirs = walk([["L0.C_fc", EVIL]], variant=EVIL)
-    plan = make_plan(spec, mine)
-    kept = {
-        trial.trial_id: [
-            Started(trial_id=trial.trial_id, spec=trial.to_json()),
-            *(make_point(trial, strength, notes=told) for strength, told in by_strength.items()),
-            *(make_measurement(trial, strength) for strength in by_strength),
-        ]
-        for trial, by_strength in ((spec, notes), (mine, theirs))
-    }
-    written = write(Analysis(make_results(plan, kept)), tmp_path)
-    pictures = [path.name for path in written if path.parent.name == "figures"]
-    assert pictures[0] == "selected_blocks-miniature-m-emso.png"
-    assert len(pictures) == 2
-    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
-    images = Images(shown)
-    assert images.described[1].startswith("Heat maps of layer and head, one for each kind of block: how often EMSO")
-    assert "Most often: L0.C_fc 2, L0.C_proj 2." in images.described[1]
-    assert len(images.described) == 3
-    silent = page(Analysis(make_ranked(make_plan(spec), {})[0]))
-    assert images.scripts == Images(silent).scripts, "no script of a name's"
-    assert "Selected blocks" not in silent
-    with (tmp_path / "selected_blocks.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["variant"], row["block"], row["selections"]) for row in rows] == [
-        *[("emso", "L0.C_fc", "2"), ("emso", "L0.C_proj", "2"), (EVIL, "L0.C_fc", "1"), (EVIL, EVIL, "1")],
-    ]
 
 
 def test_candidates_are_the_models_blocks(make_model):

@@ -10,8 +10,8 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.collapse import collapse_class, rules_in_words, side
 from harness.analysis.collapse import flag as flag_by
+from harness.analysis.collapse import side
 from harness.analysis.metrics import in_column_order
 from harness.analysis.table import read_table
 from harness.specs import CollapseBounds
@@ -69,11 +69,6 @@ def test_the_papers_two_classes():
     assert (table["collapse_class"] == "degenerate").sum() == 8
 
 
-def test_originals_are_healthy():
-    table = flag(published())
-    assert set(table.loc[table["method"] == "original", "collapse_class"]) == {"healthy"}
-
-
 @pytest.mark.parametrize(
     ("mauve", "expected"),
     [(0.0, "below"), (0.199, "below"), (0.2, "inside"), (0.8, "inside"), (1.0, "inside"), (NAN, None)],
@@ -124,13 +119,6 @@ def test_either_rule_is_enough_and_both_must_be_kept(numbers, collapsed, name, r
     assert (row["collapsed"], row["collapse_class"], " and ".join(row["collapse_reason"])) == (collapsed, name, reason)
 
 
-def test_a_model_that_writes_retain_text_is_not_healthy():
-    """GD at 4e-5 after seven epochs: MAUVE, 0.49 of 0.95, has nothing against perplexity 57 of 4.6."""
-    table = table_of(("m", "original", 0, 0.95, 0.03, 4.6), ("m", "gradient_difference", 6, 0.49, 0.03, 57.0))
-    assert flag(table)["collapse_reason"].tolist() == [(), ("perplexity",)]
-    assert flag(table, NO_PERPLEXITY_RULE)["collapse_class"].tolist() == ["healthy", "healthy"]
-
-
 def test_the_bounds_are_the_sweeps():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.3, 0.1, 60.0))
     assert flag(table)["collapsed"].tolist() == [False, False]
@@ -154,12 +142,6 @@ def test_what_collapse_looks_at_is_what_declares_it():
     reasons = flag(mine, info={metric.name: metric for metric in (mauve, perplexity)})["collapse_reason"]
     assert reasons.tolist() == [(), ("my_mauve", "my_perplexity")]
     assert flag(mine)["collapse_class"].tolist() == ["unknown", "unknown"]
-
-
-def test_the_rules_in_words():
-    said = "its MAUVE is below 0.3 times the original's, or its perplexity is outside 0.5 to 5 times the original's"
-    assert rules_in_words(SHIPPED, CollapseBounds(mauve=0.3)) == said
-    assert rules_in_words({}, CollapseBounds()) == ""
 
 
 def test_of_several_repetitions_the_worst_counts():
@@ -190,11 +172,6 @@ def test_classes_at_their_thresholds(repetition, perplexity, expected):
 def test_too_predictable_is_below_the_sweeps_bound(perplexity, expected):
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.05, perplexity))
     assert flag(table, CollapseBounds(perplexity=(0.7, 5.0)))["collapse_class"][1] == expected
-
-
-def test_only_a_collapsed_model_has_a_class_of_collapse():
-    assert collapse_class(False, 0.99, too_predictable=True) == "healthy"
-    assert collapse_class(None, 0.99, too_predictable=True) == "unknown"
 
 
 def table_of(*rows):
@@ -228,18 +205,6 @@ def test_no_original_no_mauve_no_verdict():
     assert alone["collapse_class"].tolist() == ["unknown"]
     unmeasured = flag(table_of(("m", "original", 0, 0.8, 0.1, 20.0)).drop(columns="mauve"))
     assert unmeasured["collapse_class"].tolist() == ["unknown"]
-
-
-def test_flags_are_set_anew_and_the_numbers_stay():
-    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0)).assign(collapsed=True, collapse_class="gibberish")
-    flags = flag(table)
-    assert flags["collapsed"].tolist() == [False]
-    assert table["collapsed"].tolist() == [True]
-    assert math.isclose(flags["mauve"].iloc[0], 0.8)
-
-
-def test_an_empty_table_stays_empty():
-    assert list(flag(table_of()).columns[-3:]) == ["collapsed", "collapse_class", "collapse_reason"]
 
 
 @pytest.mark.parametrize(("method", "reason"), [("retrained", ()), ("emso", ("mauve", "perplexity"))])

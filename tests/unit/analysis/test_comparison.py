@@ -1,44 +1,32 @@
 """The matched comparison and survivors: hand-worked trajectories, and what must never be said."""
 
 import math
-import re
 from dataclasses import asdict, replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy import stats
 
 from evaluators.generation import Generation
-from harness.analysis.analysis import Analysis
-from harness.analysis.caveats.warnings import design_limits
-from harness.analysis.cells import Cell
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import survivors
-from harness.analysis.layout import model_tables
-from harness.analysis.matched.comparison import MatchedRow, matched_tables
+from harness.analysis.matched.comparison import matched_tables
 from harness.analysis.matched.matching import Mixture, mix
 from harness.analysis.matched.price_curves import price_curves
 from harness.analysis.matched.verdicts import reference_variant, verdict_clause, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
-from harness.analysis.table import read_table, table
-from harness.analysis.tradeoff.curves import curves, styles
-from harness.contracts import Checkpoint, CloserTo, Metric, Training
+from harness.analysis.table import table
+from harness.analysis.tradeoff.curves import styles
+from harness.contracts import CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.figures.answer.matched import matched_figure
-from harness.reporting.files import write
-from harness.reporting.sections.matched import matched_frame, matched_markdown, matched_sentences
-from harness.reporting.summary import LETTERS
-from harness.reporting.text_tables import markdown
 from harness.search_space import LogUniform
 from harness.specs import Source
 from harness.statistics.bootstrap import cluster_draws
-from harness.statistics.contrasts import paired_contrast
 from harness.statistics.item_values import estimate
 
 
@@ -72,7 +60,7 @@ def measured(tmp_path, make_plan):
 
     journal = Journal(tmp_path / "journal")
 
-    def make(*trials, spread=0.1, with_items=True, declared=DECLARED, **changes):
+    def make(*trials, spread=0.1, with_items=True, declared=DECLARED, independent=False, **changes):
         for number, (spec, points) in enumerate(trials):
             for strength, values in points.items():
                 about = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
@@ -83,11 +71,10 @@ def measured(tmp_path, make_plan):
                     **about, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
                     metrics=metrics, samples=(), notes={}, seconds=1.0,
                 )  # fmt: skip
-                noisy = items_of(numbers, spread, seed=number if changes.get("independent") else 0)
+                noisy = items_of(numbers, spread, seed=number if independent else 0)
                 journal.append_measurement(measurement, noisy if with_items else {})
-        kept = {name: value for name, value in changes.items() if name != "independent"}
         compare = Compare(utility=("perplexity",), erasure=("ma",))
-        plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | kept)
+        plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | changes)
         results = read_results(plan, journal)
         info, evidence = metric_info(results), read_evidence(results)
         return results, rank(table(results, info, evidence), info, evidence)
@@ -166,32 +153,8 @@ def test_erasure_at_equal_utility(compared, trial):
     assert "MA at most the retrained model's" not in " ".join(rows)  # there is none
 
 
-def test_a_method_that_stays_cheaper_than_the_limit_is_held_at_its_best(compared, trial):
-    cheap = {1: (0.7, 4.1, 0.9), 2: (0.6, 4.05, 0.9)}
-    rows = by_text(compared((trial("original"), ORIGINAL), (trial("gd", (1, 2)), cheap)))
-    best = rows["Perplexity at most 1.5 × the original's (6.00)"]["gd"]
-    assert (best.how, best.setting, best.numbers[1][0]) == ("measured", "epochs 2", pytest.approx(0.6))
-
-
 def test_nothing_is_matched_where_every_method_has_one_point(compared, trial):
     assert compared((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.8, 8.0, 0.8)})) == []
-
-
-def test_a_limit_that_is_not_known_is_left_out(compared, trial):
-    nowhere = {None: (math.nan, math.nan, 0.9)}
-    assert compared((trial("original"), nowhere), (trial("emso", (1, 2)), STRONG)) == []
-    known = compared((trial("original"), ORIGINAL), (trial("retrained"), nowhere), (trial("emso", (1, 2)), STRONG))
-    assert not any("retrained" in table.limit.text for table in known)
-    assert len(known) == 5
-
-
-def test_a_limit_that_the_original_meets_asks_for_no_erasure(compared, trial):
-    weak = {None: (0.8, 4.0, 0.9)}
-    texts = list(
-        by_text(compared((trial("original"), weak), (trial("emso", (1, 2)), {1: (0.7, 8, 0.8), 2: (0.5, 9, 0.8)})))
-    )
-    assert "MA at most 0.9" not in texts
-    assert "MA at most 0.75" in texts
 
 
 def test_only_neighbours_of_one_trajectory_are_mixed(compared, trial):
@@ -218,54 +181,6 @@ def test_letters_part_what_differs_and_join_what_does_not(compared, trial):
     letters = {variant: row.cells[0].letters for variant, row in paired.items()}
     assert not set(letters["ga"]) & set(letters["emso"])  # the same noise in all: the difference is what is left
     assert letters["emso"] == letters["twin"] != letters["other"]
-
-
-def test_one_training_run_of_each_says_nothing_of_another(compared, trial):
-    trials = [(trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK)]
-    rows = by_text(compared(*trials, spread=0.5))["MA at most 0.9"]
-    assert [row.cells[0].letters for row in rows.values()] == ["", ""]
-    assert all(row.cells[0].interval for row in rows.values())
-
-
-def test_without_items_there_are_numbers_and_neither_intervals_nor_letters(compared, trial):
-    trials = (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK)
-    [cell] = by_text(compared(*trials, with_items=False))["MA at most 0.9"]["emso"].cells
-    assert (cell.text, cell.interval, cell.letters) == ("5.66", "", "")  # of numbers alone too, the logarithm's
-    [cell] = by_text(compared(*trials))["MA at most 0.9"]["emso"].cells
-    low, high = map(float, cell.interval.split("–"))
-    assert low < math.sqrt(32.0) < high
-
-
-def test_several_seeds_must_all_get_there(compared, trial):
-    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
-    seeds += [(trial("emso", (1, 2), seed=0), STRONG), (trial("emso", (1, 2), seed=1), STRONG)]
-    rows = by_text(compared(*seeds))
-    assert rows["MA at most 0.75"]["emso"].numbers[1][0] == pytest.approx(8.0 * 2 ** (1 / 6))
-    seeds[-1] = (trial("emso", (1, 2), seed=1), WEAK)
-    rows = by_text(compared(*seeds))
-    assert rows["MA at most 0.9"]["emso"].how == "interpolated"
-    assert rows["MA at most 0.75"]["emso"].how == "not reached"
-
-
-def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared, trial):
-    def of(model, *about, **points):
-        checkpoint = Checkpoint(model, f"/{model}", "/t", model)
-        return [
-            (trial(name, strengths, model=checkpoint, replicate_of="small", trial_id=f"{name}-{model}"), points[name])
-            for name, strengths in about
-        ]
-
-    rows = [("original", ()), ("retrained", ()), ("emso", (1, 2))]
-    one = of("seed1", *rows, original=ORIGINAL, retrained={None: (0.5, 3.0, 0.9)}, emso=STRONG)
-    two = of("seed2", *rows, original=ORIGINAL, retrained={None: (0.8, 3.0, 0.9)}, emso=STRONG)
-    tables = compared(*one, *two)
-    assert {table.model for table in tables} == {"small"}
-    limit = by_text(tables)["MA at most the retrained model's (0.650)"]["emso"]
-    # the first at epoch 2, the second at epoch 1
-    assert (limit.setting, limit.numbers[0][0]) == ("epochs 2; epochs 1", pytest.approx(0.65))
-    assert limit.numbers[1][0] == pytest.approx(math.sqrt(8.0 * 16.0))
-    low, high = limit.numbers[1][1:]
-    assert low < 1 < 100 < high  # two models that differ this much say little
 
 
 @pytest.fixture
@@ -332,72 +247,6 @@ def test_what_tuning_chose_is_moved_to_where_its_own_trajectory_meets_the_target
     assert at_90.reach > 0.5  # The chosen epoch itself is below the target.
 
 
-def test_a_choice_that_misses_its_target_on_the_report_half_is_moved_on_and_says_how_likely_that_was(
-    compared, trial, study
-):
-    chosen = trial("emso", (2, 3, 4), targets={"ma <= 0.9": 3})
-    points = {2: (0.95, 5.0, 0.8), 3: (0.91, 6.0, 0.8), 4: (0.87, 7.0, 0.8)}
-    studies = [study("emso", [0.97, 0.95, 0.89, 0.85], space=EPOCHS)]
-    row = by_text(compared((trial("original"), ORIGINAL), (chosen, points), studies=studies))["MA at most 0.9"]["emso"]
-    assert row.setting == "epochs 3 to 4"
-    assert row.numbers[1][0] == pytest.approx(6.0 * (7 / 6) ** 0.25)
-    assert row.reach < 0.01
-
-
-def test_without_a_neighbour_on_the_other_side_a_choice_stays_where_it_was_measured(compared, trial, study):
-    chosen = trial("emso", (3,), targets={"ma <= 0.9": 3})  # As journals have it of before neighbours were measured.
-    studies = [study("emso", [0.97, 0.95, 0.8], space=EPOCHS)]
-    points = (trial("original"), ORIGINAL), (chosen, {3: (0.8, 6.0, 0.8)})
-    row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["emso"]
-    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("not reached", False, pytest.approx(6.0))
-    assert row.note == "nearest MA 0.800"
-    beyond = trial("ga", (2, 3, 4), targets={"ma <= 0.9": 3})  # Both neighbours are below the target.
-    erased = {2: (0.85, 5.0, 0.8), 3: (0.8, 6.0, 0.8), 4: (0.7, 9.0, 0.8)}
-    studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
-    row = by_text(compared(points[0], (beyond, erased), studies=studies))["MA at most 0.9"]["ga"]
-    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("not reached", False, pytest.approx(6.0))
-    assert row.note == "nearest MA 0.800"
-
-
-def test_a_choice_far_beyond_its_target_is_moved_back_as_far_as_it_takes(compared, trial, study):
-    far = trial("ga", (1, 2, 3), targets={"ma <= 0.9": 1}, chosen={"ma <= 0.9": 3})
-    erased = {1: (0.915, 4.5, 0.8), 2: (0.885, 5.0, 0.8), 3: (0.8, 6.0, 0.8)}
-    studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
-    points = (trial("original"), ORIGINAL), (far, erased)
-    row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["ga"]
-    assert (row.is_at_limit, row.setting) == (True, "epochs 1 to 2")
-    assert row.numbers[1][0] == pytest.approx(math.sqrt(4.5 * 5.0))
-
-
-def test_a_point_at_a_lowered_rate_stands_for_its_target_and_says_so(compared, trial, study):
-    """At the chosen rate a step leads from MA .95 to .8; at a quarter of it one ends at .91, and the next at .895."""
-    target, rate = "ma <= 0.9", Training().learning_rate
-    chosen = trial("ga", (1, 2), targets={}, chosen={target: 2})
-    slower = {"training": Training(learning_rate=rate / 4), "searched": {"training.learning_rate": rate / 4}}
-    slow = trial("ga", (6, 7), targets={target: 7}, chosen={}, trial_id="slow", **slower)
-    points = [(trial("original"), ORIGINAL), (chosen, {1: (0.95, 5.0, 0.8), 2: (0.8, 9.0, 0.8)})]
-    studies = [study("ga", [0.95, 0.85], space=EPOCHS)]
-    met = by_text(compared(*points, (slow, {6: (0.91, 6.0, 0.8), 7: (0.895, 7.0, 0.8)}), studies=studies))
-    row = met["MA at most 0.9"]["ga"]
-    assert (row.how, row.is_at_limit, row.setting) == ("interpolated", True, "epochs 6 to 7, learning rate 2.5e-06")
-    assert row.note == "learning rate lowered from 1e-05 to 2.5e-06 to meet the target"
-    assert row.numbers[1][0] == pytest.approx(6.0 * (7 / 6) ** (2 / 3))
-    far = trial("ga", (6, 7), targets={target: 7}, chosen={}, trial_id="far", **slower)
-    missed = by_text(compared(*points, (far, {6: (0.93, 6.0, 0.8), 7: (0.87, 7.0, 0.8)}), studies=studies))
-    row = missed["MA at most 0.9"]["ga"]
-    assert (row.how, row.is_at_limit, row.setting) == ("not reached", False, "epochs 7, learning rate 2.5e-06")
-    assert row.note.startswith("nearest MA 0.870; learning rate lowered")
-
-
-def test_one_seed_that_misses_the_target_keeps_its_method_from_being_compared(compared, trial, study):
-    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
-    one, two = (trial("emso", (1, 2), seed=seed, targets={"ma <= 0.9": 2}) for seed in (0, 1))
-    studies = [study("emso", [0.95, 0.89], seeds=(0, 1), space=EPOCHS)]
-    near, far = ({1: (0.95, 6.0, 0.8), 2: (at, 8.0, 0.8)} for at in (0.89, 0.87))
-    row = by_text(compared(*seeds, (one, near), (two, far), studies=studies))["MA at most 0.9"]["emso"]
-    assert (row.how, row.is_at_limit, row.note) == ("not reached", False, "nearest MA 0.870 (1 of 2 missed it)")
-
-
 def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
     """From .4 to .1 the level .2 is halfway by factors, and two thirds of the way by differences."""
     points = {1: (0.4, 5.0, 0.8), 2: (0.1, 20.0, 0.8)}
@@ -412,44 +261,6 @@ def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
         with_items = by_text(compared(*trials, *specs, declared=declared))
         level, low, high = with_items["MA at most the retrained model's (0.200)"]["emso"].numbers[0]
         assert low < level < high
-
-
-def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
-    studies = [study("emso", [0.8], seeds=(0, 1))]
-    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
-    one, two = (trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}) for seed in (0, 1))
-    point = {1: (0.91, 8.0, 0.8)}
-    assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not run"
-    rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
-    assert rows["MA at most 0.9"]["emso"].how == "measured"
-
-
-def test_each_seeds_own_search_chooses_for_it(compared, trial, study):
-    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
-    two = [study("emso", [0.8], seeds=(0,), per="seed"), study("emso", [0.95, 0.85], seeds=(1,), per="seed")]
-    first = trial("emso", (1,), seed=0, targets={"ma <= 0.9": 1}, searched={"k": 2})
-    second = trial("emso", (2,), seed=1, targets={"ma <= 0.9": 2}, settings={"k": 4}, searched={"k": 4}, trial_id="4")
-    points = [(first, {1: (0.91, 5.0, 0.8)}), (second, {2: (0.91, 20.0, 0.8)})]
-    emso = by_text(compared(*seeds, *points, studies=two))["MA at most 0.9"]["emso"]
-    assert (emso.how, emso.setting) == ("measured", "epochs 1, k 2; epochs 2, k 4")
-    assert emso.numbers[1][0] == pytest.approx(10.0)
-    assert [len(emso.prices["perplexity"].replicates)] == [2]
-    lost = [two[0], study("ga", [0.8], seeds=(0,), per="seed"), study("ga", [0.95], seeds=(1,), per="seed")]
-    of_ga = trial("ga", (1,), seed=0, targets={"ma <= 0.9": 1})
-    ga = by_text(compared(*seeds, (of_ga, {1: (0.85, 5.0, 0.8)}), studies=lost))["MA at most 0.9"]["ga"]
-    assert ga.how == "not reached"
-    assert ga.note == "best MA 0.875 of the selection texts, reached by 1 of 2 searches"
-
-
-@pytest.mark.parametrize(("per", "sentences"), [("model", 1), ("seed", 0)])
-def test_one_search_for_several_seeds_is_a_limit(measured, trial, study, per, sentences):
-    points = []
-    for seed in (0, 1):
-        points.append((trial("original", seed=seed), ORIGINAL))
-        points.append((trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}), {1: (0.85, 5.0, 0.8)}))
-    results, ranked = measured(*points, studies=[study("emso", [0.8], seeds=(0, 1), per=per)])
-    said = design_limits(results.measured, ranked, results.studies)
-    assert sum("All seeds share one search of each method" in sentence for sentence in said) == sentences
 
 
 def seeded(trial, rows, seeds=(0, 1, 2), noise=0.0):
@@ -515,64 +326,6 @@ def test_seeds_that_differ_leave_a_difference_undecided(compared, trial):
     assert [one.verdict for one in unsure.rows] == ["undecided"]
 
 
-def test_one_training_seed_gives_intervals_and_no_verdict(compared, trial):
-    at_90 = judged(compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}, seeds=[0])))["MA at most 0.9"]
-    assert [one.verdict for one in at_90.rows] == [None]
-    assert at_90.rows[0].ratio[1] < at_90.rows[0].ratio[0] < at_90.rows[0].ratio[2]
-    assert "one training seed, so no method is called better or worse than EMSO" in verdict_clause(at_90, 0.1)
-
-
-def test_what_holds_at_several_limits_is_said_once(compared, trial):
-    tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}, seeds=[0]))
-    first, second = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
-    assert first.startswith("MA at most 0.9; MA at most 0.75: one training seed, so no method is called better")
-    assert second == "MA at most the retrained model's (0.400): no method gets there."
-
-
-INFINITE = {1: (0.9, math.inf, 0.8), 2: (0.5, math.inf, 0.5)}
-
-
-@pytest.mark.parametrize(("seeds", "with_items"), [([0, 1, 2], True), ([0], False)], ids=["three seeds", "no items"])
-def test_an_infinite_perplexity_is_a_collapse_and_harms_no_other_number(measured, trial, tmp_path, seeds, with_items):
-    """Of a mean of 800 nats no float holds the exponential: the others' numbers are as they are without it."""
-    others = {"emso": STRONG, "ga": WEAK}
-    written, ranked = {}, {}
-    for name, rows in (("alone", others), ("beside", {**others, "gone": INFINITE})):
-        results, ranked[name] = measured(*seeded(trial, rows, seeds), with_items=with_items)
-        for file in write(Analysis(results), tmp_path / name):
-            written[name, file.name] = file.read_bytes()
-    table = ranked["beside"].table
-    gone = table[table["method"] == "gone"]
-    assert np.isinf(gone["perplexity"]).all()
-    assert set(gone["collapse_class"]) == {"gibberish"}
-    assert set(gone["collapse_reason"]) == {("perplexity",)}
-    ranking = ranked["beside"].ranking.set_index("variant")
-    assert ranking["unranked"]["gone"].startswith("collapsed")
-    for column in ("rank_average", "rank_generation"):
-        assert ranking[column]["gone"] == ""
-    names = ("table.md", "table.tex", "matched.md", "table.csv", "report.html")
-    shown = {name: written["beside", name].decode() for name in names}
-    assert "∞" in shown["table.md"]
-    assert r"$\infty$" in shown["table.tex"]
-    assert "∞" not in shown["table.tex"]
-    assert ">∞" in shown["report.html"]
-    assert ",inf," in shown["table.csv"]
-    for name in ("table.md", "table.tex", "matched.md"):
-        assert not re.search(r"\b(nan|inf)\b", shown[name]), name
-    again, _ = read_table(tmp_path / "beside" / "table.csv")
-    assert np.isinf(again.loc[again["method"] == "gone", "perplexity"]).all()
-    bounds = [name for name in again.columns if name.endswith(("_low", "_high"))]
-    assert bool(bounds) == with_items
-    numbers = ["variant", "strength", "seed", *METRICS, *bounds, "collapse_class"]
-    alone, _ = read_table(tmp_path / "alone" / "table.csv")
-    beside = again[again["method"] != "gone"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(beside[numbers], alone[numbers], rtol=1e-12)
-    tables = judged(matched_tables(results, ranked["beside"]))["MA at most 0.9"]
-    ratios = {one.row.variant: one.ratio for one in tables.rows}
-    assert math.isfinite(ratios["ga"][0]) == with_items
-    assert ratios["gone"] == pytest.approx((math.inf if with_items else math.nan,) * 3, nan_ok=True)
-
-
 def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
     tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}))
     at_75 = judged(tables)["MA at most 0.75"]
@@ -581,44 +334,6 @@ def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
     lost = judged(tables, reference="ga")["MA at most 0.75"]
     assert "GA, the reference, not reached" in verdict_clause(lost, 0.1)
     assert all(one.contrast is None for one in lost.rows)
-
-
-def test_the_outcome_speaks_from_verdicts_and_never_from_the_order(compared, trial):
-    tables = compared(*seeded(trial, {"emso": STRONG, "twin": STRONG, "ga": WEAK}, noise=0.5))
-    first, second, third = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
-    assert first == "MA at most 0.9, Perplexity: undecided: TWIN, GA."
-    assert second.startswith("MA at most 0.75, Perplexity: undecided: TWIN; not compared there: GA (best MA 0.850)")
-    assert third == "MA at most the retrained model's (0.400): no method gets there."
-    assert matched_sentences([], "another", 0.1) == []
-
-
-def test_as_csv_and_markdown(compared, trial):
-    tables = compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK))
-    verdicts = verdict_tables(tables, "emso", 0.1)
-    frame = matched_frame(tables, verdicts)
-    missing = frame[frame["how"] == "not reached"]
-    assert set(missing["variant"]) == {"ga"}
-    assert missing[["value", "low", "high", "matched"]].isna().all(axis=None)
-    assert frame[frame["how"] != "not reached"]["value"].notna().all()
-    text = matched_markdown(tables, verdicts, 0.1, "What | does it cost?")
-    assert "# What \\| does it cost?" in text
-    assert "| GA | – | – | – | – | – | – | not reached: best MA 0.850 |" in text
-    assert "| EMSO | epochs 0 to 1 | 0.900<br><sub>" in text
-    assert pd.isna(missing["value"].iloc[0])
-
-
-def test_points_of_one_strength_that_tuning_chose_apart_are_not_averaged(measured, trial):
-    # Both are epoch 1, at other rates: as repeats of one point they would cover what neither of them does.
-    halfway, near = 4.0 * math.sqrt(5.0), 4.0 * 5**0.25
-    one = trial("ga", (1,), targets={"ma <= 0.9": 1})
-    other = trial("ga", (1,), targets={"ma <= 0.75": 1}, settings={"rate": 2}, trial_id="ga-other")
-    _, ranked = measured(
-        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (one, {1: (0.85, near, 0.8)}),
-        (other, {1: (0.7, halfway, 0.8)}), ranked_at={"ga": 7},
-    )  # fmt: skip
-    x, y = ranked.info["perplexity"], ranked.info["ma"]
-    (curve,) = [curve for curve in curves(ranked.table, "miniature-m", x, y) if curve.variant == "ga"]
-    assert [round(point.y, 3) for point in curve.points] == [0.85, 0.7]
 
 
 def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured, trial):
@@ -641,52 +356,6 @@ def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured,
     assert survivors(ranked) == []  # no headline, no table
     headline["ma"] = replace(headline["ma"], items="sequence_and_holdout")
     assert survivors(replace(ranked, info=headline)) == []  # its values are no sequence's own
-
-
-def test_without_unseen_texts_nothing_is_said_to_survive(measured, trial):
-    _, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.4, 5.0, 0.8)}))
-    [table] = survivors(replace(ranked, info={"ma": replace(ranked.info["ma"], headline=True)}))
-    assert (table.counts, table.unseen, math.isnan(table.level)) == ((), "", True)
-
-
-def test_the_frontier_of_a_method_has_all_its_settings(measured, trial):
-    better = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
-    _, ranked = measured(
-        (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG),
-        (better, {1: (0.8, 7.0, 0.8), 2: (0.9, 7.5, 0.8)}), (trial("ga", (1, 2)), WEAK), ranked_at={"emso": 7},
-    )  # fmt: skip
-    marked = ranked.table[ranked.table["frontier"]]
-    assert list(zip(marked["trial_id"], marked["strength"], strict=True)) == [
-        ("emso-0", 2), ("emso-k4", 1), ("ga-0", 1), ("ga-0", 2)
-    ]  # fmt: skip
-
-
-def test_the_main_table_has_intervals_and_letters_and_says_which_metric_has_none(measured, trial):
-    trials = []
-    for seed in (0, 1):
-        trials += [
-            (trial("original", seed=seed), ORIGINAL),
-            (trial("emso", (1,), seed=seed), {1: (0.8, 8.0, 0.8)}),
-            (trial("ga", (1,), seed=seed), {1: (0.5, 9, 0.7)}),
-        ]
-    _, ranked = measured(*trials)
-    [of_model] = model_tables(ranked)
-    cells = {
-        row.variant: dict(zip([metric.name for metric in of_model.metrics], row.cells, strict=True))
-        for row in of_model.rows()
-    }
-    assert (cells["ga"]["ma"].letters, cells["emso"]["ma"].letters) == ("a", "b")
-    assert cells["original"]["ma"].letters == ""
-    low, high = map(float, cells["emso"]["ma"].interval.split("–"))
-    assert low < 0.8 < high
-    assert (cells["emso"]["mauve"].interval, cells["emso"]["mauve"].letters) == ("0.800–0.800", ""), (
-        "of two equal seeds"
-    )
-    assert "MAUVE has no items: only several seeds give it an interval." in markdown([of_model], "", "")
-    bounds = ranked.table.set_index("variant")[["ma_low", "ma_high"]].loc["emso"].iloc[0]
-    assert [round(bound, 3) for bound in bounds] == [low, high]
-    assert "mauve_low" not in ranked.table.columns
-    assert LETTERS not in markdown(model_tables(measured(*trials, with_items=False)[1]), "", "")
 
 
 def closer(aim, name="ma"):
@@ -723,39 +392,6 @@ def test_utility_where_an_erasure_comes_close_enough_from_the_originals_side(com
     assert not any("within" in text for text in lower)
 
 
-def test_closeness_from_below_and_to_the_retrained_model(compared, trial):
-    below = {1: (0.3, 6.0, 0.8), 2: (0.45, 8.0, 0.7)}
-    trials = [(trial("original"), {None: (0.1, 4.0, 0.9)}), (trial("emso", (1, 2)), below)]
-    rows = by_text(compared(*trials, declared=closer(0.5)))
-    assert rows["MA within 0.300 of 0.5"]["emso"].numbers[0][0] == pytest.approx(0.2)
-    assert rows["MA within 0.300 of 0.5"]["emso"].setting == "epochs 0 to 1"
-    assert not any(text.startswith("MA") for text in by_text(compared(*trials, declared=closer("retrained"))))
-    retrained = (trial("retrained"), {None: (0.4, 3.0, 0.95)})
-    rows = by_text(compared(*trials, retrained, declared=closer("retrained")))
-    assert [text for text in rows if text.startswith("MA")] == [
-        "MA within 0.270 of the retrained model's (0.400)",
-        "MA within 0.225 of the retrained model's (0.400)",
-        "MA at the retrained model's (0.400)",
-    ]
-    assert rows["MA at the retrained model's (0.400)"]["emso"].numbers[0][0] == pytest.approx(0.4)
-
-
-def test_what_is_reported_is_sorted_by_its_distance(compared, trial):
-    trials = [
-        (trial("original"), ORIGINAL),
-        (trial("emso", (1, 2)), {1: (0.9, 8.0, 0.95), 2: (0.5, 9.0, 0.9)}),
-        (trial("ga", (1, 2)), {1: (0.9, 8.0, 0.6), 2: (0.5, 9.0, 0.5)}),
-    ]
-    compare = Compare(utility=("mauve",), erasure=("ma",))
-    asked = {"compare": compare, "with_items": False}
-    order = {
-        str(better): list(by_text(compared(*trials, declared=declared, **asked))["MA at most 0.9"])
-        for better, declared in (("higher", DECLARED), ("0.7", closer(0.7, "mauve")), ("0.8", closer(0.8, "mauve")))
-    }
-    assert order == {"higher": ["emso", "ga"], "0.7": ["ga", "emso"], "0.8": ["emso", "ga"]}
-    assert all(text.startswith("MA") for text in by_text(compared(*trials, declared=closer(0.7, "mauve"), **asked)))
-
-
 def drawn_at(ax):
     """Return where a panel has a point, by its row; the reference lines and interval bars have no marker."""
     points = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
@@ -785,29 +421,6 @@ def test_the_picture_of_the_answer_has_a_panel_for_each_level_and_every_method_i
     low, high = tables[0].rows[0].numbers[1][1:]
     assert [low, high] in [list(line.get_xdata()) for line in first.lines]
     figure.draw_without_rendering()
-
-
-def test_where_nothing_is_reached_there_is_no_picture(measured, trial):
-    results, ranked = measured((trial("original"), ORIGINAL), (trial("ga", (1, 2)), {1: (1.0, 5, 1), 2: (0.99, 6, 1)}))
-    tables = [one for one in matched_tables(results, ranked) if one.limit.is_erasure]
-    assert tables, "there are levels"
-    assert matched_figure(tables, ranked.table, styles(ranked.table)) is None
-
-
-def test_a_method_that_tuning_found_no_point_for_is_in_the_picture_too(measured, trial):
-    results, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG))
-    nowhere = MatchedRow(
-        "lost", "LOST", "not reached", "", Cell("", ""), (), (), {}, False, math.nan, False, "best MA 0.99", "3"
-    )
-    [first, *_] = matched_tables(results, ranked)
-    figure = matched_figure([replace(first, rows=(*first.rows, nowhere))], ranked.table, styles(ranked.table))
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()][-1] == "LOST"
-    assert [text.get_text() for text in figure.axes[0].texts][-1] == "not reached"
-    figure.draw_without_rendering()
-    [legend] = figure.legends
-    words = legend.get_title().get_window_extent()
-    assert words.x0 >= 0, "one level's picture is narrow"
-    assert words.x1 <= figure.bbox.width
 
 
 MA, PERPLEXITY, MAUVE = DECLARED
@@ -852,19 +465,6 @@ def test_a_mixture_is_that_of_the_two_numbers_whatever_items_either_lacks(lost, 
     assert linear.number() == pytest.approx(0.3 * number["a"] + 0.7 * number["b"], rel=1e-12)
 
 
-def test_items_that_a_point_does_not_even_list_are_missing_there_alone():
-    items = holed(2, 8, 0)
-    known = [row for row, value in enumerate(items["a"].values_N) if not math.isnan(value)]
-    short = MetricItems(
-        tuple(items["a"].ids[row] for row in known), tuple(items["a"].clusters[row] for row in known),
-        items["a"].values_N[known], items["a"].weights_N[known],
-    )  # fmt: skip
-    whole, unlisted = (
-        between_points(PERPLEXITY, (["a", "b"], (0.5, 0.5)), a=one, b=items["b"])[0] for one in (items["a"], short)
-    )
-    assert estimate(unlisted.items) == pytest.approx(estimate(whole.items), rel=1e-12)
-
-
 @pytest.mark.parametrize(("weights", "end"), [((1.0, 0.0), "a"), ((0.0, 1.0), "b")])
 def test_at_either_end_a_mixture_is_the_measured_point(weights, end):
     items = holed(3, 20, 6)
@@ -901,43 +501,6 @@ def test_an_interval_between_points_is_that_of_both_numbers_made_anew_in_each_dr
     assert low < value < high
 
 
-def test_two_methods_are_compared_on_items_that_both_know_at_all_their_points():
-    items = holed(5, 16, 6, 0, 20)
-    known_N = np.logical_and.reduce([~np.isnan(one.values_N) for one in items.values()])
-    one, other = (
-        between_points(PERPLEXITY, (names, (0.4, 0.6)), **items)[0].items for names in (["a", "b"], ["c", "d"])
-    )
-    rows = [row for row, is_known in enumerate(known_N) if is_known]
-    kept = {
-        name: MetricItems(
-            tuple(item.ids[row] for row in rows), tuple(item.clusters[row] for row in rows),
-            item.values_N[rows], item.weights_N[rows],
-        )
-        for name, item in items.items()
-    }  # fmt: skip
-    first, second = (
-        between_points(PERPLEXITY, (names, (0.4, 0.6)), **kept)[0].items for names in (["a", "b"], ["c", "d"])
-    )
-    assert paired_contrast(one, other).p == pytest.approx(paired_contrast(first, second).p, rel=1e-9)
-    # The jackknife over clusters of the very difference: both mixtures computed again without each of them.
-    clusters = sorted(set(kept["a"].clusters))
-
-    def difference(without):
-        at = {
-            name: aggregated(
-                item.values_N, np.where(np.array(item.clusters) == without, 0.0, item.weights_N), "exp_mean"
-            )
-            for name, item in kept.items()
-        }
-        return sum(share * math.log(at[name]) for name, share in zip("abcd", (0.4, 0.6, -0.4, -0.6), strict=True))
-
-    left_out = np.array([difference(cluster) for cluster in clusters])
-    count = len(clusters)
-    error = math.sqrt((count - 1) / count * ((left_out - left_out.mean()) ** 2).sum())
-    expected = 2 * stats.t.sf(abs(difference(None)) / error, count - 1)
-    assert paired_contrast(one, other).p == pytest.approx(expected, abs=0.02)
-
-
 def test_where_one_end_has_too_few_items_nothing_is_said_of_how_certain_it_is():
     generator = np.random.default_rng(6)
     whole, lone = items_with_holes(generator, 0), items_with_holes(generator, 0)
@@ -964,16 +527,3 @@ def test_a_perplexity_without_items_is_mixed_by_its_logarithm_as_it_declares():
     for metric, ends, expected in ((of_table, (4.65, 1000.0), 68.19), (MAUVE, (0.2, 0.6), 0.4)):
         rows = about | {metric.name: np.array(ends)}
         assert mix([mixture_of(rows, (0.5, 0.5))], metric, Evidence()).number() == pytest.approx(expected, rel=1e-4)
-
-
-def test_of_two_settings_the_one_that_is_shown_as_cheaper_is_chosen(compared, trial):
-    # At 0.9 both lie halfway: by their logarithms 4 and 81 make 18, less than the 31.6 of 20 and 50; straight, 42.5.
-    steep = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
-    gentle = {1: (0.95, 20.0, 0.8), 2: (0.85, 50.0, 0.7)}
-    rows = by_text(
-        compared(
-            (trial("original"), ORIGINAL), (trial("emso", (1, 2)), gentle),
-            (steep, {1: (0.8, 81.0, 0.8), 2: (0.7, 90.0, 0.7)}), ranked_at={"emso": 7},
-        )
-    )  # fmt: skip
-    assert rows["MA at most 0.9"]["emso"].numbers[1][0] == pytest.approx(math.sqrt(4.0 * 81.0))

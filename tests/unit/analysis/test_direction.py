@@ -5,17 +5,15 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import significance_groups
 from harness.analysis.layout import model_tables
-from harness.analysis.metrics import Aims, arrow, declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.metrics import Aims, declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
 from harness.analysis.shown import shown_table
 from harness.analysis.table import _on_frontier
-from harness.analysis.tradeoff.curves import better_corner
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
@@ -132,42 +130,6 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
     assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
 
 
-def test_best_and_second_best_are_the_closest_where_they_are_told_apart():
-    ids = tuple(f"i{row}" for row in range(64))
-
-    def marked(metric, rows=ROWS, seeds=2, spread=0.01, collapsed=""):
-        noise = np.linspace(-spread, spread, 64)
-        kept = {}
-        for place, (name, _, _, [mean]) in enumerate(rows):
-            values = MetricItems(ids, ids, mean + noise * (1 - 2 * (place % 2)), np.ones(64))
-            kept |= {f"{name}{seed}": {"auc": values} for seed in range(seeds)}
-        table = table_of([(*row[:3], row[3] * seeds) for row in rows], range(seeds))
-        table = table.assign(collapsed=(table["variant"] == collapsed).astype(object))
-        [shown] = model_tables(ranked(table, MA, MAUVE, metric, evidence=Evidence(kept)))
-        return {row.variant: row.cells[-1].mark for row in shown.rows()}
-
-    assert set(marked(AUC, seeds=1).values()) == {""}, "one seed tells nothing"
-    assert set(marked(AUC, spread=5.0).values()) == {""}, "nor do such items"
-    close = [*ROWS[:2], ("d", 0.4, 0.6, [0.4501]), ROWS[2]]
-    assert marked(AUC, close) == dict.fromkeys("abcd", ""), "the best two cannot be told apart"
-    second = [*ROWS[:3], ("d", 0.4, 0.6, [0.2001])]
-    assert marked(AUC, second) == {"a": "", "b": "best", "c": "", "d": ""}, "nor here the next two"
-    assert marked(AUC, collapsed="b") == {"a": "", "b": "", "c": "second", "d": "best"}, "it is no candidate"
-    assert marked(AUC) == {"a": "", "b": "best", "c": "", "d": "second"}
-    assert marked(replace(AUC, better="lower")) == {"a": "", "b": "second", "c": "best", "d": ""}
-    assert set(marked(NEAR).values()) == {""}, "nothing tells"
-
-
-def test_words_and_arrows():
-    assert [arrow(metric) for metric in (MA, MAUVE, AUC, NEAR)] == ["↓", "↑", "→ 0.5", "→ retrained"]
-    assert better_corner(AUC, MA) == "AUC → 0.5, ↓"
-    assert better_corner(MAUVE, AUC) == "→, AUC → 0.5"
-    with pytest.raises(ValueError, match="give a finite number, or 'retrained'"):
-        CloserTo(float("nan"))
-    with pytest.raises(ValueError, match="'retraind'"):
-        CloserTo("retraind")
-
-
 def test_the_frontier_is_of_distances():
     table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
     compare = Compare(utility=("mauve",), erasure=("auc",))
@@ -208,11 +170,6 @@ def test_two_that_are_as_far_off_on_either_side_share_a_letter(letters):
     assert letters(AUC, a=0.9, b=0.45) == {"b": "a", "a": "b"}, "the closest comes first"
 
 
-def test_a_single_training_seed_has_no_letters(letters):
-    assert letters(AUC, a=0.4, b=0.6, c=0.7, seeds=1) == {}
-    assert letters(AUC, a=0.4, c=0.7, seeds=2) == {"a": "a", "c": "b"}
-
-
 def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):
     assert letters(NEAR, retrained=0.5, a=0.4, b=0.6, c=0.7) == {"b": "a", "c": "b"}
     assert letters(NEAR, retrained=0.3, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
@@ -227,14 +184,3 @@ def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_ta
     assert record_of({**line, "metrics": (asdict(metric),)}).metrics[0] == asdict(metric)
     (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
     assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}
-
-
-def test_old_declarations_stay_readable_and_wrong_ones_are_named():
-    assert metric_of({**ABOUT, "name": "ma", "better": "lower", "group": "erasure", "title": "MA"}).better == "lower"
-    assert yaml.safe_load(declarations({"ma": MA}))[0]["better"] == "lower", "written as it was"
-    line = {"kind": "measurement", "trial_id": "t", "point_id": "p", "strength": None, "evaluator": "e", "key": "k"}
-    line |= {"definition": "exact", "numbers": {"x": 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
-    with pytest.raises(ValueError, match="better"):
-        record_of({**line, "metrics": ({**asdict(AUC), "better": {"aim": "near"}},)})
-    with pytest.raises(ValueError, match="'average' is no name of a group of metrics"):
-        record_of({**line, "metrics": ({**asdict(AUC), "group": "average"},)})

@@ -1,27 +1,23 @@
 """What is left of memorised and of other sequences: hand-worked groups, and where there is nothing to tell."""
 
 import math
-import re
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import GROUPS, agreements
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.analysis.tradeoff.curves import styles
-from harness.contracts import Checkpoint, Metric
+from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
 from harness.reporting.figures.exact_match import agreement_figure
 from harness.reporting.figures.style import rendered
-from harness.reporting.files import write
-from harness.reporting.page import page
-from harness.reporting.sections.exact_match import agreement_frame, agreement_rows, why_no_groups
+from harness.reporting.sections.exact_match import agreement_rows
 from harness.specs import Source
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
@@ -99,14 +95,6 @@ def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(m
             assert 0 <= each.low < each.tokens < each.high <= 4
 
 
-def test_groups_that_swap_swap_their_curves(measured, usual):
-    ways_round = (agreements(*measured(*usual, recited=recited)) for recited in (RECITED, RECITED[::-1]))
-    one, other = ((left(found), found[0].lengths) for found in ways_round)
-    assert {at: (a, b) for at, (a, b) in one[0].items()} != other[0]
-    swapped = agreements(*measured(*usual, recited=[*RECITED[5:], *RECITED[:5]]))
-    assert left(swapped) == {at: (b, a) for at, (a, b) in one[0].items()}
-
-
 def test_lengths_and_counts_may_differ(measured, trial):
     whole = [2, 4, 6, 8, 10, 12, 3, 3, 3, 3, 3]
     recited = [2, 4, 6, 8, 10, 11, 2, 2, 0, 3, 0]
@@ -120,52 +108,10 @@ def test_lengths_and_counts_may_differ(measured, trial):
     assert left(found) == {0: (5.5, 4.8), 1: (10 / 6, 3.6)}
 
 
-@pytest.mark.parametrize(
-    ("recited", "counts"), [(WHOLE, "10 of 10"), ([0.0] * 10, "0 of 10"), ([4, 4, 4, 4, *[0] * 6], "4 of 10")]
-)
-def test_one_group_alone_shows_nothing_and_says_so_where_the_sweep_mixed_them(measured, usual, trial, recited, counts):
-    results, ranked = measured(*usual, recited=recited)
-    assert agreements(results, ranked) == []
-    assert why_no_groups(results, ranked) == "", "nobody asked"
-    mixed = Source(source="miniature", not_memorized=Source(source="miniature"))
-    results, ranked = measured((trial("original", forget=mixed), {None: WHOLE}), recited=recited)
-    assert why_no_groups(results, ranked).startswith(f"The original recites {counts} sequences wholly; 5 that")
-
-
-def test_without_items_or_metrics_nothing_is_shown(measured, usual, trial):
-    mixed = Source(source="miniature", not_memorized=Source(source="miniature"))
-    expected = [(replace(spec, forget=mixed), points) for spec, points in usual]
-    without_items = {"with_items": False}, "each sequence are not there: run the sweep again"
-    without_metric = {"metrics": (SHARE, TEXT)}, "add memorization to the sweep's evaluators"
-    for options, reason in (without_items, without_metric):
-        results, ranked = measured(*expected, **options)
-        assert agreements(results, ranked) == []
-        assert reason in why_no_groups(results, ranked)
-        assert agreement_figure(agreements(results, ranked), styles(ranked.table)) is None
-        assert "Memorised and not memorised" in page(Analysis(results))
-        assert why_no_groups(*measured(*usual, **options)) == ""
-        assert "Memorised and not memorised" not in page(Analysis(measured(*usual, **options)[0]))
-    results, ranked = measured(*expected[1:])
-    assert agreements(results, ranked) == [], "an original that was not measured tells no groups"
-    assert "for each sequence are not there" in why_no_groups(results, ranked)
-
-
 def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
     seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
     seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
     assert left(agreements(*measured(*seeds))) == {0: (4, 4), 1: (1.2, 3.8)}
-
-
-def test_replicates_have_groups_of_their_own(measured, trial):
-    def of(name, erased):
-        about = {"model": Checkpoint(name, name, name, name), "replicate_of": "small"}
-        original = trial("original", trial_id=f"original-{name}", **about), {None: WHOLE}
-        return [original, (trial("em", (1,), trial_id=f"em-{name}", **about), {1: erased})]
-
-    rows = of("one", [0] * 5 + [4] * 5) + of("two", [3] * 5 + [1] * 5)
-    found = agreements(*measured(*rows, recited={"one": RECITED, "two": RECITED[::-1]}))
-    assert [agreement.model for agreement in found] == ["small"]
-    assert left(found)[1] == ((0 + 1) / 2, (4 + 3) / 2)
 
 
 def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_beside_them(measured, usual, trial):
@@ -203,24 +149,3 @@ def test_the_figure_draws_the_numbers(measured, usual, trial):
     assert rendered(figure, "svg") == rendered(again, "svg")
     alone = measured(usual[0], *gamma)
     assert len(agreement_figure(agreements(*alone), styles(alone[1].table)).axes) == 1
-
-
-def test_the_table_the_csv_and_the_page(measured, usual, tmp_path):
-    results, ranked = measured(*usual)
-    found = agreements(results, ranked)
-    original, first, second = agreement_rows(found[0])
-    assert original == ("Original", "", False, [("4.0", ""), ("4.0", "")])
-    assert (first[:3], [mean for mean, _ in first[3]]) == (("EM", "epochs 1", False), ["2.4", "3.6"])
-    assert all(re.fullmatch(r"\d\.\d–\d\.\d", interval) for _, interval in second[3])
-    frame = agreement_frame(found)
-    assert frame["agreeing_tokens"].tolist() == [4, 4, 2.4, 3.6, 0.4, 3.0]
-    assert frame["group"].tolist() == list(GROUPS) * 3
-    assert frame["low"].isna().tolist() == [True, True, False, False, False, False]
-    written = write(Analysis(results), tmp_path)
-    names = {path.name for path in written}
-    assert {"exact_match_groups.csv", "exact_match_groups.png", "exact_match_groups.pdf"} <= names
-    shown = (tmp_path / "report.html").read_text()
-    assert "Memorised: 5 sequences of 4 tokens, of which the original recites 4.0 on average." in shown
-    assert "Not memorised: 5 sequences of 4 tokens, of which the original recites 1.6 on average." in shown
-    written = write(Analysis(measured(*usual, with_items=False)[0]), tmp_path / "without")
-    assert not {path.name for path in written} & {"exact_match_groups.csv", "exact_match_groups.png"}

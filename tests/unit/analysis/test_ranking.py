@@ -2,13 +2,11 @@
 
 import csv
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
@@ -20,12 +18,9 @@ from harness.analysis.ranking import RANKS, rank
 from harness.analysis.ranks.drawn import DrawnRanks
 from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 from harness.analysis.seeds import with_replicates
-from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
-from harness.errors import DataError
 from harness.records.items import MetricItems
 from harness.reporting.summary import outcome
-from harness.reporting.text_tables import ranking_table
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
@@ -68,13 +63,6 @@ def test_all_33_printed_ranks_of_the_paper():
     assert compared == 33
 
 
-def test_the_papers_ranks_need_collapsed_rows_left_out():
-    table = read_table(PUBLISHED)[0].assign(collapsed=False)
-    small = ranked(table[table["model"] == "gpt-neo-125m"])
-    assert small.loc["gradient_ascent", "rank_erasure"] == "1"
-    assert small.loc["emso", "rank_erasure"] == "4"
-
-
 def test_a_control_is_shown_takes_no_rank_and_pushes_nobody_down():
     table = points(("a", 0.3, 0.3, 9, 0.5), ("b", 0.1, 0.1, 5, 0.9), ("c", 0.2, 0.2, 7, 0.7))
     assert ranked(table).loc[["a", "c"], "rank_average"].tolist() == ["3", "2"]
@@ -87,35 +75,10 @@ def test_competition_ranks_share_and_skip():
     assert competition_ranks(np.array([5.0, 3.0, 3.0, 9.0])).tolist() == [3, 1, 1, 4]
 
 
-def test_nan_has_no_rank_and_takes_none():
-    ranks = competition_ranks(np.array([np.nan, 2.0, 1.0]))
-    assert np.isnan(ranks[0])
-    assert ranks[1:].tolist() == [2, 1]
-
-
 def test_group_rank_is_the_rank_of_the_mean_rank_and_not_of_the_mean():
     scores = np.array([[9.0, 1.0, 1.0], [1.0, 2.0, 2.0]])
     assert scores.mean(axis=1)[0] > scores.mean(axis=1)[1]
     assert group_ranks(scores).tolist() == [1, 2]  # Mean ranks 4/3 and 5/3.
-
-
-def test_a_row_with_a_hole_leaves_the_others_as_if_it_were_not_there():
-    whole = np.array([[1.0, 4.0], [2.0, 3.0], [3.0, 5.0]])
-    holed = np.vstack([whole, [0.0, np.nan]])
-    assert group_ranks(holed)[:3].tolist() == group_ranks(whole).tolist()
-    assert np.isnan(group_ranks(holed)[3])
-
-
-def test_average_needs_both_groups():
-    ranks = average_ranks(np.array([1.0, 2.0, np.nan]), np.array([2.0, 1.0, 3.0]))
-    assert ranks[:2].tolist() == [1, 1]
-    assert np.isnan(ranks[2])
-
-
-def test_a_group_without_metrics_ranks_nobody():
-    nothing = group_ranks(np.empty((3, 0)))
-    assert np.isnan(nothing).all()
-    assert np.isnan(average_ranks(np.array([1.0, 2.0, 3.0]), nothing)).all()
 
 
 def test_ties_are_printed_with_a_sign_and_single_ranks_without():
@@ -139,35 +102,6 @@ def test_only_ranked_metrics_of_the_two_groups_count():
     assert not ranked(counted)[list(RANKS)].equals(before)
 
 
-def test_collapsed_rows_are_shown_and_not_ranked():
-    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.0, 0.0, 2.0, 0.0))
-    both = ranked(table)
-    assert both.loc["b", "rank_erasure"] == "1"
-    flagged = table.assign(
-        collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=[(), ("mauve",)]
-    )
-    ranking = ranked(flagged)
-    assert ranking.loc["b", list(RANKS)].tolist() == ["", "", ""]
-    assert ranking.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
-    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
-    assert list(ranking.index) == ["a", "b"]
-
-
-def test_a_missing_number_costs_the_group_and_says_so():
-    table = points(("a", 0.1, 0.5, 20.0, np.nan), ("b", 0.2, 0.6, 30.0, 0.5), ("c", 0.3, 0.7, 40.0, 0.4))
-    ranking = ranked(table)
-    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "", ""]
-    assert ranking.loc["a", "unranked"] == "not measured: mauve"
-    assert ranking.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
-    assert ranking.loc["b", "unranked"] == ""
-
-
-def test_an_unknown_collapse_is_neither_yes_nor_no():
-    ranking = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
-    assert ranking.loc["a", "collapsed"] is None
-    assert ranking.loc["a", "collapse_class"] == "unknown"
-
-
 def test_an_infinite_perplexity_is_the_worst_and_not_a_hole():
     ranking = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
     assert ranking["rank_generation"].to_dict() == {"a": "2", "b": "1"}
@@ -179,41 +113,6 @@ def test_models_are_ranked_apart():
     ranking = rank(pd.concat([one, other]), known(one)).ranking.set_index(["model", "variant"])
     assert ranking.loc[("m", "a"), "rank_average"] == "1"
     assert ranking.loc[("n", "a"), "rank_average"] == "2"
-
-
-def test_mixed_definitions_are_refused_by_name():
-    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5), definition=["exact", "table"])
-    with pytest.raises(DataError, match=r"'exact' \(a on m\) and 'table' \(b on m\)"):
-        ranked(table)
-    with pytest.raises(DataError, match=r"'exact'.*'table'"):
-        ranked(points(("a", 0.1, 0.5, 20.0, 0.9), definition="exact+table"))
-
-
-def test_one_definition_is_not_refused_whichever_it_is():
-    for definition in ("exact", "table", ""):
-        assert ranked(points(("a", 0.1, 0.5, 20.0, 0.9), definition=definition)).loc["a", "rank_average"] == "1"
-
-
-def test_a_row_without_ranked_numbers_has_no_definition_to_mix():
-    hole = (np.nan,) * 4
-    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", *hole), definition=["exact", ""])
-    assert ranked(table).loc["a", "rank_average"] == "1"
-
-
-def test_two_ranked_rows_of_one_variant_and_seed_are_refused():
-    with pytest.raises(DataError, match="'a' on m, seed 0, has more than one ranked row"):
-        ranked(points(("a", 0.1, 0.5, 20.0, 0.9), ("a", 0.2, 0.6, 30.0, 0.5)))
-
-
-def test_rows_that_are_not_ranked_do_not_appear():
-    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5), ranked=[True, False])
-    assert list(ranked(table).index) == ["a"]
-
-
-def test_an_empty_table_has_an_empty_ranking():
-    table = points()
-    assert list(rank(table, known(table)).ranking.columns[-1:]) == ["unranked"]
-    assert len(rank(table, known(table)).ranking) == 0
 
 
 def seeded(a, b):
@@ -383,19 +282,6 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
 def test_a_small_difference_that_is_certain_is_an_erasure():
     whole = of_items(original=ORIGINALS, little=ORIGINALS - 0.002 - np.linspace(0, 0.001, 64))
     assert whole.ranking.loc[0, ["rank_erasure", "unranked"]].tolist() == ["1", ""]
-
-
-def test_where_no_method_erased_anything_that_comes_first():
-    whole = of_items(original=ORIGINALS, same=ORIGINALS, worse=ORIGINALS + 0.05)
-    first = (
-        "No method erased anything that chance could not have: nothing is ranked. Raise the strengths or "
-        "training.learning_rate, or have them searched (tune)."
-    )
-    assert whole.said_first[0] == first
-    console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(shown_table(whole)))
-    assert " ".join(console.export_text().split()).startswith(first)
-    assert "Average rank" not in str(outcome(whole))
 
 
 def test_copies_make_no_erasure_surer_and_of_few_texts_any_improvement_counts():

@@ -54,14 +54,6 @@ def test_a_wrong_table_is_named_exactly(tmp_path, text, message):
     assert message in str(caught.value)
 
 
-def test_a_missing_file_and_one_that_is_no_text(tmp_path):
-    with pytest.raises(DataError, match=r"none\.csv does not exist"):
-        read_table(tmp_path / "none.csv")
-    (tmp_path / "bytes.csv").write_bytes(b"model,method,ma\n\xff\xfe,a,1\n")
-    with pytest.raises(DataError, match=r"bytes\.csv cannot be read"):
-        read_table(tmp_path / "bytes.csv")
-
-
 def test_empty_cells_are_nan(tmp_path):
     path = tmp_path / "some.csv"
     path.write_text("model,method,ma,seed,peak_memory_bytes\nm,emso,,,\n", encoding="utf-8")
@@ -91,15 +83,6 @@ def test_the_published_metrics_are_those_that_are_measured_today():
     told_elsewhere |= {"items": None, "aggregate": "mean", "weights": None, "meaning": "", "attack": ""}  # no items
     for metric in read_declarations(PUBLISHED).values():
         assert replace(metric, **told_elsewhere) == replace(shipped[metric.name], **told_elsewhere)
-
-
-def test_a_copy_of_a_sweeps_table_may_have_any_name(tmp_path):
-    copy = tmp_path / "copy.csv"
-    copy.write_text("model,method,ma\nm,emso,0.5\n", encoding="utf-8")
-    declare(tmp_path / "table.csv")
-    assert list(read_table(copy)[1]) == ["ma"]
-    declare(copy, PUBLISHED.with_suffix(".metrics.yaml").read_text().replace("name: ma\n", "name: ma\n  noise: 0.5\n"))
-    assert read_table(copy)[1]["ma"].noise == 0.5, "its own comes first"
 
 
 @pytest.mark.parametrize(

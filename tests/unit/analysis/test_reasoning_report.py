@@ -5,15 +5,10 @@ import math
 import pandas as pd
 import pytest
 
-from evaluators.memorization import Memorization
 from evaluators.reasoning import Reasoning
-from harness.analysis.layout import model_tables
-from harness.analysis.metrics import in_column_order
-from harness.analysis.ranking import rank
 from harness.analysis.reasoning import Accuracy, answers
 from harness.reporting.figures.reasoning import bars
 from harness.reporting.figures.style import rendered
-from harness.reporting.sections.reasoning import reasoning_markdown
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
@@ -48,11 +43,6 @@ def test_each_row_has_its_accuracies_and_their_change():
     assert math.isnan(rows[1].accuracies[1].error)
 
 
-def test_only_ranked_points_are_shown():
-    table = pd.DataFrame([ORIGINAL, row("emso", 0.7, strength=1.0, ranked=False), row("emso", 0.6, strength=2.0)])
-    assert [answered.strength for answered in answers(table, INFO)["m"]] == ["", "epochs 2"]
-
-
 def test_several_seeds_have_an_interval_and_not_a_tasks_own_error():
     table = pd.DataFrame([ORIGINAL, {**ORIGINAL, "seed": 1, "piqa": 0.9}, row("emso", 0.6), row("emso", 0.7, seed=1)])
     [original, emso] = answers(table, INFO)["m"]
@@ -69,15 +59,6 @@ def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():
     assert bars(table, INFO) is not None
 
 
-def test_without_an_original_there_is_no_change():
-    assert math.isnan(answers(pd.DataFrame([row("emso", 0.7)]), INFO)["m"][0].accuracies[0].change)
-
-
-def test_without_reasoning_tasks_there_is_nothing_to_draw():
-    assert answers(pd.DataFrame([ORIGINAL]), {}) == {}
-    assert bars(pd.DataFrame([ORIGINAL]), {}) is None
-
-
 def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
     rows = [ORIGINAL, row("emso", 0.7), row("ga", 0.5, collapsed=True)]
     figure = bars(pd.DataFrame([*rows, *({**cells, "model": "n"} for cells in rows)]), INFO)
@@ -89,20 +70,3 @@ def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["ORIGINAL", "EMSO", "GA", "collapsed"]
     assert rendered(figure, "png").startswith(b"\x89PNG")
-
-
-def test_the_main_table_leaves_reasoning_to_its_own():
-    table = pd.DataFrame([{**ORIGINAL, "ma": 0.9}, {**row("emso", 0.7), "ma": 0.5}])
-    ma = next(metric for metric in Memorization().metrics if metric.name == "ma")
-    [shown] = model_tables(rank(table, in_column_order([*INFO.values(), ma])))
-    assert [metric.name for metric in shown.metrics] == ["ma"]
-    [alone] = model_tables(rank(table, INFO))
-    assert [metric.name for metric in alone.metrics] == ["piqa", "reasoning"]
-
-
-def test_the_accuracies_as_markdown():
-    table = pd.DataFrame([ORIGINAL, row("emso", 0.75, strength=2.0), row("g|a", 0.5, collapsed=True)])
-    text = reasoning_markdown(answers(table, INFO), [INFO["piqa"], INFO["reasoning"]])
-    assert "| ORIGINAL |  | 0.800 ± 0.050 | 0.400 ± – |" in text
-    assert "| EMSO | epochs 2 | 0.750 ± 0.050 (−0.050) | 0.375 ± – (−0.025) |" in text
-    assert "| G\\|A † | epochs | 0.500 ± 0.050 (−0.300) |" in text

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import warnings
 from dataclasses import asdict, replace
 
 import pandas as pd
@@ -17,7 +16,6 @@ from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
-from harness.specs import CollapseBounds
 
 NUMBERS = {"memorization": {"el_3": 0.3, "ma": 0.9}, "generation": {"perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}}
 
@@ -94,17 +92,6 @@ def test_metrics_stand_where_their_declarations_say_and_others_after_them(make_p
     assert list(frame.columns) == [*LEADING, "el_10", "ma", "ma_all", *TRAILING]
 
 
-def test_a_table_of_many_metrics_takes_more_columns_without_a_warning(make_plan, emso, declared, make_point, measured):
-    [ma] = declared("ma")
-    numbers = {f"leak_{k}": k / 200 for k in range(120)}
-    metrics = tuple(asdict(replace(ma, name=name)) for name in numbers)
-    records = [make_point(emso, 1), measured(emso, 1, numbers=numbers, metrics=metrics)]
-    frame = table(make_plan(emso), {emso.trial_id: records})
-    with warnings.catch_warnings(action="error"):
-        wider = frame.assign(idle=False)
-    assert wider["leak_119"].tolist() == [119 / 200]
-
-
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
     plan = make_plan(original, emso)
     records = {spec.trial_id: walked(spec) for spec in plan.trials}
@@ -129,11 +116,6 @@ def test_a_metric_that_a_point_lacks_is_nan_and_never_0(make_plan, original, ems
     assert math.isnan(frame.loc[("emso", 1.0), "mauve"])
     assert frame.loc[("emso", 1.0), "ma"] == 0.9
     assert frame.loc[("emso", 1.0), "collapse_class"] == "unknown"
-
-
-def test_a_point_that_no_evaluator_saw_is_no_row(make_plan, emso, make_point, measured):
-    assert len(table(make_plan(emso), {emso.trial_id: [make_point(emso, 1)]})) == 0
-    assert len(table(make_plan(emso), {emso.trial_id: [make_point(emso, 1), measured(emso, 1)]})) == 1
 
 
 def test_measurements_that_the_sweep_no_longer_asks_for_are_left_out(make_plan, emso, measured):
@@ -188,32 +170,11 @@ def test_failed_trials_are_listed_and_are_no_rows(make_plan, original, emso, wal
     assert [(trial.spec.variant, trial.failure.error) for trial in failed_trials] == [("emso", "TrialError: NaN")]
 
 
-def test_a_failure_that_was_mended_is_forgotten(make_plan, emso, walked):
-    plan = make_plan(emso)
-    for records in ([failed(emso), *walked(emso)], walked(emso)):
-        assert results_of(plan, {emso.trial_id: records}).trials[0].failure is None
-
-
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):
     broken = {emso.trial_id: [*walked(emso, until=2), failed(emso)]}
     frame = table(make_plan(emso), broken)
     assert frame["strength"].tolist() == [1.0, 2.0]
     assert not frame["ranked"].any()
-
-
-def test_collapse_uses_the_sweeps_bounds(make_plan, trial, original, walked):
-    plan = make_plan(original, trial("ga", (1,)))
-    records = {original.trial_id: walked(original)}
-    records[plan.trials[1].trial_id] = walked(
-        plan.trials[1], generation={"perplexity": 60.0, "mauve": 0.3, "rep_2": 0.9}
-    )
-    assert table(plan, records)["collapsed"].tolist() == [False, False]
-    strict = replace(plan, collapse=CollapseBounds(mauve=0.5))
-    assert table(strict, records)["collapsed"].tolist() == [False, True]
-    assert table(strict, records)["collapse_class"].tolist() == ["healthy", "degenerate"]
-    assert table(strict, records)["collapse_reason"].tolist() == [(), ("mauve",)]
-    narrow = replace(plan, collapse=CollapseBounds(perplexity=(0.5, 2.9)))
-    assert table(narrow, records)["collapse_reason"].tolist() == [(), ("perplexity",)]
 
 
 def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):
@@ -235,12 +196,6 @@ def test_two_evaluators_may_not_report_one_metric(make_plan, emso, measured):
     records = {emso.trial_id: [measured(emso, 1), measured(emso, 1, evaluator="generation", numbers={"ma": 0.2})]}
     with pytest.raises(DataError, match="'memorization' and 'generation' both report 'ma'"):
         metric_info(results_of(make_plan(emso), records))
-
-
-def test_a_sweep_without_records_has_a_table_without_rows(make_plan, original, emso):
-    frame = table(make_plan(original, emso), {})
-    assert list(frame.columns) == [*LEADING, *TRAILING]
-    assert len(frame) == 0
 
 
 def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, original, emso, measured, walked):
@@ -281,6 +236,3 @@ def test_a_csv_keeps_whole_numbers_beside_empty_cells():
         {"a": [7, None, "=x"], "b": pd.array([7, None, 2**53 + 1], dtype="Int64"), "c": [0.1, None, -1e-7]}
     )
     assert csv_text(frame) == "a,b,c\n7,7,0.1\n,,\n'=x,9007199254740993,-1e-07\n"
-
-
-OLD_FIELDS = ("name", "better", "unit", "low", "high", "group", "source", "title", "ranked")

@@ -6,7 +6,6 @@ from xml.etree import ElementTree
 
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import harness.reporting
@@ -20,7 +19,6 @@ from harness.reporting.figures.colours import (
     WHITE,
     contrast,
     dark_colour,
-    mixed,
     text_colour,
     with_dark_colours,
 )
@@ -106,14 +104,3 @@ def test_the_figure_for_a_dark_page_has_a_dark_colour_for_each_of_its_own(figure
     assert {(part, colour) for part, colour, _ in ruled} == drawn
     assert ("fill", WHITE, DARK_PAGE) in ruled
     assert all(shown == dark_colour(colour) for _, colour, shown in ruled)
-
-
-def test_a_figure_without_a_colour_gets_the_dark_ink_alone():
-    dark = with_dark_colours(b'<svg width="1"><path d="M0 0"/></svg>').decode()
-    assert dark.count("{fill:") == 1
-    assert DARK_INK in dark
-    assert Figure().get_facecolor() == (1, 1, 1, 1), "figures are on white"
-
-
-def test_mixing_goes_from_one_to_the_other():
-    assert [mixed("#0072b2", WHITE, share) for share in (0, 1)] == ["#0072b2", WHITE]

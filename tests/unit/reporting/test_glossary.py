@@ -6,7 +6,6 @@ from harness.plugins import METHODS
 from harness.reporting.sections.glossary import glossary
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
-LOOPING = GOOD | {"perplexity": 1.5, "rep_2": 0.99, "mauve": 0.01}
 
 
 @pytest.fixture
@@ -53,27 +52,3 @@ def test_methods_groups_and_rows_are_those_of_the_sweep(words):
         "Original",
         "Retrained",
     }
-
-
-def test_a_method_that_is_not_installed_is_named_all_the_same(words):
-    assert words(ORIGINAL, ("gone", (1,), {"label": "Gone"}))["Methods"] == {"Gone": "gone, strength: epochs"}
-
-
-def test_states_are_those_that_points_have(words):
-    healthy, looping = words(ORIGINAL, EMSO)["State"], words(ORIGINAL, EMSO, numbers=LOOPING)["State"]
-    assert set(healthy) == {"collapsed", "healthy"}
-    assert set(looping) == {"collapsed", "healthy", "degenerate"}
-    assert healthy["collapsed"].startswith("its MAUVE is below 0.25 times the original's")
-
-
-@pytest.mark.parametrize(("definition", "other"), [("exact", "table"), ("table", "exact")])
-def test_the_definition_is_the_one_that_measured(definition, other, words):
-    told = words(ORIGINAL, EMSO, definition=definition)["Definitions"]
-    assert set(told) == {definition}
-    assert other not in told
-
-
-def test_where_nothing_is_erased_nothing_is_said_of_erasing(words):
-    told = words(ORIGINAL)
-    assert set(told) == {"Words", "Metrics", "Reference rows", "Definitions"}
-    assert "rank" not in str(told)

@@ -1,49 +1,31 @@
 """What a sweep leaves: the page, the tables as text, the files, and the door that makes them again."""
 
-import csv
 import html
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
-from io import StringIO
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness import collate
 from harness.analysis.analysis import Analysis
 from harness.analysis.layout import model_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
-from harness.analysis.shown import shown_table
 from harness.analysis.table import table
 from harness.contracts import Checkpoint
 from harness.errors import DataError
-from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started, Stopped
-from harness.records.results import Results, read_results, trial_results
+from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.page import page
 from harness.reporting.template import latex_escape, markdown_escape
-from harness.reporting.text_tables import latex, markdown, ranking_table
+from harness.reporting.text_tables import latex, markdown
 from harness.specs import CollapseBounds
 
 FILES = {
-    "table.csv",
-    "table.metrics.yaml",
-    "matched.csv",
-    "matched.md",
-    "matched.png",
-    "matched.pdf",
-    "price.png",
-    "price.pdf",
-    "ranking.csv",
-    "table.md",
-    "table.tex",
-    "tradeoff.png",
-    "tradeoff.pdf",
-    "report.html",
+    *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
+    *("matched.csv", "matched.md", "matched.png", "matched.pdf", "price.png", "price.pdf"),
+    *("tradeoff.png", "tradeoff.pdf"),
 }
 OF_BLOCKS = {"selected_blocks.csv", "selected_blocks-miniature-m-emso.png"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
@@ -132,38 +114,12 @@ def visible(shown):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
-class Tags(HTMLParser):
-    """Collects every element's name and attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-
-
 def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
     written = write(Analysis(results_of(plan, usual())), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES | OF_BLOCKS
     left = {path.name for path in (tmp_path / "new" / "s").rglob("*") if path.is_file()}
     assert left == FILES | OF_BLOCKS
     assert all(path.stat().st_size for path in written)
-
-
-def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
-    write(Analysis(results_of(plan, usual())), tmp_path)
-    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", re.sub(r"sha256-[\w+/=]+", "", shown))
-    tags = Tags(shown).found
-    assert not {"link", "iframe", "object"} & {tag for tag, _ in tags}
-    assert [attributes for tag, attributes in tags if tag == "script"] == [
-        {},
-        {},
-        {},
-    ]
-    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"] * 4
 
 
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
@@ -173,9 +129,8 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
     kept["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, kept)
-    tags = Tags(shown).found
-    assert [tag for tag, _ in tags].count("script") == 4, "the page's own three, and one of data"
-    assert [tag for tag, _ in tags].count("img") == 1
+    assert shown.count("<script") == 4, "the page's own three, and one of data"
+    assert shown.count("<img") == 1
     assert visible(shown).count("alert('x')") >= 9
     assert "<u>second best</u>" in shown, "the page's own markup is markup"
 
@@ -203,45 +158,6 @@ def test_the_page_says_what_happened(plan, usual):
         "Definition: exact",
     ):
         assert said in words, said
-
-
-def test_what_is_said_of_an_erasure_is_not_said_of_the_original(plan, usual):
-    kept = usual()
-    for name in ("original-0", "emso-0"):
-        notes = {"warnings": ["the text is short"], "erasure_warnings": ["no weight moved"]}
-        kept[name][-1] = replace(kept[name][-1], notes=kept[name][-1].notes | notes)
-    words = visible(report(plan, kept))
-    assert "Original on miniature-m; EMSO on miniature-m: the text is short" in words
-    assert "EMSO on miniature-m: no weight moved" in words
-    assert "Original on miniature-m; EMSO on miniature-m: no weight" not in words
-
-
-def test_where_trials_ran_is_a_column_only_where_they_ran_in_several_places(plan, usual):
-    def on(*nodes):
-        placed = {}
-        for (name, (first, *others)), node in zip(usual().items(), nodes, strict=True):
-            placed[name] = [replace(first, node=node, hardware={"processor": "EPYC"}), *others]
-        return visible(report(plan, placed))
-
-    assert "Ran on" not in on("", "", "")
-    assert "Ran on" not in on("a", "a", "a")
-    assert "On a: EPYC With" in on("a", "a", "")
-    several = on("a", "b (10.0.0.2)", "")
-    assert "Ran on" in several
-    assert "a: EPYC original-0" in several
-    assert "b (10.0.0.2): EPYC emso-0" in several
-    assert "– gradient_ascent-0" in several
-
-
-def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, records):
-    healthy = {"original-0": records(original), "emso-0": records(emso, ma=0.5)}
-    words = visible(report(make_plan(original, emso), healthy))
-    for unsaid in ("Collapsed,", "ended by the early stop", "failed", "Selected blocks", "Samples"):
-        assert unsaid not in words, unsaid
-    silent = make_plan(original)
-    assert "What limits these numbers" not in visible(report(silent, healthy)), (
-        "nothing was erased, so nothing limits it"
-    )
 
 
 def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
@@ -306,25 +222,12 @@ def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, 
     assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
 
 
-def test_a_missing_mauve_is_told(make_plan, original, emso, records):
-    kept = {"original-0": records(original), "emso-0": records(emso, mauve=float("nan"))}
-    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(make_plan(original, emso), kept)
-
-
 def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, records):
     plan, lacking = make_plan(original, emso), records(emso, perplexity=float("nan"))
     told = warned(plan, {"original-0": records(original), "emso-0": lacking})
     assert "2 of 3 points have no perplexity: whether they collapsed is unknown." in told
     told = warned(plan, {"emso-0": records(emso)})
     assert "2 of 2 points have no original to be held against: whether they collapsed is unknown." in told
-
-
-def test_what_perplexity_alone_flags_is_shown_with_its_reason(make_plan, original, emso, records):
-    kept = {"original-0": records(original), "emso-0": records(emso, perplexity=101.0)}
-    words = visible(report(make_plan(original, emso), kept))
-    assert "Collapsed, so shown and not ranked: EMSO (gibberish: perplexity)." in words
-    assert "its perplexity is outside 0.5 to 5 times the original's" in words
-    assert words.count("gibberish: perplexity") == 4, "the sentence, the ranking, and both points"
 
 
 def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
@@ -349,19 +252,6 @@ def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual)
     assert "0.550" in tex
     assert r"{\scriptsize 0.000--1.000}" in tex
     assert "Small: the 95 % interval, over" not in visible(report(make_plan(original, emso), usual()))
-
-
-def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):
-    twin = trial("twin", (1, 2))
-    kept = usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}
-    write(Analysis(results_of(make_plan(original, emso, twin, ascent), kept)), tmp_path)
-    rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
-    assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
-        ("emso", "=1", "false"),
-        ("twin", "=1", "false"),
-        ("gradient_ascent", "", "true"),
-    ]
-    assert rows[2]["unranked"] == "collapsed (degenerate: mauve and perplexity)"
 
 
 @pytest.fixture
@@ -404,12 +294,6 @@ def test_latex_escapes_what_latex_would_read_and_nothing_else():
     assert latex_escape("plain words, 0.5 (1)") == "plain words, 0.5 (1)"
 
 
-def test_without_tests_nothing_is_the_best_of_anything(tables, plan, usual):
-    for ranked in (tables, ranked_of(plan, usual())):
-        (only,) = model_tables(ranked)
-        assert {cell.mark for row in only.rows() for cell in row.cells} == {""}
-
-
 def test_markdown_keeps_its_columns(tables):
     text = markdown(model_tables(tables), "a | b_c", "caption")
     assert text.startswith("# a \\| b\\_c\n")
@@ -418,42 +302,6 @@ def test_markdown_keeps_its_columns(tables):
     assert "| w/ RD | B\\_C & 5% |" in text
     assert "GA\\_1 † *collapsed (degenerate: mauve and perplexity)*" in text
     assert markdown_escape("plain words") == "plain words"
-
-
-def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan, plan, original, emso, usual):
-    write(Analysis(results_of(make_plan(original, emso), usual())), tmp_path)
-    before = (tmp_path / "table.csv").read_bytes()
-
-    def torn(path, content):
-        with path.open("wb") as file:
-            file.write(content[:10])
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "write_bytes", torn)
-    with pytest.raises(OSError, match="no space left"):
-        write(Analysis(results_of(plan, usual())), tmp_path)
-    assert (tmp_path / "table.csv").read_bytes() == before
-
-
-def test_the_terminal_table_fits_100_columns(capsys, tables):
-    label = tables.table["label"].replace("EMSO", "a rather long name for a variant")
-    Console(width=100).print(ranking_table(shown_table(rank(tables.table.assign(label=label), tables.info))))
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100
-    assert not any("…" in line for line in lines)
-
-
-def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys, plan, usual):
-    kept = usual()
-    journal = Journal(tmp_path / "s" / "journal")
-    journal.write_plan(plan)
-    for record in [record for trial_records in kept.values() for record in trial_records]:
-        journal.append(record)
-    write(Analysis(read_results(plan, journal)), tmp_path / "direct")
-    assert collate.main([str(tmp_path / "s")]) == 0
-    assert "EMSO, epochs 2" in capsys.readouterr().out
-    for name in FILES:
-        assert (tmp_path / "s" / name).read_bytes() == (tmp_path / "direct" / name).read_bytes(), name
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):

@@ -11,12 +11,9 @@ from hashlib import sha256
 from html.parser import HTMLParser
 
 import pytest
-from pydantic import ValidationError
 
 from harness.analysis.analysis import Analysis
-from harness.planning.schema import MOST_SAMPLES, Report
 from harness.reporting.page import page
-from harness.reporting.sections.samples import why_fewer
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}
@@ -54,67 +51,12 @@ def shown(sweep):
     return page(Analysis(sweep()[0]))
 
 
-class Tables(HTMLParser):
-    """Collects each table: whether it is in a box that scrolls, the widths of its rows by part, and its cells."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found, self.open, self.part = [], [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        if tag == "div":
-            self.open.append(values.get("class"))
-        elif tag == "table":
-            self.found.append({"scrolls": bool(self.open) and self.open[-1] == "scroll", "thead": [], "tbody": []})
-        elif tag in ("thead", "tbody"):
-            self.part = tag
-        elif tag == "tr":
-            self.found[-1][self.part].append(0)
-        elif tag in ("td", "th"):
-            self.found[-1][self.part][-1] += int(values.get("colspan", 1))
-
-    def handle_endtag(self, tag):
-        if tag == "div":
-            self.open.pop()
-
-
 def test_the_contents_lead_to_every_section_once(shown):
     [contents] = re.findall(r'<nav class="contents".*?</nav>', shown, re.DOTALL)
     links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
     assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown)
     assert len(links) == shown.count("<h2") == len({anchor for anchor, _ in links})
     assert {"Trade-off", "Main table", "Samples", "Glossary"} <= {title for _, title in links}
-
-
-def test_every_table_scrolls_in_its_own_box_and_has_a_cell_under_every_head(shown):
-    tables = Tables(shown).found
-    assert len(tables) > 6
-    for table in tables:
-        assert table["scrolls"], "else it makes the page wider than a phone"
-        assert len({*table["thead"], *(table["tbody"] if table["thead"] else ())}) <= 1
-
-
-def test_more_samples_are_shown_where_more_were_asked_for(sweep):
-    few, many = (page(Analysis(sweep(count, count)[0])) for count in (4, 9))
-    assert [text.count("<summary>forget text") for text in (few, many)] == [4, 9]
-
-
-@pytest.mark.parametrize(
-    ("samples", "asked", "rows", "is_told"),
-    [(4, 4, 256, False), (4, 9, 256, True), (4, 9, 4, False), (4, 2, 256, False), (0, 4, 256, False)],
-)
-def test_points_that_were_measured_when_fewer_were_asked_for_are_told(samples, asked, rows, is_told, sweep):
-    results, _ = sweep(samples, asked, rows)
-    assert bool(why_fewer(results.plan, Analysis(results).sampled)) is is_told
-
-
-def test_so_many_samples_and_no_more():
-    assert [Report(sample_count=count).sample_count for count in (0, MOST_SAMPLES)] == [0, 256]
-    for count in (-1, MOST_SAMPLES + 1, "many"):
-        with pytest.raises(ValidationError, match="sample_count"):
-            Report(sample_count=count)
 
 
 class Inline(HTMLParser):
@@ -213,43 +155,6 @@ def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(browse
     assert falling == ["descending", ["0.800"] * 4 + ["–"]]
     assert back == [None, ["0.800", "0.800", "–", "0.800", "0.800"]]
     assert by_strength == ["ascending", ["epochs 0.05", "epochs 0.1", "epochs 9", "epochs 10", ""]]
-
-
-SAVED = """
-// Reading a blob takes a while, and the document is printed once it has loaded: so what blobs are made of is kept.
-const saved = [];
-window.Blob = class { constructor(parts, {type}) { Object.assign(this, {parts, type}); } };
-HTMLCanvasElement.prototype.toBlob = function (done, type) { done(new Blob([this.toDataURL(type)], {type})); };
-URL.createObjectURL = (blob) => { saved.push(blob); return "data:,"; };
-HTMLAnchorElement.prototype.click = function () { saved.at(-1).name = this.download; };
-const press = (label, at) => [...document.querySelectorAll(".downloads button")]
-  .filter((button) => button.textContent === label).at(at).click();
-const text = (part) => typeof part === "string" ? part : new TextDecoder().decode(part);
-window.addEventListener("load", () => {
-  press("CSV", -1);
-  press("SVG", 0);
-  press("PNG", 0);
-  const told = saved.map(({name, type, parts}) => [name, type, text(parts[0]).length, text(parts[0]).slice(0, 200)]);
-  const printed = JSON.stringify(told);
-  document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: printed}));
-});
-"""
-
-
-@pytest.mark.soak
-def test_a_real_browser_saves_tables_and_pictures(browse, shown):
-    page = without_policy(shown).replace("</body>", f"<script>{SAVED}</script></body>")
-    printed, _ = browse(page)
-    saved = json.loads(html.unescape(re.findall(r"<pre>(.*?)</pre>", printed, re.DOTALL)[-1]))
-    (table, kind, _, text), (picture, svg, _, drawn), (pixels, png, size, encoded) = saved
-    assert (kind, svg, png) == ("text/csv", "image/svg+xml", "image/png")
-    assert table.endswith(".csv")
-    assert picture.endswith(".svg")
-    assert pixels.endswith(".png")
-    assert "," in text.splitlines()[0]
-    assert drawn.startswith("<?xml")
-    assert encoded.startswith("data:image/png;base64,")
-    assert size > 10_000
 
 
 VIEWED = """
