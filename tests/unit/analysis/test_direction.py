@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
+from harness.records.checking import record_of
 
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.evidence import Evidence
@@ -17,7 +18,6 @@ from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
-from harness.records.checking import record_of
 from harness.records.items import MetricItems
 from harness.reporting.text_tables import latex, markdown, ranking_table
 
