@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from harness.records.checking import record_of
 
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.evidence import Evidence
@@ -179,8 +178,5 @@ def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):
 @pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])
 def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_table(metric, tmp_path):
     assert metric_of(asdict(metric)) == metric
-    line = {"kind": "measurement", "trial_id": "t", "point_id": "p", "strength": None, "evaluator": "e", "key": "k"}
-    line |= {"definition": "exact", "numbers": {metric.name: 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
-    assert record_of({**line, "metrics": (asdict(metric),)}).metrics[0] == asdict(metric)
     (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
     assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}
