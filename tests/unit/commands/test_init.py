@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_file import strength_grid
-from harness.drafting.given_texts import TextLengths, chosen_prefix, named_source
+from harness.drafting.given_texts import TextLengths
 from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
 from harness.models.families import FAMILIES
 from harness.planning.plan import plan
@@ -155,11 +155,6 @@ def test_texts_that_are_too_few_to_try_a_rate_on_leave_the_usual_one(llama, lett
 )
 def test_strengths_rise_from_what_a_method_declares(name, grid):
     assert strength_grid(METHODS.load(name)) == grid
-
-
-def test_texts_are_cut_by_the_shortest():
-    assert chosen_prefix(TextLengths("a.jsonl", (16, 17, 200), 4.0)) == 8
-    assert named_source("a/b.jsonl.gz", "body") == {"source": "jsonl", "path": "a/b.jsonl.gz", "field": "body"}
 
 
 @pytest.mark.parametrize(

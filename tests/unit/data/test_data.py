@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.rows import check_rows
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import texts, token_ids
 from harness.errors import DataError
@@ -77,19 +76,6 @@ def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
 def test_a_text_that_is_only_a_prefix_is_refused(tokenizer, jsonl):
     message = refusal(lambda: load_forget(jsonl(["abcd", "abc", ""]), tokenizer, VOCABULARY))
     assert "line 2 has 3 of at least 4 tokens; line 3 has 0 of at least 4 tokens" in message
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"[1]", 'line 1 is not an object {"text": ...}'),
-        (b'{"text": null}', "line 1 has a 'text' that is not text"),
-        (b'{"' + SECRET.encode() + b'": 1}', "line 1 has no field 'text'. "),
-    ],
-)
-def test_odd_lines(tokenizer, jsonl, line, reason):
-    message = refusal(lambda: load_forget(jsonl([line]), tokenizer, VOCABULARY))
-    assert reason.rstrip(". ") in message
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_fault(tokenizer, jsonl):
@@ -285,9 +271,3 @@ def test_the_miniature_has_texts_for_every_role(tokenizer):
     assert tokenizer.decode(forget.tokens_NT[0]) == miniature.texts("forget")[0][:200]
     for role in ("forget", "retain", "utility", "validation"):
         assert next(texts(Source(source="miniature", start=2), role)).where == "row 2"
-
-
-def test_rows_can_be_checked_without_a_tokenizer(jsonl, npy):
-    assert "line 2 is empty" in refusal(lambda: check_rows(jsonl(["abcdef", b""]), "forget"))
-    assert "holds float64" in refusal(lambda: check_rows(npy(np.ones((2, 3))), "forget"))
-    check_rows(jsonl(["abcdef"]), "forget")

@@ -7,7 +7,6 @@ from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
 from harness.planning.tuning import searchable
 from harness.records.artifacts import memorized_key
-from harness.records.mlflow_runs import run_settings
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
 
@@ -109,10 +108,3 @@ def test_a_search_does_not_vary_it():
     names = searchable(plugins.METHODS.load("gradient_ascent"))
     assert "training.learning_rate" in names
     assert not [name for name in names if "lora" in name]
-
-
-def test_mlflow_gets_each_setting_as_a_param(make_spec):
-    spec = make_spec(training=Training(lora=LoRA(rank=2)))
-    told = {name: value for name, value in run_settings(spec).items() if "lora" in name}
-    assert told == {"training.lora.rank": 2, "training.lora.alpha": 4, "training.lora.targets": "all-linear"}
-    assert not [name for name in run_settings(make_spec()) if "lora" in name]

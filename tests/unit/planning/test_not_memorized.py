@@ -1,6 +1,5 @@
 """Forget sets that mix what the model recites with what it does not, and samples of rows."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -59,34 +58,6 @@ def test_a_sample_is_drawn_with_its_seed(arrays, tokenizer):
     assert first != numbers(sample_seed=1)
     assert min(numbers(sample_seed=0, start=25)) >= 25
     assert numbers(sample_seed=7, sequences=30) == list(range(30))
-
-
-def test_a_row_of_a_sample_is_named_by_its_place_in_the_file(arrays, tokenizer):
-    sampled = replace(arrays, not_memorized=replace(arrays.not_memorized, sample_seed=0))
-    numbers = [number for _, number in rows_of(sampled, tokenizer)[2:]]
-    with pytest.raises(DataError) as caught:
-        load_forget(sampled, tokenizer, 2)
-    assert f"row {numbers[0]} holds" not in str(caught.value), "the first file has ids beyond 1 too, and comes first"
-    with pytest.raises(DataError) as caught:
-        load_forget(replace(sampled.not_memorized), tokenizer, 2)
-    assert all(f"row {number} holds 2 at token 0" in str(caught.value) for number in numbers)
-
-
-def test_texts_can_be_sampled_too_and_only_what_is_drawn_must_be_usable(tokenizer, tmp_path):
-    lines = [json.dumps({"text": f"letter {number:02}"}) for number in range(20)]
-    (tmp_path / "letters.jsonl").write_text("\n".join(lines))
-    source = Source(source="jsonl", path=str(tmp_path / "letters.jsonl"), prefix_tokens=3, sequences=5, sample_seed=3)
-    drawn = tokenizer.batch_decode(load_forget(source, tokenizer, VOCABULARY).tokens_NT)
-    assert drawn == sorted(drawn)
-    assert len({*drawn}) == 5
-    assert drawn != [f"letter {number:02}" for number in range(5)]
-    for number in range(20):
-        if f"letter {number:02}" not in drawn:
-            lines[number] = "broken"
-    (tmp_path / "letters.jsonl").write_text("\n".join(lines))
-    assert tokenizer.batch_decode(load_forget(source, tokenizer, VOCABULARY).tokens_NT) == drawn
-    with pytest.raises(DataError, match="unusable row"):
-        load_forget(replace(source, sample_seed=None), tokenizer, VOCABULARY)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """A sweep file: its YAML, its overrides, and faults that come together, each at its place."""
 
-import subprocess
-import sys
-
 import pytest
 
 from harness.errors import ConfigError, DataError
@@ -47,21 +44,6 @@ def test_all_faults_of_substance_are_reported_together(check):
 
 def test_substance_is_looked_at_only_where_the_form_is_right(check):
     assert set(check(models="[NOWHERE]", keep_erased="some")) == {"keep_erased"}
-
-
-def test_the_message_names_file_and_lines_in_the_files_order(check, tmp_path):
-    check("data.forget.sequences=-1", seeds="[]", keep_erased="some", methods=None)
-    with pytest.raises(ConfigError) as caught:
-        plan(tmp_path / "file.yaml", ["data.forget.sequences=-1"])
-    assert str(caught.value).splitlines() == [
-        f"{tmp_path}/file.yaml has 4 faults:",
-        "  line 4   seeds                  is empty: with which seeds? For instance seeds: [0], as if it were left "
-        "out.",
-        "  --set    data.forget.sequences  must be a whole number of at least 1, or null; got -1.",
-        "  line 16  keep_erased            must be none, patch or all; got the text 'some'.",
-        "           methods                is missing: which methods to run? For instance methods: "
-        "{emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing.",
-    ]
 
 
 def test_a_fault_has_the_line_of_the_value_also_where_an_alias_repeats_it(check, tmp_path, sound):
@@ -156,16 +138,3 @@ def test_only_faults(check, only, reason):
     found = check(only=[only])
     assert list(found) == [f"--only {only}"]
     assert found[f"--only {only}"].startswith(reason)
-
-
-def test_what_is_no_yaml_is_said_before_torch_is_imported(tmp_path):
-    (tmp_path / "broken.yaml").write_text("models: [miniature-s\nmethods: {}\n")
-    code = (
-        "import sys; from harness.cli import main; status = main(['sweep', 'broken.yaml']);"
-        "print(status, [name for name in ('torch', 'transformers', 'numpy', 'ray') if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "2 []\n", done.stderr
-    assert "is not valid YAML" in done.stderr

@@ -1,11 +1,9 @@
 """Tuned sweeps: which searches a file asks for, what names them, and each fault by its path and sentence."""
 
-import dataclasses
 import json
 
 import pytest
 
-from harness.contracts import Training
 from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
@@ -383,23 +381,6 @@ def test_whoever_declares_a_space_can_leave_it_to_itself(name):
     assert list(declared_faults(plugin)) == []
     assert plugin.strength.field in declared_space(plugin)
     assert (RATE in declared_space(plugin)) == (name not in WITHOUT_RATE)
-
-
-def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
-    plugin = METHODS.load("emso")
-    broken = {
-        "k": Choice(values=(1, 0)),
-        "epochs": LogUniform(low=0, high=12),
-        "loss": Choice(values=("em", "entropy")),
-    }
-    monkeypatch.setattr("harness.planning.tuning.declared_space", lambda plugin: broken)
-    assert {fault.path for fault in declared_faults(plugin)} == {"k.1", "epochs", "loss.1"}
-    monkeypatch.setattr(plugin, "published", {"k": 0, "rate": 1e-5, "selection": "all"})
-    assert {f.path for f in declared_faults(plugin)} >= {"published.k", "published.rate"}
-    assert "published.selection" not in {f.path for f in declared_faults(plugin)}
-    monkeypatch.setattr(plugin, "searched_training", ("rate",))
-    assert "searched_training" in {fault.path for fault in declared_faults(plugin)}
-    assert "rate" not in {field.name for field in dataclasses.fields(Training)}
 
 
 def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):

@@ -26,11 +26,6 @@ def test_a_stored_text_is_encodable_short_and_says_how_much_it_lacks():
         assert kept == text[: -int(count.split()[0].replace(",", ""))].encode(errors="backslashreplace").decode()
 
 
-def test_a_short_text_of_any_language_is_itself():
-    for text in ("", "plain", "Zoë “sagt”\n\t☃ \U0001f600 한국어"):
-        assert storable(text) == printable(text) == text
-
-
 def test_what_would_steer_a_terminal_is_escaped():
     assert printable("a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z") == r"a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z"
 
@@ -89,15 +84,6 @@ def test_numbers_in_notes_may_be_none(tmp_path, make_plan, row, make_measurement
     assert math.isnan(read["standard_errors"]["perplexity"])
     assert read["curves"][0]["ys"][0] == 0.5
     assert math.isnan(read["curves"][0]["ys"][1])
-
-
-def test_names_of_any_kind_reach_table_and_terminal(tmp_path, make_plan, make_row, make_measurement, capsys):
-    name = 'a\x1b[31m, "<b>" $_{'
-    row = make_row(name, (1,), trial_id="t")
-    sweep(tmp_path, make_plan, row, make_measurement)
-    assert collate.main([str(tmp_path)]) == 0
-    assert '"<B>" $_{' in capsys.readouterr().out
-    assert "\x1b" not in (tmp_path / "table.csv").read_text() + (tmp_path / "report.html").read_text()
 
 
 SEALED = {
