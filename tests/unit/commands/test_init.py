@@ -162,9 +162,6 @@ def test_strengths_rise_from_what_a_method_declares(name, grid):
     [
         ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
         ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-        ((), [], "is empty: put at least one text into it."),
-        ((60,), ["--field", "body"], "has no field 'body'"),
-        ((60,), ["--unseen", "nothing.jsonl"], "no file"),
         (
             (60,),
             ["--retain", "texts.doc"],

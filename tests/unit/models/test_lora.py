@@ -187,15 +187,10 @@ def test_measuring_disturbs_no_training(make, forget):
 
 TRAINED = [
     ("gradient_ascent", {"epochs": 1}),
-    ("gradient_difference", {"epochs": 1}),
     ("kl_divergence", {"epochs": 1}),
-    ("deliberate_imagination", {"gamma": 3.0, "epochs": 1}),
     ("emso", {"epochs": 1, "selection": "all"}),
     ("npo", {"epochs": 1}),
-    ("ihl", {"epochs": 1, "retain": False}),
-    ("ceu", {"epochs": 1}),
     ("rmu", {"epochs": 1, "depth": 1.0}),
-    ("sugd", {"epochs": 1}),
 ]
 
 

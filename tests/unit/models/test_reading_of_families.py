@@ -1,24 +1,20 @@
 """Every family, feature by feature: decoded, sampled, scored, trained and paired as transformers itself does it."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
-from harness.errors import TrialError
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
 from harness.models.loading import load_model, positions, save_model, unloaded_model
-from harness.specs import Engine
 from harness.toolkit import LogitLens, hidden_states
 from harness.toolkit.decoding.greedy import greedy_continuations
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import LogitPrecision
 from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
 
@@ -143,38 +139,6 @@ def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
     assert shallow.config.num_hidden_layers == 1
 
 
-class Task:
-    """What the training loop asks for."""
-
-    seed, retain, strengths = 0, None, (1,)
-
-    def __init__(self, forget, engine):
-        self.forget, self.engine = forget, engine
-        self.training = Training(learning_rate=1e-2, global_batch=3, micro_batch=3, early_stop=None)
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_training_lowers_the_loss_and_the_early_stop_sees_a_rise(name, make_sequences):
-    forget = make_sequences(texts().tolist())
-    model = make(name)
-    before = own_perplexity(model, forget)
-    for _ in train(Task(forget, Engine()), model, nll_loss, 3):
-        pass
-    assert own_perplexity(model, forget) < before
-    stopped = Task(forget, Engine())
-    stopped.training = replace(stopped.training, early_stop=1.03)
-    stopped.validation_perplexity = lambda model: own_perplexity(model, forget)
-    ascents = list(train(stopped, make(name), lambda *parts: -nll_loss(*parts), 5))
-    assert ascents[-1].stop_reason
-    assert len(ascents) < 5
-
-
 # The longest context.
 
 LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
@@ -204,16 +168,6 @@ def test_the_longest_context_has_many_names(case, tmp_path):
     assert (longest_context(config), reads_beyond(config)) == (most, beyond)
     config.save_pretrained(tmp_path)
     assert positions(Checkpoint(case, str(tmp_path), str(tmp_path), "")) == most
-
-
-@pytest.mark.parametrize("name", ["phi3", "gpt2"])
-def test_texts_that_are_too_long_are_refused_by_a_sentence(name, make_sequences):
-    settings, most, _ = CONTEXTS[name]
-    model = make(name, **settings)
-    fits, longer = (make_sequences(torch.randint(1, 60, (2, length)).tolist()) for length in (most, most + 1))
-    greedy_continuations(model, fits, [[2]] * 2)
-    with pytest.raises(TrialError, match=f"has {most} positions, so it cannot read {most + 1} tokens"):
-        greedy_continuations(model, longer, [[2]] * 2)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

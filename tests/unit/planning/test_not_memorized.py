@@ -64,11 +64,7 @@ def test_a_sample_is_drawn_with_its_seed(arrays, tokenizer):
     ("spoil", "reason"),
     [
         (lambda folder: {"sequences": 31}, "30 sequences are there, and 31 are needed"),
-        (lambda folder: {"sequences": 31, "sample_seed": 0}, "30 sequences are there, and 31 are needed"),
-        (lambda folder: {"path": str(folder / "3.npy")}, "Did you mean"),
         (lambda folder: {"path": str(folder / "1.npy")}, "not_memorized: 2 of its 4 sequences are among the forget"),
-        (lambda folder: np.save(folder / "2.npy", np.ones((9, 20))), "holds float64, and token ids are integers"),
-        (lambda folder: np.save(folder / "2.npy", np.ones(20, int)), "has 1 dimension (shape (20,))"),
         (lambda folder: np.save(folder / "2.npy", np.ones((9, 5), int)), "has rows of 5 tokens, and at least 6 are"),
     ],
 )
@@ -83,15 +79,12 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     ("section", "path", "reason"),
     [
         (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
-        (MIXED.replace("5", "129"), "data.forget", "128 sequences are there, and 129 are needed"),
         (
             MIXED.replace("sequences: 5", "sample_seed: 1"),
             "data.forget.not_memorized",
             "sequences must say of how many",
         ),
-        (MIXED.replace("5}", "5, prefix_tokens: 3}"), "data.forget.not_memorized.prefix_tokens", "no setting"),
         (MIXED.replace("miniature, sequences: 5", "npy"), "data.forget.not_memorized.path", "is missing"),
-        ("{source: miniature, not_memorized: {source: npy, path: none.npy}}", "data.forget", "no file"),
     ],
 )
 def test_faults_of_the_sweep_file(check, section, path, reason):

@@ -68,9 +68,7 @@ def test_texts_that_are_apart_are_neither_refused_nor_spoken_of(planned):
     [
         ("read", "letters", "data.retain"),
         ("passages", "letters", "data.utility"),
-        ("watched", "letters", "data.validation"),
         ("read", "passages", "data.retain"),
-        ("read", "watched", "data.retain"),
         ("watched", "passages", "data.validation"),
     ],
 )

@@ -64,20 +64,12 @@ def test_yaml_reads_numbers_and_words_as_meant():
     assert type(parse(text)["i"]) is bool
 
 
-BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("a: [1", r"is not valid YAML \(line 1, column 6\): expected ',' or ']'"),
-        ("a: 1\n\tb: 2", r"is not valid YAML \(line 2, column 1\): found character '\\t'"),
         ("a: 1\nb: 2\na: 3", r"is not valid YAML \(line 3, column 1\): found duplicate key \"a\""),
         ("a: 1\n---\nb: 2", r"line 2.*another document"),
-        ("a: !!int 'x'", "invalid literal for int"),
-        ("a: \x00", "is not valid YAML: unacceptable character"),
-        ("[" * 3000, "is nested too deeply"),
-        (BOMB, "has more than 50,000 values, aliases written out"),
     ],
 )
 def test_text_that_is_no_sweep_file(text, reason):
@@ -115,8 +107,6 @@ def test_the_question_is_the_first_line(tmp_path):
     [
         ("seeds", "--set seeds", "is not path=value. For example: --set data.forget.sequences=64."),
         ("seeds.5=1", "--set seeds.5", "'seeds' has 2 entries, numbered from 0, and none is '5'."),
-        ("name.x.y=1", "--set name.x.y", "'name' is the text 'sound', which has no 'x'."),
-        ("name=[", "--set name", "is not valid YAML"),
         ("nmae=x", "nmae", "no setting is called 'nmae'. Did you mean 'name'?"),
         ("methods.emso.epochs.1=-2", "methods.emso.epochs.1", "must be a whole number of at least 0; got -2."),
     ],

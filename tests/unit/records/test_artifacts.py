@@ -138,12 +138,9 @@ def flip(file):
 DAMAGES = {
     "a flipped bit": (lambda folder: flip(folder / "sub" / "part"), "sub/part is not what was written"),
     "cut short": (lambda folder: (folder / "weights").write_text("whol"), "weights is not what was written"),
-    "empty": (lambda folder: (folder / "weights").write_text(""), "weights is not what was written"),
     "gone": (lambda folder: (folder / "weights").unlink(), "weights is missing"),
     "one too many": (lambda folder: (folder / "sub" / "x").write_text(""), "sub/x was added"),
     "no about": (lambda folder: (folder / ABOUT).unlink(), "its about.json cannot be read"),
-    "garbage for about": (lambda folder: (folder / ABOUT).write_bytes(b"\xff{"), "its about.json cannot be read"),
-    "another's about": (lambda folder: (folder / ABOUT).write_text("[]"), "its about.json cannot be read"),
 }
 
 

@@ -110,12 +110,6 @@ def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
     assert (run.status, run.started_ms, run.ended_ms) == ("FINISHED", BEGAN_MS, BEGAN_MS + 30_000)
 
 
-@pytest.mark.parametrize(("strengths", "steps"), [((3,), {3}), ((0.5, 1.5), {0, 1}), ((), {0})])
-def test_the_step_is_the_epoch_or_else_the_strengths_place(strengths, steps, spec, results):
-    [trial] = results(replace(spec, strengths=strengths)).trials
-    assert {step for name, step, _ in trial_run(trial).metrics if name == "erasure/ma"} == steps
-
-
 def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
     [trial] = results(left={"t1": records(spec, generation={"perplexity": float("inf"), "rep_2": float("nan")})}).trials
     run = point_run(trial, trial.points[0])
