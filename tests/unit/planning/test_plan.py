@@ -1,12 +1,10 @@
 """Plans: which trials a sweep file asks for, and what makes two of them the same."""
 
-import io
 import json
 import re
 import shutil
 
 import pytest
-from rich.console import Console
 from transformers import BloomConfig, BloomForCausalLM
 
 from harness.data.sequences import load_forget
@@ -15,7 +13,7 @@ from harness.execution.trial.items import sequence_identities
 from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
-from harness.reporting.plan import one_step_epochs, trials_table
+from harness.reporting.plan import one_step_epochs
 from harness.specs import TimeLimit
 
 FILE = """# What is asked?
@@ -270,48 +268,25 @@ def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(plan
     )
 
 
-def swapped(content):
-    vocabulary = content["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-
-
-def begun(content):
-    template = [{"SpecialToken": {"id": "!", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    start = {"!": {"id": "!", "ids": [content["model"]["vocab"]["!"]], "tokens": ["!"]}}
-    content["post_processor"] = {"type": "TemplateProcessing", "single": template, "pair": template}
-    content["post_processor"]["special_tokens"] = start
-
-
 @pytest.fixture
 def twin(world, tmp_path):
-    """Return a maker of OTHER with its tokenizer changed, formatted otherwise at least."""
-
-    def make(change=lambda content: None):
-        folder = shutil.copytree(world / "OTHER", tmp_path / "TWIN")
-        file = folder / "tokenizer.json"
-        content = json.loads(file.read_text())
-        change(content)
-        file.write_text(json.dumps(content, indent=7, sort_keys=True))
-        return folder
-
-    return make
+    """A copy of OTHER whose tokenizer calls `a` what was `b`."""
+    folder = shutil.copytree(world / "OTHER", tmp_path / "TWIN")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("models", "change", "token"),
-    [
-        ("{id: MODEL, retrained: TWIN}", swapped, ""),
-        ("{id: MODEL, tokenizer: MODEL, retrained: TWIN}", begun, "from the 1. on"),
-    ],
-)
-def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, world, twin, models, change, token):
+def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, world, twin):
     with pytest.raises(ConfigError) as refused:
-        planned(f"models=[{models.replace('TWIN', str(twin(change)))}]")
+        planned(f"models=[{{id: MODEL, retrained: {twin}}}]")
     [fault] = refused.value.faults
     assert fault.path == "models.0.retrained"
     assert "TWIN) than '" in fault.reason
     assert f"(in {world / 'MODEL'}): text 1 of data.forget (item " in fault.reason
-    assert f"becomes other tokens, {token}" in fault.reason
+    assert "becomes other tokens, " in fault.reason
     assert "Name a model that was retrained with the same tokenizer, or leave retrained out" in fault.reason
     item = re.search(r"\(item (\w+)\)", fault.reason).group(1)
     forget = planned("models=[MODEL]").trials[0].forget
@@ -360,10 +335,6 @@ def test_a_batch_above_the_forget_set_is_told_in_the_plan(planned):
     assert told("training.global_batch=4") == []
     assert told("training.global_batch=5", "methods={emso: {epochs: 1}}") == both[:1]
     assert told("training.global_batch=5", "methods={task_arithmetic: }", "memorized_model.global_batch=4") == []
-    found = planned("training.global_batch=5")
-    console = Console(file=io.StringIO(), width=200)
-    console.print(trials_table(found, dict.fromkeys((spec.trial_id for spec in found.trials), "missing"), 0))
-    assert both[0] in console.file.getvalue()
 
 
 def test_what_a_method_needs_may_depend_on_its_settings(planned):
