@@ -1,4 +1,4 @@
-"""Input that was made to do harm, or that nobody would think of: refused in a sentence, soon, with what it names."""
+"""Sweeps that ask for too much and texts in other forms: refused in a sentence, soon, with what it names."""
 
 import gzip
 import json
@@ -14,16 +14,10 @@ from harness.specs import Source
 VOCABULARY = 256
 
 
-@pytest.mark.parametrize(
-    ("methods", "path", "count"),
-    [
-        (f"{{emso: {{epochs: {list(range(400))}, k: {list(range(1, 400))}}}}}", "methods.emso", "159,600 combinations"),
-    ],
-)
-def test_trials_are_counted_before_they_are_made(check, methods, path, count):
-    found = check(methods=methods)
-    assert count in found[path]
-    assert f"at most {MOST_TRIALS:,}" in found[path]
+def test_trials_are_counted_before_they_are_made(check):
+    found = check(methods=f"{{emso: {{epochs: {list(range(400))}, k: {list(range(1, 400))}}}}}")
+    assert "159,600 combinations" in found["methods.emso"]
+    assert f"at most {MOST_TRIALS:,}" in found["methods.emso"]
 
 
 def test_trials_of_all_models_and_seeds_are_counted(check):

@@ -1,7 +1,6 @@
 """The hub without a network: what is in its cache is found whole, pinned, and never unpickled."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from harness.cli import main as lethe
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
-from harness.execution.trial.judges import JudgeCache
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
 from harness.specs import Source
@@ -149,36 +147,3 @@ def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_
     lm_eval_task.cache_clear()
     assert [doc["sol1"] for doc in lm_eval_task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
     lm_eval_task.cache_clear()
-
-
-def test_judges_large_ones_make_room_and_small_ones_stay(model_folder, tmp_path):
-    weight = (model_folder / "model.safetensors").stat().st_size
-    places = {}
-    for name in ("a", "b", "c"):
-        shutil.copytree(model_folder, tmp_path / name)
-        places[name] = Checkpoint(name, str(tmp_path / name), str(tmp_path / name), "")
-    loads = []
-
-    def load(checkpoint):
-        loads.append(checkpoint.id)
-        return object()
-
-    small = JudgeCache(kept_bytes=2 * weight)
-    first = small.get(load, places["a"])
-    small.get(load, places["b"])
-    assert small.get(load, places["a"]) is first
-    small.shrink()
-    small.get(load, places["c"])
-    assert small.get(load, places["a"]) is first, "b was asked for longest ago"
-    small.get(load, places["b"])
-    assert loads == ["a", "b", "c", "b"]
-
-    loads.clear()
-    large = JudgeCache(kept_bytes=weight // 2)
-    held = large.get(load, places["a"])
-    assert large.get(load, places["a"]) is held, "it stays until another is asked for"
-    large.get(load, places["b"])
-    large.get(load, places["a"])
-    large.shrink()
-    large.get(load, places["a"])
-    assert loads == ["a", "b", "a", "a"]
