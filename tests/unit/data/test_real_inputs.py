@@ -1,4 +1,4 @@
-"""The real inputs, where they are: the Extraction Challenge and the passages."""
+"""The real inputs, where they are: the Extraction Challenge."""
 
 import hashlib
 import os

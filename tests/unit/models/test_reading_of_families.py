@@ -1,4 +1,4 @@
-"""Every family, feature by feature: decoded, sampled, scored, trained and paired as transformers itself does it."""
+"""Every family, feature by feature: decoded, sampled, scored, saved and paired as transformers itself does it."""
 
 import pytest
 import torch
