@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks.error_rates import NOT_OURS, Rate, worst
 from benchmarks.extraction_likelihood import RIVALS, _per_length, _per_prefix, _tokens_passed, _validation
-from benchmarks.measuring import Ratio, medians, table
+from benchmarks.measuring import Ratio, medians
 from harness.toolkit.decoding.greedy import greedy_continuations
 
 FILES = Path(bench.__file__).parent
@@ -47,20 +47,6 @@ def test_one_that_raises_ends_with_1_and_the_others_are_shown(fake_benchmarks, c
     assert "| fast | a rival | 12.3 | 20: its arithmetic |" in said.out
     assert "ValueError: no data" in said.err
     assert said.err.endswith("raising raised: see above.\n")
-
-
-def test_one_alone_is_run_by_its_name(fake_benchmarks, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["bench", "fast"])
-    assert bench.main() == 0
-    assert capsys.readouterr().out.rstrip().endswith(table({"fast": [Ratio("a rival", 12.345, "20: its arithmetic")]}))
-
-
-def test_an_unknown_name_is_refused_with_those_there_are(fake_benchmarks, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["bench", "fats"])
-    with pytest.raises(SystemExit) as refused:
-        bench.main()
-    assert refused.value.code == 2
-    assert "fats" in capsys.readouterr().err
 
 
 def test_the_first_turn_does_not_count():

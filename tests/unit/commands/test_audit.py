@@ -102,20 +102,12 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
             [],
             "'NOWHERE' is not a folder, nor a hub id (owner/name, such as openai-community/gpt2), nor one of miniature",
         ),
-        ("MODEL", "leters.jsonl", [], "Did you mean 'letters.jsonl'?"),
         (
             "MODEL",
             "letters.jsonl",
             ["--unseen", "letters.jsonl"],
             "letters.jsonl: 4 of its 4 texts are in the forget set",
         ),
-        (
-            "MODEL",
-            "letters.jsonl",
-            ["--sequence-tokens", "0"],
-            "Invalid value for '--sequence-tokens'",
-        ),
-        ("MODEL", "letters.jsonl", ["--sequences", "9"], "4 sequences are there, and 9 are needed."),
     ],
 )
 def test_what_cannot_be_audited_is_a_sentence(model, texts, more, said, world, tmp_path, monkeypatch, capsys):

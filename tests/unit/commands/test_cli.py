@@ -86,12 +86,6 @@ def test_an_error_is_a_sentence_with_its_notes_and_an_exit_code(file, error, cod
     assert capsys.readouterr().err == said
 
 
-def test_any_other_error_is_raised(file, monkeypatch):
-    monkeypatch.setattr(running, "run_planned", lambda *arguments, **options: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        lethe(["sweep", str(file)])
-
-
 def test_neither_help_nor_a_plan_nor_a_fault_imports_more_than_it_needs(file, tmp_path):
     script = (
         "import sys, harness; from harness.sweep import main; from harness.cli import main as lethe; "
@@ -113,23 +107,6 @@ def test_a_python_without_lethes_packages_is_told_how_to_get_them():
     assert re.fullmatch(r"Lethe's packages are not installed for this Python \(.*\)\. .*make setup.*\n", ran.stderr)
     ran = python("-S", "-c", "import harness", env={})
     assert ran.stderr.splitlines()[-1].startswith("ModuleNotFoundError: Lethe's packages are not installed")
-
-
-def test_a_reader_that_left_ends_nothing():
-    script = (
-        "from harness.base.terminal import tell; [tell('x' * 9999) for _ in range(99)]; tell('done', is_error=True)"
-    )
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.close()
-        assert (process.stderr.read(), process.wait()) == (b"done\n", 0)
-
-
-def test_a_shell_completes_verbs(capsys, monkeypatch):
-    for name, value in {"_LETHE_COMPLETE": "complete_bash", "COMP_WORDS": "lethe sw", "COMP_CWORD": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert lethe([]) == 0
-    assert capsys.readouterr().out == "sweep\n"
 
 
 def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monkeypatch):

@@ -109,12 +109,6 @@ def test_settings_and_versions_are_told_once_with_their_points(make, diff):
     ]
 
 
-def test_other_contents_are_named_by_their_digest(make, diff):
-    other = Source(source="jsonl", path="/b/letters.jsonl", digest="9" * 16)
-    _, _, rows = diff(make("one"), make("two", lambda spec: replace(spec, forget=other)))
-    assert {what for _, what, _, _ in of_kind(rows, "setting")} == {"forget.digest", "forget.path", "forget.source"}
-
-
 def test_other_points_and_other_definitions(make, diff):
     def longer(spec):
         return replace(spec, strengths=(2, *range(3, 100))) if spec.strengths else spec

@@ -1,7 +1,6 @@
 """A point as a folder for `from_pretrained`: the same model to the last bit, and a card of what is known of it."""
 
 import hashlib
-import json
 import math
 import re
 import shutil
@@ -15,10 +14,8 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
-from harness.contracts import LoRA, Training
 from harness.errors import DataError
 from harness.library import find_point, load_results
-from harness.models.adapters import LowRankAdapters, add_adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model, save_model
 from harness.models.patch import save_patch
@@ -47,7 +44,6 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
         make_row("emso", (1, 2), **shared),
         make_row("gradient_ascent", (1,), keep_erased="all", **shared),
         make_row("contrastive_decoding", (0.5,), **shared),
-        make_row("lora", (1,), **shared, training=Training(lora=LoRA(rank=2))),
     ]
     journal = Journal(tmp_path / "results" / "s" / "journal")
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
@@ -68,7 +64,6 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
         lambda folder: save_patch(erased(model), ["L0.W_v.H1"], model.digest, folder / "patch.safetensors"),
     )
     artifacts.build("erased", ascent.point_id(1), lambda folder: save_model(erased(model), folder))
-    artifacts.build("erased", rows[4].point_id(1), lambda folder: save_adapter(adapter(model), model, folder))
     return tmp_path / "results", {row.variant: row for row in rows}
 
 
@@ -79,39 +74,6 @@ def erased(checkpoint):
     with torch.no_grad():
         block.of(model.get_parameter(block.parameter)).mul_(1.7).add_(0.1)
     return model
-
-
-def adapter(checkpoint):
-    """Return an adapter of the model, not at its start any more."""
-    model = load_model(checkpoint)
-    adapters = LowRankAdapters(model, LoRA(rank=2), seed=0)
-    with torch.no_grad():
-        for name, weight in adapters.model.named_parameters():
-            if "lora_B" in name:
-                weight.fill_(0.05)
-    adapters.merge()
-    return merged_adapter(model)
-
-
-def test_an_adapter_is_exported_merged_or_alone(results, tmp_path, capsys):
-    folder, rows = results
-    original = rows["lora"].model
-    merged, alone = tmp_path / "merged", tmp_path / "alone"
-    for out, more in ((merged, []), (alone, ["--adapter"])):
-        assert export(["s:lora@1", "--results", str(folder), "--out", str(out), *more]) == 0
-    measured = logits(AutoModelForCausalLM.from_pretrained(merged))
-    config = json.loads((alone / "adapter_config.json").read_text())
-    assert (config["base_model_name_or_path"], config["r"], config["lora_alpha"]) == ("MODEL", 2, 4)
-    assert {file.suffix for file in alone.iterdir()} == {".json", ".md", ".safetensors"}
-    assert torch.equal(logits(add_adapter(load_model(original), read_adapter(alone, original.digest))), measured)
-    card = (alone / "README.md").read_text()
-    assert "library_name: peft" in card
-    assert "| training.lora | LoRA of rank 2 (alpha 4) |" in card
-    assert "PeftModel" not in (merged / "README.md").read_text()
-    capsys.readouterr()
-    assert export(["s:emso@2", "--results", str(folder), "--out", str(tmp_path / "none"), "--adapter"]) == 2
-    assert "was not trained with LoRA, so it has no adapter" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
 
 
 def logits(model):
@@ -188,7 +150,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert "'s:emso@3' was not measured: emso was at 1, 2." in refused("s:emso@3")
     nothing = refused("s:emsoo@3")
     assert "no measured point is called 's:emsoo@3'" in nothing
-    assert "Measured: original, emso, gradient_ascent, contrastive_decoding, lora." in nothing
+    assert "Measured: original, emso, gradient_ascent, contrastive_decoding." in nothing
     several = refused("s:emso")
     assert "'s:emso' means 2 points" in several
     assert all(rows["emso"].point_id(strength) in several for strength in (1, 2))
@@ -213,19 +175,6 @@ def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
     assert export([*arguments, "--model", str(tmp_path / "moved")]) == 0
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
     assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
-
-
-def test_a_damaged_model_is_not_exported_and_stays_where_it_is(results, tmp_path, capsys):
-    root, rows = results
-    for variant, strength, name in (("emso", 2, "patch"), ("gradient_ascent", 1, "model")):
-        file = root / "artifacts" / "erased" / rows[variant].point_id(strength) / f"{name}.safetensors"
-        content = bytearray(file.read_bytes())
-        content[-1] ^= 1
-        file.write_bytes(content)
-        assert export([f"s:{variant}@{strength}", "--out", str(tmp_path / "out"), "--results", str(root)]) == 2
-        assert f"is damaged ({file.name} is not what was written), and is not used" in capsys.readouterr().err
-        assert file.exists()
-    assert not (tmp_path / "out").exists()
 
 
 def test_one_point_of_two_sweeps_is_named_with_its_sweep(results, make_plan, make_measurement):

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_file import strength_grid
-from harness.drafting.given_texts import TextLengths, chosen_prefix, named_source
+from harness.drafting.given_texts import TextLengths
 from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
 from harness.models.families import FAMILIES
 from harness.planning.plan import plan
@@ -157,19 +157,11 @@ def test_strengths_rise_from_what_a_method_declares(name, grid):
     assert strength_grid(METHODS.load(name)) == grid
 
 
-def test_texts_are_cut_by_the_shortest():
-    assert chosen_prefix(TextLengths("a.jsonl", (16, 17, 200), 4.0)) == 8
-    assert named_source("a/b.jsonl.gz", "body") == {"source": "jsonl", "path": "a/b.jsonl.gz", "field": "body"}
-
-
 @pytest.mark.parametrize(
     ("lengths", "arguments", "said"),
     [
         ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
         ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-        ((), [], "is empty: put at least one text into it."),
-        ((60,), ["--field", "body"], "has no field 'body'"),
-        ((60,), ["--unseen", "nothing.jsonl"], "no file"),
         (
             (60,),
             ["--retain", "texts.doc"],

@@ -1,21 +1,18 @@
 """What several workers hand in: an erased model as what changed, where that makes it bit for bit."""
 
-import json
-
 import pytest
 import torch
 
 from harness.contracts import ErasedModel
-from harness.errors import TrialError
-from harness.execution.ray import workers
-from harness.execution.trial.erasing import FACTS, _digests, erase, hand_in
+from harness.errors import ModelError
+from harness.execution.trial.erasing import hand_in
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import merged_adapter
 from harness.models.loading import load_model
-from harness.models.patch import load_erased
+from harness.models.patch import apply_patch, load_erased, save_patch
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine, TrialSpec
+from harness.specs import TrialSpec
 from harness.testing.small import small_spec
 
 SPEC = small_spec()
@@ -76,33 +73,19 @@ def test_an_adapter_is_handed_in_alone_if_it_is_all_that_changed(tmp_path, is_ha
         assert torch.equal(weight, erased.model.get_parameter(name)), name
 
 
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_what_changes_between_workers_and_measuring_is_refused(tmp_path, monkeypatch, is_damaged):
-    model = with_a_changed_block()
-
-    def hand_in_one(target, spec, data, folder, progress):
-        checkpoint = folder / "0000"
-        hand_in(ErasedModel(1, model, changed_blocks=(BLOCK,)), spec.model, checkpoint)
-        facts = {"strength": 1, "notes": {}, "changed_blocks": [BLOCK], "stop_reason": None}
-        facts |= {"warnings": [], "peak_memory_bytes": None, "digests": _digests(checkpoint)}
-        (checkpoint / FACTS).write_text(json.dumps(facts))
-        if is_damaged:
-            [file] = checkpoint.glob("*.safetensors")
-            content = bytearray(file.read_bytes())
-            content[-1] ^= 1
-            file.write_bytes(content)
-        return ("here", "there")
-
-    monkeypatch.setattr(workers, "run_on_workers", hand_in_one)
-    data = lora_spec().to_json()
-    data["training"]["lora"] = None
-    data["engine"] = Engine(name="deepspeed", workers=2).__dict__
-    erasures = erase(TrialSpec.from_json(data), Artifacts(tmp_path), (1,), lambda message: None)
-    if is_damaged:
-        with pytest.raises(TrialError, match="changed after a worker wrote"):
-            next(erasures)
-        return
-    [erasure] = erasures
-    assert (erasure.worker_nodes, erasure.erased.changed_blocks) == (("here", "there"), (BLOCK,))
-    for name, weight in erasure.erased.model.named_parameters():
-        assert torch.equal(weight, model.get_parameter(name)), name
+def test_a_patch_of_its_own_must_fit_the_original(make_model, tmp_path):
+    model = make_model(0)
+    file = tmp_path / "patch.safetensors"
+    save_patch(make_model(1), ["L0.W_q.H1"], "abc", file)
+    expected = dict(make_model(1).named_parameters())["transformer.h.0.attn.attention.q_proj.weight"][8:16]
+    patched = dict(apply_patch(make_model(0), "abc", file).named_parameters())
+    assert torch.equal(patched["transformer.h.0.attn.attention.q_proj.weight"][8:16], expected)
+    with pytest.raises(
+        ModelError, match=r"patches the block L0.W_q.H1 of another shape: \(8, 32\) there and \(16, 64\)"
+    ):
+        apply_patch(make_model(0, hidden=64), "abc", file)
+    with pytest.raises(ModelError, match=r"a patch cannot hold L9.W_q.H1: this model has no such block"):
+        save_patch(model, ["L9.W_q.H1", "L0.W_q.H1"], "abc", tmp_path / "other")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=r"patch.safetensors is damaged, or no patch that Lethe wrote \(Safetensor"):
+        apply_patch(model, "abc", file)

@@ -1,15 +1,10 @@
 """The hub without a network: what is in its cache is found whole, pinned, and never unpickled."""
 
-import gc
 import json
-import shutil
-import weakref
-from dataclasses import replace
 
 import pytest
 import torch
 
-from evaluators.generation import Generation
 from evaluators.reasoning import Reasoning
 from harness.base import hub
 from harness.base.hub import Repository
@@ -17,14 +12,9 @@ from harness.cli import main as lethe
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
-from harness.execution.trial import tasks
-from harness.execution.trial.judges import JudgeCache
-from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model, load_tokenizer, vocabulary
-from harness.models.resolving import ensure_local, resolve_judge, resolve_model
-from harness.records.artifacts import Artifacts
+from harness.models.resolving import ensure_local, resolve_model
 from harness.specs import Source
-from harness.testing.small import small_spec
 
 COMMIT = "c0ffee" * 6 + "c0de"
 MODEL = Repository("owner/model", "model")
@@ -157,65 +147,3 @@ def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_
     lm_eval_task.cache_clear()
     assert [doc["sol1"] for doc in lm_eval_task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
     lm_eval_task.cache_clear()
-
-
-def test_generation_holds_one_large_judge_at_a_time(monkeypatch, tmp_path):
-    alive, counts = weakref.WeakSet(), []
-
-    class Watched(JudgeCache):
-        def get(self, load, checkpoint):
-            gc.collect()
-            counts.append(len(alive))
-            judge = super().get(load, checkpoint)
-            alive.add(judge)
-            return judge
-
-    spec = small_spec()
-    judges = {**spec.judges, "features": resolve_judge("features", "miniature-s")}
-    spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=4))
-    task = MeasuringTask(spec, Artifacts(tmp_path), load_model(spec.model))
-    numbers = []
-    for kept_bytes in (0, 1 << 30):
-        counts.clear()
-        alive.clear()
-        monkeypatch.setattr(tasks, "JUDGES", Watched(kept_bytes))
-        numbers.append(Generation().evaluate(task.model, task).numbers)
-        if kept_bytes == 0:
-            assert counts == [0, 1, 1], "when the next is asked for, the one before is all there is"
-            assert len(alive) == 1, "and it went when the next was loaded"
-        else:
-            assert counts == [0, 1, 2]
-    assert numbers[0] == pytest.approx(numbers[1], nan_ok=True)
-
-
-def test_judges_large_ones_make_room_and_small_ones_stay(model_folder, tmp_path):
-    weight = (model_folder / "model.safetensors").stat().st_size
-    places = {}
-    for name in ("a", "b", "c"):
-        shutil.copytree(model_folder, tmp_path / name)
-        places[name] = Checkpoint(name, str(tmp_path / name), str(tmp_path / name), "")
-    loads = []
-
-    def load(checkpoint):
-        loads.append(checkpoint.id)
-        return object()
-
-    small = JudgeCache(kept_bytes=2 * weight)
-    first = small.get(load, places["a"])
-    small.get(load, places["b"])
-    assert small.get(load, places["a"]) is first
-    small.shrink()
-    small.get(load, places["c"])
-    assert small.get(load, places["a"]) is first, "b was asked for longest ago"
-    small.get(load, places["b"])
-    assert loads == ["a", "b", "c", "b"]
-
-    loads.clear()
-    large = JudgeCache(kept_bytes=weight // 2)
-    held = large.get(load, places["a"])
-    assert large.get(load, places["a"]) is held, "it stays until another is asked for"
-    large.get(load, places["b"])
-    large.get(load, places["a"])
-    large.shrink()
-    large.get(load, places["a"])
-    assert loads == ["a", "b", "a", "a"]

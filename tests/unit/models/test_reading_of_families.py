@@ -1,7 +1,4 @@
-"""Every family, feature by feature: decoded, sampled, scored, trained and paired as transformers itself does it."""
-
-import logging
-from dataclasses import replace
+"""Every family, feature by feature: decoded, sampled, scored, saved and paired as transformers itself does it."""
 
 import pytest
 import torch
@@ -9,20 +6,15 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
-from harness.errors import TrialError
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
-from harness.models.hidden_states import model_layers
 from harness.models.loading import load_model, positions, save_model, unloaded_model
-from harness.planning.memory import memory_need
-from harness.specs import Engine, Source
-from harness.testing.small import small_spec
 from harness.toolkit import LogitLens, hidden_states
 from harness.toolkit.decoding.greedy import greedy_continuations
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import LogitPrecision
 from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
 
@@ -101,21 +93,6 @@ def test_samples_do_not_depend_on_a_cache(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_what_a_checkpoint_says_of_generating_changes_nothing(name, make_sequences):
-    """Temperature, top_k and a repetition penalty are for `generate`, whose choices they do change."""
-    model, sequences = make(name), make_sequences(texts().tolist())
-    before = greedy_continuations(model, sequences, [[3]] * 3), sample(model, texts()[:, :4], 6, seed=5)
-    was = generated(model, texts()[:, :3])
-    for setting, value in {"temperature": 0.1, "top_k": 1, "do_sample": True, "repetition_penalty": 5.0}.items():
-        setattr(model.generation_config, setting, value)
-    model.generation_config.eos_token_id = before[0].of(0, 3)[0]
-    after = greedy_continuations(model, sequences, [[3]] * 3), sample(model, texts()[:, :4], 6, seed=5)
-    assert [before[0].of(row, 3) for row in range(3)] == [after[0].of(row, 3) for row in range(3)]
-    assert torch.equal(before[1], after[1])
-    assert not torch.equal(generated(model, texts()[:, :3], do_sample=None), was)
-
-
-@pytest.mark.parametrize("name", EVERY)
 def test_losses_and_scores_are_those_of_transformers(name, make_sequences):
     model, tokens, lengths = make(name), texts(), [12, 9, 5]
     rows = [row[:length] for row, length in zip(tokens.tolist(), lengths, strict=True)]
@@ -162,66 +139,6 @@ def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
     assert shallow.config.num_hidden_layers == 1
 
 
-class Task:
-    """What the training loop asks for."""
-
-    seed, retain, strengths = 0, None, (1,)
-
-    def __init__(self, forget, engine):
-        self.forget, self.engine = forget, engine
-        self.training = Training(learning_rate=1e-2, global_batch=3, micro_batch=3, early_stop=None)
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_training_lowers_the_loss_and_the_early_stop_sees_a_rise(name, make_sequences):
-    forget = make_sequences(texts().tolist())
-    model = make(name)
-    before = own_perplexity(model, forget)
-    for _ in train(Task(forget, Engine()), model, nll_loss, 3):
-        pass
-    assert own_perplexity(model, forget) < before
-    stopped = Task(forget, Engine())
-    stopped.training = replace(stopped.training, early_stop=1.03)
-    stopped.validation_perplexity = lambda model: own_perplexity(model, forget)
-    ascents = list(train(stopped, make(name), lambda *parts: -nll_loss(*parts), 5))
-    assert ascents[-1].stop_reason
-    assert len(ascents) < 5
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", FAMILIES)
-def test_deepspeed_steps_as_plain_torch_does(name, make_sequences):
-    forget, original, trained = make_sequences(texts().tolist()), make(name), []
-    for engine in (Engine(), Engine(name="deepspeed", zero_stage=2)):
-        model = make(name)
-        for _ in train(Task(forget, engine), model, nll_loss, 1):
-            pass
-        trained.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
-    assert torch.allclose(trained[0], trained[1], atol=1e-4)
-    assert not torch.allclose(trained[0], torch.cat([weight.flatten() for weight in original.parameters()]), atol=1e-3)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", FAMILIES)
-def test_memory_is_estimated(name, tmp_path):
-    make(name).config.save_pretrained(tmp_path)
-    checkpoint = Checkpoint(name, str(tmp_path), str(tmp_path), name)
-    text = Source(source="miniature", rows=3, longest=POSITIONS, prefix_tokens=4)
-    spec = replace(
-        small_spec(),
-        **{"model": checkpoint, "method": "contrastive_decoding", "reference": "memorized_model", "settings": {}},
-        **{"strength_name": "gamma", "strengths": (0.5,), "judges": {"perplexity": checkpoint}, "retain": None},
-        **dict.fromkeys(("forget", "utility", "validation"), text),
-    )
-    assert memory_need(spec, None).why_unknown == ""
-
-
 # The longest context.
 
 LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
@@ -253,24 +170,6 @@ def test_the_longest_context_has_many_names(case, tmp_path):
     assert positions(Checkpoint(case, str(tmp_path), str(tmp_path), "")) == most
 
 
-@pytest.mark.parametrize("name", ["phi3", "gpt2"])
-def test_texts_that_are_too_long_are_refused_by_a_sentence(name, make_sequences):
-    settings, most, _ = CONTEXTS[name]
-    model = make(name, **settings)
-    fits, longer = (make_sequences(torch.randint(1, 60, (2, length)).tolist()) for length in (most, most + 1))
-    greedy_continuations(model, fits, [[2]] * 2)
-    with pytest.raises(TrialError, match=f"has {most} positions, so it cannot read {most + 1} tokens"):
-        greedy_continuations(model, longer, [[2]] * 2)
-
-
-def test_a_family_that_keeps_no_cache_says_so(make_sequences, caplog):
-    with caplog.at_level(logging.WARNING):
-        sizes = {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", vocab_size=VOCABULARY, **sizes)).eval()
-        greedy_continuations(model, make_sequences(texts().tolist()), [[3]] * 3)
-    assert "decoded slowly" in caplog.text
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_hidden_states_are_those_before_the_final_norm(name):
     model, tokens = make(name), texts()
@@ -290,28 +189,6 @@ def test_hidden_states_are_those_before_the_final_norm(name):
     states[1].sum().backward()
     first = next(parameter for parameter in model.parameters() if parameter.grad is not None)
     assert first.grad.abs().sum() > 0, "a loss can be made of them"
-
-
-def test_layers_that_are_skipped_keep_what_wraps_them():
-    model, tokens = make(next(iter(FAMILIES))), texts()
-    *_, last = model_layers(model)
-    calls, forward = [], last.forward
-    last.forward = wrapped = lambda *arguments, **named: (calls.append(1), forward(*arguments, **named))[1]
-    with pytest.raises(TypeError):
-        hidden_states(model, "no tokens", depth=0.5)
-    hidden_states(model, tokens, depth=0.5)
-    assert calls == []
-    assert last.forward is wrapped
-    hidden_states(model, tokens)
-    assert calls == [1]
-
-
-def test_hidden_states_of_a_family_that_is_not_known_are_refused():
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model("bloom", vocab_size=9, hidden_size=8, n_layer=1, n_head=1)
-    )
-    with pytest.raises(TrialError, match="where the layers of a 'bloom' are is not known: add it to"):
-        hidden_states(model, torch.tensor([[1, 2]]))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -334,12 +211,3 @@ def test_a_logit_lens_of_a_model_without_a_final_norm_projects_as_it_does():
     states, logits = hidden_states(model, tokens), model(input_ids=tokens).logits
     assert states[-1].shape[-1] == 32
     assert torch.allclose(LogitLens(model)(states[-1]), logits, atol=1e-6)
-
-
-@torch.inference_mode()
-def test_a_logit_lens_reads_the_states_of_another_model_with_its_own_head():
-    ours, theirs, tokens = make("gpt2"), make("gpt2", seed=1), texts()
-    states = hidden_states(theirs, tokens)[-1]
-    expected = ours.lm_head(ours.transformer.ln_f(states))
-    assert torch.allclose(LogitLens(ours)(states), expected, atol=1e-6)
-    assert not torch.allclose(expected, theirs(input_ids=tokens).logits, atol=1e-2)

@@ -1,6 +1,5 @@
 """Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
 
-import ast
 import json
 import math
 from dataclasses import replace
@@ -33,7 +32,6 @@ from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 
-ROOT = Path(__file__).parents[3]
 BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
 NAMES = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 SPELLED = "<|im_start|>a <s>struck</s> word<|im_end|>"
@@ -209,22 +207,3 @@ def test_a_stored_precision_is_that_of_most_weights(dtype, name, tmp_path):
     weights = {"large": torch.zeros(9, dtype=dtype), "norm": torch.zeros(2, dtype=torch.bfloat16)}
     save_file(weights, tmp_path / "model.safetensors")
     assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == name
-
-
-READERS = {
-    "harness/models/tokenizing.py",
-    "evaluators/metrics/semantic_similarity.py",  # An encoder, with the ends that it was trained with.
-}
-
-
-def test_nothing_else_calls_a_tokenizer():
-    found = set()
-    for room in ("harness", "evaluators", "methods"):
-        for file in (ROOT / room).rglob("*.py"):
-            text = file.read_text()
-            tree = ast.parse(text if "tokenizer" in text else "")
-            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-                called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-                if called in ("tokenizer", "_tokenizer", "encode_plus", "batch_encode_plus", "apply_chat_template"):
-                    found.add(str(file.relative_to(ROOT)))
-    assert found == READERS

@@ -8,7 +8,7 @@ import pytest
 
 from harness.data.loading import MOST_UNSEEN
 from harness.data.sequences import in_both, load_holdout, load_stand_in
-from harness.errors import ConfigError, DataError
+from harness.errors import ConfigError
 from harness.miniature import checkpoints
 from harness.miniature.texts import texts
 from harness.planning.plan import plan
@@ -129,16 +129,12 @@ def test_no_other_identity_knows_of_them(planned):
     ("holdout", "path", "reason"),
     [
         ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts are in the forget set too, so they are not"),
-        ("{source: jsonl, path: LETTERS, start: 4, sequence_tokens: 20}", "", "2 of its 6 texts are in the forget"),
         (
             "{source: jsonl, path: LETTERS, start: 6, sequences: 5}",
             "",
             "4 sequences are there from row 6 on, and 5 are",
         ),
-        ("{source: jsonl, path: NOWHERE}", "", "no file"),
-        ("{source: jsonl}", ".path", "is missing"),
         ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
-        ("{source: miniature, prompts: 3}", ".prompts", "no setting is called 'prompts'"),
     ],
 )
 def test_faults_of_a_holdout(planned, tmp_path, holdout, path, reason):
@@ -159,21 +155,12 @@ def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make
     assert in_both(make_sequences([[5, 6, 7, 9], [5, 8, 0], [8, 5]]), letters) == []
 
 
-def test_changed_texts_are_not_measured(planned, tokenizer, tmp_path):
-    spec = unseen(planned(f"data.holdout={OTHERS}}}"))
-    lines = (tmp_path / "letters.jsonl").read_text().replace("letters 7", "letters 8")
-    (tmp_path / "letters.jsonl").write_text(lines)
-    with pytest.raises(DataError, match="is not what it was when the sweep was planned"):
-        load_holdout(spec.forget, tokenizer, 256)
-
-
 LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
 KEPT = {
     "retain": (
         f"{LETTERS}}}",
         "6 of its 6 texts are in the forget set too, so training would keep what it is to erase",
     ),
-    "retain.some": (f"{LETTERS}, start: 4}}", "2 of its 6 texts are in the forget set too"),
     "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts are in the forget set too"),
     "validation": (
         f"{LETTERS}, start: 5}}",

@@ -1,13 +1,10 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
-import os
 import re
 from dataclasses import replace
 from io import StringIO
 
-import psutil
 import pytest
-import torch
 from rich.console import Console
 from torch import nn
 from transformers import GPTNeoConfig
@@ -16,8 +13,8 @@ from harness.contracts import Checkpoint, ErasedModel
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.planning import memory
-from harness.planning.machine import PROCESS_BYTES, Machine, share_of, this_machine
-from harness.planning.memory import MemoryTracker, memory_need, memory_needs, on_engine, refuse_unfit, rehearse, unfit
+from harness.planning.machine import PROCESS_BYTES, Machine, share_of
+from harness.planning.memory import MemoryTracker, memory_need, memory_needs, on_engine, rehearse, unfit
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
@@ -138,20 +135,10 @@ def test_the_tracker_counts_what_is_held_and_no_view_of_what_was_there_before():
         assert (tracker.held, tracker.peak) == (40_000, 40_040)
 
 
-class Waits:
-    """Waits for a loss to fall, which values that hold nothing never do."""
+class Looks:
+    """Looks at values as NumPy has them, which values that hold nothing cannot be."""
 
     strength = METHODS.load("gradient_ascent").strength
-
-    def erase(self, task):
-        model = task.load_original()
-        while next(model.parameters()).sum() > 0:
-            pass
-        yield ErasedModel(1, model)
-
-
-class Looks(Waits):
-    """Looks at values as NumPy has them."""
 
     def erase(self, task):
         model = task.load_original()
@@ -159,33 +146,17 @@ class Looks(Waits):
         yield ErasedModel(1, model)
 
 
-@pytest.mark.parametrize(("method", "reason"), [(Waits, "TimeoutError"), (Looks, "RuntimeError")])
-def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypatch, method, reason):
+def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypatch):
     known = specs()["gradient_ascent"]
-    monkeypatch.setattr(memory, "MAX_OPERATIONS", 3000)
-    monkeypatch.setattr(type(METHODS), "load", lambda self, name: method)
-    monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: method())
-    spec = replace(known, method=method.__name__)
+    monkeypatch.setattr(type(METHODS), "load", lambda self, name: Looks)
+    monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: Looks())
+    spec = replace(known, method="Looks")
     needs = memory_needs([spec], MACHINE)
-    assert (needs[spec.trial_id].needs, needs[spec.trial_id].why_unknown[: len(reason)]) == (None, reason)
+    assert (needs[spec.trial_id].needs, needs[spec.trial_id].why_unknown[:12]) == (None, "RuntimeError")
     assert unfit([spec], replace(MACHINE, memory=2 << 30), needs) == ([], [])
     console = Console(width=160, record=True, file=StringIO())
     console.print(needs_table([spec], needs))
     assert "its need is not known, since its code could not be counted without values" in console.export_text()
-
-
-def test_adapters_need_less_and_the_plan_says_how_many_weights_they_are(specs):
-    whole, adapted = (
-        replace(spec, training=replace(spec.training, lora=lora))
-        for spec, lora in ((specs()["gradient_ascent"], None), (specs()["gradient_ascent"], LoRA(rank=2)))
-    )
-    needs = memory_need(whole, MACHINE), memory_need(adapted, MACHINE)
-    assert needs[0].trained > 20 * needs[1].trained > 0
-    assert rehearse(adapted).state == pytest.approx(2 * 4 * needs[1].trained, abs=500)
-    console = Console(width=160, record=True, file=StringIO())
-    console.print(needs_table([adapted], {adapted.trial_id: needs[1]}))
-    told = f"gradient_ascent on miniature-m trains {needs[1].trained:,} weights: LoRA of rank 2 (alpha 4)."
-    assert told in console.export_text()
 
 
 def faults(spec, machine):
@@ -227,24 +198,6 @@ def test_what_a_machine_has_not_is_said(specs):
     lowered = [replace(evaluator, precision="bf16") for evaluator in spec.evaluators]
     measured_low = replace(on_gpu, training=replace(spec.training, precision="fp32"), evaluators=tuple(lowered))
     assert reason(measured_low, replace(GPU, has_bf16=False)).endswith("set measuring.precision to fp32.")
-
-
-def test_a_large_model_is_sized_before_every_run_and_a_small_one_is_not(specs, monkeypatch, tmp_path):
-    spec, sized = specs()["gradient_ascent"], []
-    monkeypatch.setattr(memory, "memory_needs", lambda trials, machine: sized.append(len(trials)) or {})
-    for machine in (MACHINE, replace(MACHINE, memory=2 * PROCESS_BYTES + 60_000_000), None):
-        monkeypatch.setattr(memory, "this_machine", lambda machine=machine: machine)
-        refuse_unfit(tmp_path / "sizes.yaml", [spec])
-    assert sized == [0, 1, 0]
-
-
-def test_this_machine_has_what_the_system_says(monkeypatch):
-    machine = this_machine()
-    assert machine.cpus == os.cpu_count()
-    assert 0 < machine.memory <= psutil.virtual_memory().total
-    assert machine.gpus == torch.cuda.device_count()
-    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
-    assert this_machine() is None
 
 
 def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path, monkeypatch, capsys):

@@ -63,15 +63,6 @@ def test_rows_whose_settings_changed_are_named(measured, changes, expected):
     assert replaced_rows(plan(file, changes), journal) == expected
 
 
-def test_nothing_is_replaced_where_nothing_was_measured(measured, tmp_path):
-    file, _ = measured
-    changed = plan(file, ["training.learning_rate=3e-5"])
-    journal = Journal(tmp_path / "empty" / "journal")
-    assert replaced_rows(changed, journal) == {}
-    journal.write_plan(plan(file))
-    assert replaced_rows(changed, journal) == {}
-
-
 def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path, capsys, monkeypatch):
     file, journal = measured
     before = {path: path.read_bytes() for path in journal.folder.iterdir()}

@@ -1,13 +1,11 @@
 """The sweep files that come with Lethe: each can be planned, and asks for what it says."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-import yaml
 
 from harness.analysis.published.rows import points_of
 from harness.models.resolving import CAUSAL_ROLES
@@ -75,15 +73,6 @@ def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, na
         assert lacking.endswith("is not finished"), lacking
 
 
-def test_the_definition_is_all_that_two_sweeps_differ_in():
-    ours, theirs = (
-        yaml.safe_load((SWEEPS / f"{name}.yaml").read_text()) for name in ("main_table", "table_definition")
-    )
-    assert {key for key in ours if ours[key] != theirs[key]} == {"name", "models", "evaluators"}
-    assert {settings["definition"] for settings in theirs["evaluators"].values()} == {"table"}
-    assert theirs["models"] == [ours["models"][1]]
-
-
 def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
     found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
     assert [spec.method for spec in found.trials] == ["original", "retrained", "holdout"]
@@ -128,21 +117,3 @@ def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_
     assert (unseen.start, unseen.rows) == (512, 64), "rows that the model never saw"
     assert {spec.method for spec in found.trials} >= OF_THE_PAPER
     assert {judge.location for judge in map(spec.judges.get, CAUSAL_ROLES)} == {spec.model.location}
-
-
-def test_every_shipped_sweep_asks_a_question_and_names_itself():
-    for file in SWEEPS.glob("*.yaml"):
-        text = file.read_text()
-        assert text.splitlines()[0].startswith("# "), file
-        assert text.splitlines()[0].endswith("?"), file
-        content = yaml.safe_load(text)
-        assert isinstance(content, Mapping)
-        assert content["name"] == ("tuned" if file.stem in ("robustness", "all_methods") else file.stem)
-
-
-def test_make_paper_runs_sweeps_that_are_there_and_all_of_the_papers():
-    line = next(line for line in (SWEEPS.parent / "Makefile").read_text().splitlines() if line.startswith("PAPER := "))
-    named = line.removeprefix("PAPER := ").split()
-    assert {name for name in named if not (SWEEPS / f"{name}.yaml").is_file()} == set()
-    of_paper = {file.stem for file in (SWEEPS / "paper").glob("*.yaml")} - {"tuned", "learning_rate"}
-    assert of_paper <= set(named), "those two are no tables of the paper, and take long"

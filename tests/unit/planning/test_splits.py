@@ -68,9 +68,7 @@ def test_texts_that_are_apart_are_neither_refused_nor_spoken_of(planned):
     [
         ("read", "letters", "data.retain"),
         ("passages", "letters", "data.utility"),
-        ("watched", "letters", "data.validation"),
         ("read", "passages", "data.retain"),
-        ("read", "watched", "data.retain"),
         ("watched", "passages", "data.validation"),
     ],
 )
@@ -117,11 +115,3 @@ def test_validation_texts_that_are_left_out_are_those_after_the_reported(planned
     assert (validation.start, validation.rows) == (41, 40), "one row is too short to be used"
     assert found.shared_texts == ()
     assert planned("data.validation=null", UNSTEERED).trials[0].validation.start == 0
-
-
-def test_too_few_texts_after_the_reported_are_refused_with_what_to_do(planned):
-    fault = refused(planned, "data.validation=null", "data.utility.start=60")
-    assert fault.path == "data.validation"
-    assert "is left out, so what follows data.utility's texts is taken" in fault.reason
-    assert "20 texts of at least 32 tokens are there from row 100 on, and 40 are needed" in fault.reason
-    assert planned("data.validation=null", "data.utility.start=40").trials

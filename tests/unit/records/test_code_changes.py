@@ -70,19 +70,6 @@ def test_code_is_what_decides_and_neither_comments_nor_other_files(digest, file,
     assert (digest(file, old, new) != before) == is_noticed
 
 
-def test_an_evaluators_code_holds_the_formulas_behind_it(monkeypatch):
-    every = {name: plugin_digest(EVALUATORS.load(name)) for name in EVALUATORS.names()}
-    every |= {name: plugin_digest(METHODS.load(name)) for name in METHODS.names()}
-    assert len({*every.values()}) == len(every)
-    read = []
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: read.append(name) or found(name, *more))
-    plugin_digest.cache_clear()
-    plugin_digest(EVALUATORS.load("memorization"))
-    assert "evaluators.metrics.semantic_similarity" in read
-    assert not any(name.startswith("harness") for name in read)
-
-
 @pytest.fixture
 def sweep(tmp_path):
     """Return a runner of a sweep that is measured already."""

@@ -1,17 +1,11 @@
 """The head of a report: what the journal says of when, how long, on what and with what; no more and no less."""
 
-import json
-import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from harness.errors import DataError
-from harness.execution.environment import hardware
-from harness.records.journal import Journal, _tail
-from harness.records.record import Failed, Started, own_commit, time_of
+from harness.records.journal import Journal
+from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
 from harness.reporting.provenance import provenance, ran_on
 
@@ -55,17 +49,6 @@ def test_machines_are_counted_where_there_are_several(found):
     )
 
 
-def test_hosts_are_named_once_for_each_kind_of_machine(found):
-    first, second = ({"hardware": MACHINE, "node": node} for node in ("b (10.0.0.2)", "a (10.0.0.1)"))
-    assert found((None, first), (None, first)).machines == ("b (10.0.0.2): EPYC, 8 cores, 16 GiB",)
-    assert found((None, first), (None, second)).machines == ("a (10.0.0.1), b (10.0.0.2): EPYC, 8 cores, 16 GiB",)
-    gpu = {"hardware": {**MACHINE, "gpu": "H200, 140 GiB"}, "node": "c"}
-    assert found((None, first), (None, gpu)).machines == (
-        "b (10.0.0.2): EPYC, 8 cores, 16 GiB (1 trials)",
-        "c: EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
-    )
-
-
 def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_point, make_measurement):
     spec = make_row("emso", (1,))
     started = [
@@ -77,12 +60,6 @@ def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_poin
     point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
     measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
     assert ran_on(trial_results(spec, measured)) == "a: EPYC; workers on a, c"
-
-
-def test_a_points_workers_are_read_as_they_were_written(tmp_path, make_row, make_point):
-    point = make_point(make_row("emso", (1,)), 1, worker_nodes=("a (10.0.0.1)", "b (10.0.0.2)"))
-    Journal(tmp_path).append(point)
-    assert Journal(tmp_path).read(point.trial_id) == [point]
 
 
 def test_every_version_that_measured_is_named(found):
@@ -107,35 +84,3 @@ def test_the_journal_says_when_and_a_record_is_the_same_for_that(tmp_path):
     assert before <= time_of(read.at) <= before + timedelta(minutes=5)
     assert read == record
     assert repr(read) == repr(record)
-
-
-@pytest.mark.parametrize(("at", "is_read"), [(None, True), ("absent", True), ("yesterday", False), (7, False)])
-def test_lines_of_older_versions_are_read_and_no_time_but_ours_is(at, is_read, tmp_path):
-    body = {"kind": "failed", "at": at, "trial_id": "t", "error": "E", "log": []}
-    if at == "absent":
-        del body["at"]
-    text = json.dumps(body, separators=(",", ":")).encode()
-    (tmp_path / "t.jsonl").write_bytes(text[:-1] + _tail(text) + b"\n")
-    if is_read:
-        assert Journal(tmp_path).read("t") == [Failed(trial_id="t", error="E", log=())]
-    else:
-        with pytest.raises(DataError, match=r"failed\.at"):
-            Journal(tmp_path).read("t")
-
-
-def test_the_machine_is_told_and_its_gpu_only_to_a_trial_that_has_one():
-    told = hardware(has_gpu=False)
-    assert told.keys() == {"processor", "instructions", "cores", "memory"}
-    assert all(told.values())
-    assert int(told["cores"]) >= 1
-    assert re.fullmatch(r"\d+ GiB", told["memory"])
-
-
-def test_the_commit_is_whole():
-    is_checkout = (Path(__file__).parents[3] / ".git").exists()
-    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?" if is_checkout else "", own_commit())
-
-
-def test_a_time_is_no_part_of_what_a_trial_is(make_row):
-    spec = make_row("emso", (1,))
-    assert replace(spec, sample_count=9).point_id(1) == spec.point_id(1)
