@@ -6,9 +6,7 @@ The nodes have addresses of their own on the loopback interface, 127.0.0.2 and o
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -80,7 +78,6 @@ evaluators: {memorization: {el_prefixes: 1}}
 collapse: {}
 """
 COSTS = ["erase_seconds", "measure_seconds", "peak_memory_bytes"]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -195,32 +192,6 @@ def compare_tables(tmp_path):
     """All but times and memory is the same in every digit."""
     tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv").drop(columns=COSTS) for where in ("r", "inline")]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
-
-
-@pytest.fixture(scope="module")
-def other_code(tmp_path_factory):
-    """Return a folder with Lethe's own code, but for one line."""
-    folder = tmp_path_factory.mktemp("code")
-    for package in ("harness", "methods", "evaluators"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("weights", "__pycache__"))
-    with (folder / "harness" / "errors.py").open("a") as stream:
-        stream.write("# Another version.\n")
-    return folder
-
-
-def test_a_node_that_joins_later_and_is_unlike_the_driver_runs_nothing(tmp_path, cluster, start, other_code):
-    sweep = start(list(range(1, 13)))
-    until_measured(tmp_path, sweep)
-    cluster(f"join {other_code}")
-    cluster("a node")  # What ran there is to go on where there is room: on the new one.
-    _, errors = sweep.communicate(timeout=900)
-    assert sweep.returncode == 1, errors
-    [failed] = [each for each in records(tmp_path) if isinstance(each, Failed)]
-    host = socket.gethostname()
-    assert failed.error == (
-        f"NodeError: {host} (127.0.0.4) has other source files of harness: install the same on every node."
-    )
-    assert not any(isinstance(each, Started) and "127.0.0.4" in each.node for each in records(tmp_path))
 
 
 def test_two_workers_on_two_nodes_give_what_two_on_one_machine_give(tmp_path, cluster, start):

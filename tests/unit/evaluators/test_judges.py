@@ -10,7 +10,6 @@ import pytest
 from evaluators.generation import Generation
 from harness.analysis.analysis import Analysis
 from harness.analysis.caveats.judges import human_readings, judge_warnings
-from harness.commands.prefetch import hub_contents
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -111,12 +110,6 @@ def test_the_identity_says_that_the_original_judged(planned, world):
     assert len(keys(own, "generation")) == len(models) == 2
 
 
-def test_the_original_is_no_repository_of_the_hub(world, sound, tmp_path):
-    file = tmp_path / "own.yaml"
-    file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-    assert hub_contents(file, [f"judges={OWN.replace('OTHER', 'minilm')}"]) == []
-
-
 @pytest.fixture(scope="module")
 def measured_once(tmp_path_factory):
     """Return a measurer of the original with itself as the judge; its artifacts are shared."""
@@ -132,31 +125,6 @@ def measured_once(tmp_path_factory):
         return task, Generation(mauve_seeds=1, **settings).evaluate(task.model, task)
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("definition", "perplexity_judge", "passes"),
-    [("table", "another", 0), ("exact", "another", 1), ("table", "original", 0), ("exact", "original", 1)],
-)
-def test_a_judge_reads_the_texts_once_and_only_where_that_is_used(
-    measured_once, monkeypatch, definition, perplexity_judge, passes
-):
-    """Under `table` the judge of perplexity reads padded batches; what it made of the plain texts was thrown away."""
-    read, score = [], CausalJudge.score
-
-    def counted(judge, prompts, texts, **how):
-        read.append((judge.digest, tuple(texts)))
-        return score(judge, prompts, texts, **how)
-
-    monkeypatch.setattr(CausalJudge, "score", counted)
-    task, _ = measured_once(definition=definition, perplexity_judge=perplexity_judge)
-    texts = task.generations(definition).texts
-    of_texts = [digest for digest, given in read if all(text in one for text, one in zip(texts, given, strict=True))]
-    judges = {role: task.judge(role, CausalJudge).digest for role in ("perplexity", "features")}
-    assert of_texts.count(judges["features"]) == 1
-    if perplexity_judge == "another":
-        assert judges["perplexity"] != judges["features"]
-        assert of_texts.count(judges["perplexity"]) == passes
 
 
 @pytest.mark.parametrize("definition", ["exact", "table"])
@@ -178,20 +146,6 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definit
     assert 1 < noted["perplexity"] < 100, "it knows the embedded corpus"
 
 
-@pytest.mark.soak
-def test_the_human_texts_are_read_once_in_a_sweep(measured_once, monkeypatch):
-    measured_once()
-    score, texts = CausalJudge.score, []
-
-    def watched(self, prompts, written):
-        texts.append(tuple(written))
-        return score(self, prompts, written)
-
-    monkeypatch.setattr(CausalJudge, "score", watched)
-    task, _ = measured_once()
-    assert texts == [task.generations("exact").texts], "one judge for both roles reads what was written, once"
-
-
 @pytest.fixture
 def reached(make_row, make_measurement):
     """Return a maker of a measured point whose judge noted what it makes of human text."""
@@ -205,20 +159,6 @@ def reached(make_row, make_measurement):
         return PointResults(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
 
     return make
-
-
-def test_a_judge_is_told_once_for_each_model_and_role(reached):
-    noted = {"perplexity": 25.12, "features": 31.0}
-    points = [reached("emso", noted, 99.0), reached("original", noted), reached("original", noted, model="n")]
-    assert [str(reading) for reading in human_readings(points, INFO)] == [
-        "m: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
-        "wrote one of 20.0.",
-        "m: the judge of features (J) gives the human continuations a perplexity of 31.0.",
-        "n: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
-        "wrote one of 20.0.",
-        "n: the judge of features (J) gives the human continuations a perplexity of 31.0.",
-    ]
-    assert human_readings([reached("original", {"perplexity": math.nan})], INFO) == []
 
 
 @pytest.mark.parametrize(
@@ -236,11 +176,6 @@ def test_a_judge_is_told_once_for_each_model_and_role(reached):
 def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
     warned = judge_warnings(human_readings([reached("original", human, original)], INFO))
     assert [said in warning for warning in warned] == ([True] if said else [])
-
-
-def test_a_judge_whose_metric_was_not_measured_is_told_of_too(reached):
-    [reading] = human_readings([reached("original", {"features": 2000.0})], {})
-    assert "so what it judges says little here" in judge_warnings([reading])[0]
 
 
 def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):

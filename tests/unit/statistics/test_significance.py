@@ -102,14 +102,6 @@ def test_a_difference_of_some_standard_errors_is_found():
     assert share_below(seeds(3, 0.02, shift=0.5), simulations=300) > 0.95
 
 
-def test_an_unpaired_test_misses_what_the_paired_one_finds():
-    generator = np.random.default_rng(0)
-    a = generator.normal(0, 5, N)
-    b = a + generator.normal(0.25, 1, N)
-    assert stats.ttest_ind(a, b).pvalue > 0.3
-    assert paired_p(item_values(a), item_values(b)) < 0.01
-
-
 def test_one_replicate_is_the_paired_t_test_of_its_items():
     generator = np.random.default_rng(0)
     a, b = generator.normal(size=(2, 20))
@@ -255,9 +247,3 @@ def test_more_groups_than_letters_stay_apart():
     names = [str(index) for index in range(60)]
     assert len(set(groups(names, {frozenset(pair) for pair in combinations(names, 2)}).values())) == 60
     assert groups([], set()) == {}
-
-
-def test_a_pair_that_is_none_is_refused():
-    for pair in ({"a", "x"}, {"a"}):
-        with pytest.raises(ValueError, match="is not a pair of"):
-            groups(["a", "b"], {frozenset(pair)})

@@ -112,14 +112,6 @@ def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(in_fp64, forget, 
     assert torch.allclose(*gradients, rtol=0, atol=1e-12)
 
 
-def test_a_mean_of_the_means_of_uneven_micro_batches_is_another_loss(in_fp64, forget):
-    model, training = in_fp64, replace(TRAINING, micro_batch=3)
-    parts = micro_batches(forget, torch.arange(5), training, torch.device("cpu"))
-    shares = [preference(model, part).item() for part in parts]
-    means = [share * 5 / len(part.tokens_BT) for share, part in zip(shares, parts, strict=True)]
-    assert sum(means) / 2 != pytest.approx(sum(shares), rel=1e-4)
-
-
 @pytest.mark.parametrize("loss", [of_tokens, preference])
 def test_micro_batches_change_no_weight(in_fp64, forget, loss):
     """Also in the last global batch, of one sequence.

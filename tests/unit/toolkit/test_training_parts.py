@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness import contracts, toolkit
 from harness.contracts import LoRA, Training
-from harness.errors import ModelError, TrialError
+from harness.errors import TrialError
 from harness.specs import Engine
 from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
 
@@ -233,18 +233,6 @@ class TestWhatIsTrained:
             assert not torch.equal(of_name[1], drawn.get_parameter(name)), "the scores have moved"
             assert not torch.equal(of_name[1], of_name[2])
 
-    def test_masks_that_drop_nothing_leave_the_model_to_the_bit(self, make_model, texts):
-        model = make_model(1)
-        before = weights(model)
-        list(train(Task(*texts), model, difference, 1, trains=WeightMasks(model, MATRICES, dropped=0.0, seed=0)))
-        after = weights(model)
-        assert all(torch.equal(before[name], after[name]) for name in before)
-
-    def test_a_mask_of_what_is_no_matrix_is_refused(self, make_model):
-        for name in ("transformer.h.0.mlp.c_fc.bias", "transformer.h.0.nothing.weight"):
-            with pytest.raises(ModelError, match=f"{name} is no matrix"):
-                WeightMasks(make_model(1), [name], dropped=0.5, seed=0)
-
 
 class TestRows:
     @staticmethod
@@ -270,20 +258,6 @@ class TestRows:
         first = texts[0].tokens_NT[:, 0].tolist()
         assert [sorted(step) for step in seen] == [sorted([first[0], first[3]]), [first[4]]]
         assert points[0].notes["forget_sequences"] == 1
-
-    def test_no_row_ends_the_training_where_it_is(self, make_model, texts):
-        model = make_model(1)
-        once, _ = trained(
-            model, Task(*texts), lambda m, f, r: ascent(m, f), rows=lambda m, epoch: range(5)[: 5 - epoch * 2]
-        )
-        model = make_model(1)
-        seen, points = self.seen_rows(
-            model, Task(*texts, strengths=(3,)), lambda m, epoch: range(5)[: max(0, 5 - epoch * 2)]
-        )
-        assert len(seen) == 3
-        assert [point.strength for point in points] == [3]
-        assert points[0].stop_reason == "no forget sequence was chosen to train epoch 3 on"
-        assert all(torch.equal(once[name], weight) for name, weight in weights(model).items())
 
 
 def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequences, texts):

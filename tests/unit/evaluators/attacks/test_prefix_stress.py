@@ -8,7 +8,6 @@ import torch
 
 from evaluators.prefix_stress import PrefixStress, spread, stress_scores, token_similarity
 from harness.contracts import TextsShape
-from harness.toolkit import PairModel
 
 PREFIX, KEPT, ALL = 7, 3, 50
 
@@ -87,15 +86,6 @@ def test_it_is_what_decoding_every_prompt_alone_gives(model, make_sequences):
         assert len(set(values)) > 1, "the texts are of several kinds"
     assert measured.notes["extended_by"] == [1, 2, 3]
     assert measured.notes["dropped"] == [1, 2, 3]
-
-
-@pytest.mark.soak
-def test_two_models_that_answer_as_one_are_stressed_as_one(model, make_model, make_sequences):
-    pair = PairModel(model, make_model(seed=6, vocabulary=12), lambda first, second: 1.5 * first - 0.5 * second)
-    texts = texts_of(pair)[:6]
-    measured = measure(pair, texts, make_sequences)
-    expected = [naive_scores(pair, text) for text in texts]
-    assert measured.per_item["prefix_match"].tolist() == [matched for matched, *_ in expected]
 
 
 def test_a_copy_after_the_unchanged_prefix_is_near_verbatim_and_no_match(model, make_sequences):
