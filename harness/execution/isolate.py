@@ -23,12 +23,6 @@ from harness.specs import TrialSpec
 
 _VARIABLES = tuple(os.environ)
 """Those that the process started with; a library may set others while it is imported, and need them."""
-_BACKENDS: tuple[Any, ...] = (  # Parents first: setting one also sets those below it.
-    torch.backends,
-    torch.backends.cuda.matmul,
-    torch.backends.mkldnn,
-    torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
-)
 _INFERENCE_MODES: list[Any] = []
 """Inference modes are left in the order they were entered. These stay entered, so that no other is left early."""
 
@@ -140,44 +134,14 @@ def _enter_inference_mode(is_on: bool) -> None:
     _INFERENCE_MODES.append(mode)
 
 
-def _autocast_depth() -> int:
-    torch.autocast_increment_nesting()
-    return torch.autocast_decrement_nesting()
+def _autocast() -> list[bool]:
+    return [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")]
 
 
-def _autocast() -> tuple[Any, ...]:
-    modes = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
-    return modes, _autocast_depth()
-
-
-def _set_autocast(values: tuple[Any, ...]) -> None:
-    modes, depth = values
-    for kind, (is_on, dtype) in zip(("cpu", "cuda"), modes, strict=True):
+def _set_autocast(values: list[bool]) -> None:
+    for kind, is_on in zip(("cpu", "cuda"), values, strict=True):
         torch.set_autocast_enabled(kind, is_on)
-        torch.set_autocast_dtype(kind, dtype)
-    # Only on leaving the outermost context are rounded weights forgotten: one that was never left would keep those of
-    # the first step for all the training that follows.
-    while _autocast_depth() > depth:
-        torch.autocast_decrement_nesting()
-    while _autocast_depth() < depth:
-        torch.autocast_increment_nesting()
     torch.clear_autocast_cache()
-
-
-def _precisions() -> tuple[str | None, list[str]]:
-    try:
-        older = torch.get_float32_matmul_precision()
-    except RuntimeError:  # The newer settings are ones that the older one cannot express.
-        older = None
-    return older, [backend.fp32_precision for backend in _BACKENDS]
-
-
-def _set_precisions(values: tuple[str | None, list[str]]) -> None:
-    older, newer = values
-    if older is not None:
-        torch.set_float32_matmul_precision(older)
-    for backend, value in zip(_BACKENDS, newer, strict=True):
-        backend.fp32_precision = value
 
 
 def _torch_random() -> list[bytes]:
@@ -220,11 +184,6 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's autocast": (_autocast, _set_autocast),
-    "torch's deterministic algorithms": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
-    ),
-    "torch's precisions": (_precisions, _set_precisions),
     "torch's threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's random state": (_torch_random, _set_torch_random),
     "NumPy's random state": (_numpy_random, _set_numpy_random),

@@ -89,14 +89,6 @@ def hang(task):
     time.sleep(3600)
 
 
-def hang_on(task):
-    while True:
-        try:
-            time.sleep(3600)
-        except Exception:
-            task.progress("swallowed")
-
-
 def say_that_a_worker_died(task):
     raise WorkerDiedError("Ann Lee")
 
@@ -106,10 +98,9 @@ ENDINGS = {
     "cancels": cancel,
     "says that a worker died": say_that_a_worker_died,
     "hangs": hang,
-    "hangs on": hang_on,
 }
 """What would end the process, or keep it from ending."""
-QUIET = ("none", "late", "yields without gradients", "yields in bf16")
+QUIET = ("none", "late", "yields without gradients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +130,6 @@ class HarmfulMethod(Method):
                 with torch.no_grad():
                     yield erased
                     assert not torch.is_grad_enabled(), "it finds the state that it left"
-            elif self.harm == "yields in bf16":
-                with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
-                    yield erased
-                    assert torch.is_autocast_enabled("cpu")
-                    assert torch.is_inference_mode_enabled()
             else:
                 yield erased
         if self.harm == "late":

@@ -31,7 +31,7 @@ from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.specs import EvaluatorSpec, Source, TimeLimit
+from harness.specs import EvaluatorSpec, Source
 from harness.testing.small import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
@@ -200,20 +200,14 @@ def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
 
 
 ENDINGS = {
-    "exits": "TrialError: a plugin tried to end the process. It may return, or raise an Exception. SystemExit: ",
-    "cancels": "TrialError: a plugin tried to end the process. It may return, or raise an Exception. CancelledError: ",
+    "exits": "SystemExit: raised at hostile/harmful_method.py",
+    "cancels": "CancelledError: raised at hostile/harmful_method.py",
     "says that a worker died": "WorkerDiedError: raised at hostile/harmful_method.py",
-    "hangs": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
-    "hangs on": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
 }
 
 
-def test_a_method_that_would_end_the_process_or_never_ends_fails_and_the_next_trials_numbers_are_right(run, clean):
-    limit = TimeLimit(minutes=0.01, setting="timeout_minutes")
-    specs = [
-        replace(spec_of(harm, harm, "harmful_method", (1,)), time_limit=limit if "hangs" in harm else None)
-        for harm in ENDINGS
-    ]
+def test_a_method_that_would_end_the_process_fails_and_the_next_trials_numbers_are_right(run, clean):
+    specs = [spec_of(harm, harm, "harmful_method", (1,)) for harm in ENDINGS]
     *ended, after = run(*specs, spec_of("next"))
     for records, words in zip(ended, ENDINGS.values(), strict=True):
         assert errors(records)[0].startswith(words)
@@ -228,16 +222,15 @@ def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
     assert before.changed() == []
 
 
-@pytest.mark.parametrize("harm", ["yields without gradients", "yields in bf16"])
-def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run, harm):
+def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run):
     polite, sound = run(
-        spec_of("polite", harm, "harmful_method", (1, 2)), spec_of("sound", "none", "harmful_method", (1, 2))
+        spec_of("polite", "yields without gradients", "harmful_method", (1, 2)),
+        spec_of("sound", "none", "harmful_method", (1, 2)),
     )
     assert errors(polite) == []
     assert len(numbers(polite)) == 2
     assert [counted["gradients"] for counted in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
-    if harm != "yields in bf16":
-        assert numbers(polite) == numbers(sound)
+    assert numbers(polite) == numbers(sound)
 
 
 def bits(pattern):
@@ -390,20 +383,3 @@ def test_the_state_of_a_process_is_put_back_whole():
     assert torch.get_default_dtype() == torch.float64, "as it was around it"
     before.restore()
     assert before.changed() == []
-
-
-@pytest.mark.parametrize("is_put_back", [True, False])
-def test_an_autocast_that_is_never_left_keeps_rounded_weights_unless_it_is_put_back(is_put_back):
-    ours, layer = ProcessState.capture(), torch.nn.Linear(2, 1, bias=False)
-    ones, outputs = torch.ones(1, 2), []
-    torch.autocast("cpu", torch.bfloat16).__enter__()
-    try:
-        if is_put_back:
-            ours.restore()
-        for _ in range(2):
-            with torch.autocast("cpu", torch.bfloat16):
-                outputs.append(layer(ones).item())
-            layer.weight.data.mul_(2)
-    finally:
-        ours.restore()
-    assert outputs[1] == outputs[0] * (2 if is_put_back else 1)
