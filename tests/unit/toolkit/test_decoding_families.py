@@ -26,8 +26,6 @@ WHOLE = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", OLD_SIZES),
     "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
     "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 8}),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", {**GROUPED, "num_key_value_heads": 1, "head_dim": 8}),
     "opt": (
         *("OPTForCausalLM", "OPTConfig"),
