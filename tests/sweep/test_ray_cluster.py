@@ -34,9 +34,7 @@ cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **common}
 nodes = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{number}") for number in (2, 3)]
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    if line.startswith("join "):
-        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.4", env_vars={"PYTHONPATH": line[5:].strip()})
-    elif line == "a node\\n":
+    if line == "a node\\n":
         cluster.remove_node(nodes.pop(), allow_graceful=False)
     elif line == "the control service\\n":
         cluster.head_node.kill_gcs_server(check_alive=False)
@@ -97,7 +95,6 @@ def cluster(tmp_path):
         assert address, (tmp_path / "cluster.err").read_text()
 
         def lose(what):
-            """Have it lose something; or have a node join it that has its code elsewhere: `join FOLDER`."""
             print(what, file=running.stdin, flush=True)
             assert running.stdout.readline() == "done\n"
 

@@ -1,4 +1,4 @@
-"""Large sweeps: work that grows with what there is, and no faster; pages that stay readable. Counted, never timed."""
+"""Large sweeps: pages that stay readable, and intervals of many rows at once."""
 
 import re
 from dataclasses import replace

@@ -174,20 +174,6 @@ def test_optuna_is_told_what_was_seen_and_random_is_not(make_study):
         assert (next_settings(study, number, known) != next_settings(study, number, turned)) == listens
 
 
-def test_it_finds_more_than_chance(make_study):
-    """Over a few searches, learning from what was seen costs less than not: what the report would show."""
-
-    def cost(search):
-        found = []
-        for name in "abcdef":
-            study = make_study(search=search, study_id=name, targets=TARGETS[1:2], trials=20)
-            results = study_results(study, explored(study, on_the_walk, most=20))
-            found.append(results.targets[0].chosen.probe["perplexity"])
-        return sum(found)
-
-    assert cost("optuna") <= cost("random") * 1.02
-
-
 def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
     study = make_study("finite", search="random")
     known = explored(study, lambda study, number, settings: candidate(study, number, settings, [(1, 0.8, 5.0)]))

@@ -1,13 +1,12 @@
 """The miniature's shipped files: texts, rows, tokenizer and models are what they claim to be."""
 
-import pytest
 import torch
 from safetensors import safe_open
 from transformers import AutoTokenizer, GPTNeoForCausalLM
 
 from harness.base.digests import file_digest
 from harness.miniature import checkpoints
-from harness.miniature.texts import TASKS, reasoning_rows, texts
+from harness.miniature.texts import texts
 
 
 def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
@@ -20,18 +19,6 @@ def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
     }
     every = [text for held in roles.values() for text in held]
     assert len(every) == len(set(every))
-
-
-def test_rows_are_the_callers_own_and_an_unknown_task_is_named():
-    for task in TASKS:
-        rows = reasoning_rows(task)
-        assert len(rows) >= 126
-        rows[0].clear()
-        rows[1][next(iter(rows[1]))] = None
-        assert reasoning_rows(task)[0]
-        assert None not in reasoning_rows(task)[1].values()
-    with pytest.raises(KeyError, match="no task of the miniature is called 'boolq'"):
-        reasoning_rows("boolq")
 
 
 def test_tokenizer_gives_back_what_it_took_and_every_record_fills_a_sequence():

@@ -108,9 +108,6 @@ def test_the_name_decides_no_number(planned):
             "models.0.replicate_of",
             "no other model of this sweep is a replicate of 'both', so nothing is averaged. What the others are ",
         ),
-        ("[{id: MODEL, replicate_of: both}]", "models.0.replicate_of", "nothing is averaged. It is the only model."),
-        ("[{id: MODEL, replicate_of: ' '}, OTHER]", "models.0.replicate_of", "must be the name that replicates share"),
-        ("[{id: MODEL, replicate_of: 3}, OTHER]", "models.0.replicate_of", "must be the name that replicates share"),
         (
             "[{id: MODEL, replicate_of: b}, {id: OTHER, replicate_of: b, training: {weight_decay: 0.1}}]",
             "models.1",
@@ -122,19 +119,9 @@ def test_the_name_decides_no_number(planned):
             "one has a retrained model and the other has none. Name it for all of them, or for none.",
         ),
         (
-            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b, retrained: NONE}]",
-            "models.1.retrained",
-            "'NONE' is not a folder, nor a hub id",
-        ),
-        (
             "[{id: MODEL, replicate_of: b, retrained: THIRD}, {id: OTHER, replicate_of: b, retrained: THIRD}]",
             "models.1",
             "its retrained model is that of models.0, which would count twice.",
-        ),
-        (
-            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: miniature-s, replicate_of: b}]",
-            "models.1",
-            "hidden_size is 80, not 8, num_hidden_layers is 3, not 2, num_attention_heads is 4, not 2",
         ),
         (
             "[{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}]",
@@ -171,12 +158,7 @@ def test_the_same_weights_are_no_second_replicate(check, make_replicate):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: changed(folder, corpus={"sha256": "0"}), "were made with another corpus than the shipped ones"),
         (lambda folder: changed(folder, tokenizer={}), "were made with another tokenizer than the shipped ones"),
-        (
-            lambda folder: shutil.copy(folder / "original/model.safetensors", folder / "retrained/model.safetensors"),
-            "retrained/model.safetensors is not what",
-        ),
         (lambda folder: (folder / "original/tokenizer.json").unlink(), "original/tokenizer.json is not what"),
     ],
 )

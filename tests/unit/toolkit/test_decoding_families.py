@@ -59,7 +59,6 @@ WINDOWED = {
         *("Gemma3ForCausalLM", "Gemma3TextConfig"),
         {**GROUPED, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
     ),
-    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4}),
 }
 WINDOWS = (5, TOKENS, TOKENS + 1)
 CASES = [(name, None) for name in WHOLE] + [(name, window) for name in WINDOWED for window in WINDOWS]
@@ -233,7 +232,7 @@ def test_texts_of_one_and_two_tokens(make_sequences):
         assert ours.predicted_NT[:, 0].tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("activation", ["gelu_new", "gelu", "relu", "silu", "quick_gelu"])
+@pytest.mark.parametrize("activation", ["gelu_new", "relu"])
 def test_a_gpt_neo_has_its_own_activation(activation, make_sequences):
     model = make("gpt-neo", 5, activation_function=activation)
     assert isinstance(step_of(model), GPTNeoStepper)

@@ -159,32 +159,14 @@ def test_a_gradient_of_some_rows_is_theirs(texts):
     assert not torch.allclose(some[first.parameter], every[first.parameter])
 
 
-def not_a_number(model, batch):
-    return nll(model, batch) * float("nan")
-
-
-@pytest.mark.parametrize("is_lent", [False, True])
-def test_the_model_is_as_it_was(is_lent, texts):
-    model = make("gpt_neo")
-    model.transformer.wte.weight.requires_grad_(False)
-    asked = {name: weight.requires_grad for name, weight in model.named_parameters()}
-    before = {name: weight.clone() for name, weight in model.named_parameters()}
-    matrices = mlp_matrices(model)
+def test_a_loss_that_is_not_a_number_is_refused(texts):
     broken = make("gpt_neo")
     broken.lm_head.weight.requires_grad_(False).fill_(float("nan"))
-    with torch.inference_mode(is_lent):
-        second_moments(model, texts, matrices, TRAINING, labels_seed=0)
-        loss_gradient(model, texts, matrices, nll, TRAINING)
-        with pytest.raises(TrialError, match="the loss is nan"):
-            loss_gradient(model, texts, matrices, not_a_number, TRAINING)
-        with pytest.raises(TrialError, match="the loss is nan"):
-            second_moments(broken, texts, mlp_matrices(broken), TRAINING)
-    for left in (model, broken):
-        assert not any(module._forward_hooks for module in left.modules())
-        assert all(weight.grad is None for weight in left.parameters())
-    assert {name: weight.requires_grad for name, weight in model.named_parameters()} == asked
-    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
-    assert not model.training
+    matrices = mlp_matrices(broken)
+    with pytest.raises(TrialError, match="the loss is nan"):
+        loss_gradient(broken, texts, matrices, nll, TRAINING)
+    with pytest.raises(TrialError, match="the loss is nan"):
+        second_moments(broken, texts, matrices, TRAINING)
 
 
 def test_the_example_of_the_guide_erases(texts):

@@ -73,16 +73,6 @@ def test_a_method_that_trains_nothing_is_told(original, make_model, measured):
     assert evaluation.notes["erasure_warnings"] == [expected]
 
 
-def test_a_pair_whose_first_model_was_trained_has_moved_as_that_has(original, make_model, measured):
-    moved = copy.deepcopy(original)
-    with torch.no_grad():
-        moved.get_parameter(MATRIX).add_(1.0)
-    pair = PairModel(moved, make_model(seed=2, layers=2, hidden=8, heads=2), lambda one, two: one)
-    evaluation = measured(model=pair)
-    assert evaluation.numbers == measured({MATRIX: torch.ones(8, 8)}).numbers
-    assert "erasure_warnings" not in evaluation.notes
-
-
 def test_embeddings_count_as_moved_and_are_no_layer_and_tied_ones_count_once(original, measured):
     assert original.lm_head.weight is original.transformer.wte.weight
     evaluation = measured({"transformer.wte.weight": torch.ones(60, 8)})
