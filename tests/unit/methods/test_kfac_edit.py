@@ -1,7 +1,6 @@
 """K-FAC edit: its directions by hand, its ranking against a plain loop, and the same in every layout of a matrix."""
 
 import json
-from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from harness.contracts import Training
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
+from tests.unit.tasks import Task
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -25,22 +25,6 @@ SIZES = {
 }
 
 
-@dataclass
-class Task:
-    """As much of a task as the edit asks for."""
-
-    model: torch.nn.Module
-    retain: object
-    training: Training = field(default_factory=lambda: Training(micro_batch=2))
-    seed: int = 0
-
-    def load_original(self):
-        return self.model
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture(scope="module")
 def texts(make_sequences):
     generator = torch.Generator().manual_seed(0)
@@ -48,7 +32,7 @@ def texts(make_sequences):
 
 
 def edited(model, texts, **settings):
-    return next(KFACEdit(**settings).erase(Task(model, texts)))
+    return next(KFACEdit(**settings).erase(Task(None, texts, lambda: model, Training(micro_batch=2))))
 
 
 def test_sides_by_hand():

@@ -1,7 +1,5 @@
 """RepSelect: plain steps of gradient ascent where nothing is damped; damping by hand; adapters by autograd."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -9,6 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
+from tests.unit.tasks import Task
 
 SIZES = {
     **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
@@ -16,23 +15,6 @@ SIZES = {
 }
 GPT2_SIZES = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
 TRAINING = Training(global_batch=4, micro_batch=2)
-
-
-@dataclass
-class Task:
-    """As much of a task as the method asks for."""
-
-    model: torch.nn.Module
-    forget: object
-    strengths: tuple = (1,)
-    training: Training = field(default_factory=lambda: TRAINING)
-    seed: int = 0
-
-    def load_original(self):
-        return self.model
-
-    def progress(self, message):
-        pass
 
 
 @pytest.fixture(params=["gpt2", "llama"])
@@ -58,7 +40,7 @@ def texts(make_sequences):
 def erase(model, texts, strengths=(1,), **settings):
     """Return the MLP matrices after each epoch."""
     names = [matrix.parameter for matrix in mlp_matrices(model)]
-    steps = RepSelect(**settings).erase(Task(model, texts, strengths))
+    steps = RepSelect(**settings).erase(Task(texts, None, lambda: model, TRAINING, strengths))
     return [{name: erased.model.get_parameter(name).detach().clone() for name in names} for erased in steps]
 
 

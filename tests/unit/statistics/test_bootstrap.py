@@ -8,23 +8,13 @@ from scipy import stats
 
 from harness.statistics import bootstrap
 from harness.statistics.bootstrap import cluster_draws, draws, interval, replicate_draws
-from harness.statistics.item_values import ItemValues, by_model, estimate
+from harness.statistics.item_values import by_model, estimate
+from tests.unit.statistics.items import item_values
 
 N = 256
 SIMULATIONS = 400
 COVERS = pytest.approx(0.95, abs=0.02)
 """The standard error of a share of 400 is 0.011: what covers 91 % or 99 % would hardly pass for 95 %."""
-
-
-def item_values(values, weights=None, clusters=None, **others):
-    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
-    return ItemValues(
-        values_RN=values_RN,
-        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
-        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
-        items=others.pop("items", "prompts"),
-        **others,
-    )
 
 
 def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):

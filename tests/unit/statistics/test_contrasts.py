@@ -10,22 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.statistics.contrasts import LEVEL, POWER, Contrast, paired_contrast, power, replicates_needed, verdicts
-from harness.statistics.item_values import ItemValues, Match
+from harness.statistics.item_values import Match
+from tests.unit.statistics.items import item_values
 
 MARGIN = math.log(1.1)
 MANY = 100_000
 """Clusters of which Student's t is the normal distribution."""
-
-
-def item_values(values, weights=None, clusters=None, **others):
-    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
-    return ItemValues(
-        values_RN=values_RN,
-        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
-        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
-        items=others.pop("items", "prompts"),
-        **others,
-    )
 
 
 def of_seeds(differences):

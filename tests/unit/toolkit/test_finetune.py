@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness.contracts import Training
 from harness.errors import TrialError
@@ -56,15 +55,6 @@ def weights(model):
 def run(make_model, task):
     model = make_model(1, layers=2)
     return [(erased.strength, weights(erased.model).clone(), erased) for erased in train_and_yield(task, model, loss)]
-
-
-@pytest.fixture
-def in_fp64():
-    """Return a tiny GPT-2 in fp64, which has an error of 1e-16 and no step in fp32, as GPT-Neo's attention is."""
-    torch.manual_seed(1)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0}
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, initializer_range=0.3, **ends)
-    return GPT2LMHeadModel(config).double().eval()
 
 
 def token_nll_in_fp64(model, batch):

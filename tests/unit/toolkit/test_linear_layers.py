@@ -1,16 +1,12 @@
 """Moments and gradients of MLP matrices: against loops over single positions, in every layout, and without a trace."""
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness import contracts, toolkit
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
@@ -169,17 +165,13 @@ def test_a_loss_that_is_not_a_number_is_refused(texts):
         second_moments(broken, texts, matrices, TRAINING)
 
 
-def test_the_example_of_the_guide_erases(texts):
-    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "second_moments(" in block]
-    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Iterator": Iterator}
-    exec(code, names)
+def test_the_example_of_the_guide_erases(texts, example):
     model = make("gpt2")
     task = SimpleNamespace(load_original=lambda: model, forget=texts, retain=texts, training=TRAINING)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     with torch.no_grad():
         nll_before = float(model(texts.tokens_NT[:1], labels=texts.tokens_NT[:1]).loss)
-        [erased] = names["erase"](SimpleNamespace(step=0.05), task)
+        [erased] = example("second_moments(")["erase"](SimpleNamespace(step=0.05), task)
         assert float(erased.model(texts.tokens_NT[:1], labels=texts.tokens_NT[:1]).loss) > nll_before
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
     assert changed == [f"transformer.h.1.mlp.{name}.weight" for name in ("c_fc", "c_proj")]

@@ -1,6 +1,6 @@
 """Activation checkpointing: less memory and, in every part of training, not one bit of a difference."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,6 +15,7 @@ from harness.toolkit.engines import activation_checkpointing
 from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
+from tests.unit.tasks import Task
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 SIZES = {"hidden_size": 32, "num_layers": 2, "num_hidden_layers": 2, "num_heads": 4, "num_attention_heads": 4}
@@ -22,30 +23,6 @@ CONFIGURATIONS = {
     "gpt_neo": {**SIZES, "attention_types": [[["global", "local"], 1]], "window_size": 4},
     "llama": {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2},
 }
-
-
-@dataclass
-class Task:
-    forget: object
-    retain: object
-    load_original: object = None
-    training: Training = TRAINING
-    engine: Engine = field(default_factory=Engine)
-    strengths: tuple = (1,)
-    seed: int = 0
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
-@pytest.fixture
-def texts(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
-    return make_sequences(rows[:5]), make_sequences(rows[5:])
 
 
 @pytest.fixture
