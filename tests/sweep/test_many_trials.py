@@ -1,4 +1,4 @@
-"""Load: a thousand trials, three sweeps on one results folder, trials with workers on made-up GPUs."""
+"""Three sweeps at once on one results folder."""
 
 import csv
 import subprocess

@@ -199,30 +199,6 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
     assert _workers_of(tmp_path, kind=b"") == [], "no process is left, so no port either"
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
-def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
-    limited = "methods={gradient_ascent: {epochs: [4000], timeout_minutes: 0.5}, emso: {epochs: [1]}}"
-    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(run(tmp_path, limited, ENDLESS), env=marked, **pipes) as driver:
-        seen, end = set(), time.monotonic() + 300
-        while driver.poll() is None and time.monotonic() < end:
-            seen |= set(_workers_of(tmp_path))
-            time.sleep(0.3)
-        driver.terminate()
-        errors = driver.stderr.read()
-    assert driver.returncode == 1, errors
-    assert len(seen) == 4, "two for each method, and only the second's once the first's are gone"
-    journal = Journal(tmp_path / "r" / "workers" / "journal")
-    records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
-    [failed] = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
-    assert failed.error.startswith("TrialError: it ran longer than methods.gradient_ascent.timeout_minutes: 0.5 allows")
-    assert any(isinstance(record, Measurement) for record in records["emso"])
-    assert not any(isinstance(record, Failed) for record in records["emso"])
-    assert _workers_of(tmp_path, kind=b"") == []
-
-
 def _workers_of(tmp_path, kind=b"RayTrainWorker"):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

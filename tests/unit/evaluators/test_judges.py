@@ -13,13 +13,12 @@ from harness.analysis.caveats.judges import human_readings, judge_warnings
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
-from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.summary import caption
-from harness.testing.small import RETRAINED_MODEL, small_spec
+from harness.testing.small import small_spec
 from harness.toolkit.scoring import CausalJudge
 
 INFO = {metric.name: metric for metric in Generation().metrics}
@@ -101,7 +100,7 @@ def test_each_model_is_judged_by_itself(planned):
     assert Plan.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
-def test_the_identity_says_that_the_original_judged(planned, world):
+def test_the_identity_says_that_the_original_judged(planned):
     own, other = planned(f"judges={OWN}"), planned(f"judges={judged_by('OTHER')}")
     assert keys(own, "generation").isdisjoint(keys(other, "generation")), "of OTHER too, which is the same weights"
     assert keys(own, "memorization") == keys(other, "memorization"), "it asks for none of the two"
@@ -110,26 +109,13 @@ def test_the_identity_says_that_the_original_judged(planned, world):
     assert len(keys(own, "generation")) == len(models) == 2
 
 
-@pytest.fixture(scope="module")
-def measured_once(tmp_path_factory):
-    """Return a measurer of the original with itself as the judge; its artifacts are shared."""
-    artifacts = Artifacts(tmp_path_factory.mktemp("artifacts"))
-    spec = small_spec()
-    itself = replace(spec.model, id="original")
-    judges = {**spec.judges, "perplexity": itself, "features": itself}
-    spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=16))
-
-    def run(perplexity_judge="original", **settings):
-        judges = {**spec.judges, "perplexity": resolve_model(RETRAINED_MODEL)} if perplexity_judge == "another" else {}
-        task = MeasuringTask(replace(spec, judges=judges or spec.judges), artifacts, load_model(spec.model))
-        return task, Generation(mauve_seeds=1, **settings).evaluate(task.model, task)
-
-    return run
-
-
 @pytest.mark.parametrize("definition", ["exact", "table"])
-def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definition):
-    task, outcome = measured_once(definition=definition)
+def test_what_the_judge_makes_of_the_human_texts_is_noted(tmp_path, definition):
+    spec = small_spec()
+    judges = {**spec.judges, **dict.fromkeys(("perplexity", "features"), replace(spec.model, id="original"))}
+    spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=16))
+    task = MeasuringTask(spec, Artifacts(tmp_path), load_model(spec.model))
+    outcome = Generation(mauve_seeds=1, definition=definition).evaluate(task.model, task)
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
     joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
     # `table` has the prompt's own tokens in a perplexity.
@@ -141,7 +127,6 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definit
     if definition == "exact":
         assert noted["perplexity"] == noted["features"]
     else:
-        joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
         assert noted["perplexity"] == pytest.approx(math.exp(judge.padded_mean_nll(joined, 200)), rel=1e-5)
     assert 1 < noted["perplexity"] < 100, "it knows the embedded corpus"
 

@@ -192,7 +192,7 @@ def test_a_token_that_spans_the_border_is_the_choices(model):
         assert log_p == pytest.approx(float(model(torch.tensor([[1]])).logits[0, -1].log_softmax(-1)[3]), abs=1e-5)
 
 
-def test_another_model_gets_answers_of_its_own(model, make_model, asked, folder, monkeypatch):
+def test_another_model_gets_answers_of_its_own(model, make_model, asked, folder):
     """The trap of lm-eval's response cache; and requests are built once for both."""
     evaluator = Reasoning(tasks=("piqa", "arc_easy"), tasks_path=str(folder))
     other = make_model(seed=3, vocabulary=256)

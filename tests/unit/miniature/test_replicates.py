@@ -175,7 +175,7 @@ def test_a_spoilt_replicate_is_named_with_how_to_make_it_again(check, make_repli
 
 
 def test_the_table_says_what_a_model_replicates_and_ranks_their_mean(
-    make_row, make_plan, make_measurement, make_ranked, tmp_path
+    make_row, make_plan, make_measurement, make_ranked
 ):
     specs = []
     for model in ("a", "b", "c"):

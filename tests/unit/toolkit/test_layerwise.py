@@ -16,7 +16,7 @@ from harness.models.blocks import Block, blocks
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
-ROWS, TOKENS, WIDTH = 5, 12, 128
+ROWS, TOKENS = 5, 12
 
 
 def nll(batch, logits_BSV):

@@ -81,7 +81,7 @@ def test_half_of_the_texts_are_shown_and_the_others_measured(measured, forget, r
         assert not np.isnan(values[rows]).any(), name
 
 
-def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, original, forget, retain):
+def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, original, forget):
     rows = rows_measured(measured)
     order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     shown = chosen_sequences(forget, order[:6])
