@@ -159,18 +159,6 @@ def test_a_whole_loss_is_that_of_the_region_that_training_counts(in_fp64, texts)
         assert whole_loss(in_fp64, forget, nll, training) == pytest.approx(float(torch.cat(values).mean()))
 
 
-def test_a_whole_loss_is_that_of_the_base_that_adapters_train_beside(make_model, texts):
-    model, on_bf16 = make_model(1), replace(TRAINING, lora=LoRA(rank=2, base="bf16"))
-    before, plain = weights(model), whole_loss(model, texts[0], nll, TRAINING)
-    rounded = whole_loss(model, texts[0], nll, on_bf16)
-    assert all(torch.equal(before[name], weight) for name, weight in weights(model).items())
-    assert plain != rounded
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(weight.bfloat16())
-    assert whole_loss(model, texts[0], nll, TRAINING) == rounded
-
-
 class TestWhatIsTrained:
     @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED], ids=str)
     def test_named_parameters_change_and_no_others(self, make_model, texts, engine):
