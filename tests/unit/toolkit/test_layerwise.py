@@ -1,6 +1,6 @@
 """Gradients layer by layer: what they hold, what they leave behind, and what each worker adds to them.
 
-That they are those of the whole model is held on every family: tests/unit/models/test_blocks_of_families.py.
+That they are those of the whole model is held on every family: tests/promises/test_numbers_methods.py.
 """
 
 from contextlib import contextmanager
