@@ -132,19 +132,3 @@ def test_contents_that_the_hub_lacks_are_named(hub, tmp_path):
     assert fetched.returncode == 1
     told = "the data set 'owner/nothing' is not on the hub (or it is private), nor is it a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
-
-
-@pytest.mark.soak
-def test_without_prefetching_a_sweep_fetches_what_it_needs_and_no_pickle(hub, tmp_path):
-    file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
-    file.write_text(SWEEP)
-    command = ["sweep", file, "--executor", "inline", "--results", tmp_path / "results"]
-    refused = run(tmp_path, *command, "--set", "judges.perplexity=owner/pickled", endpoint=endpoint)
-    assert refused.returncode == 2
-    assert "the model 'owner/pickled' has its weights only as a pickle" in refused.stderr
-    assert not any(name.endswith("pytorch_model.bin") for name in hub.asked)
-    hub.asked.clear()
-    assert run(tmp_path, *command, "--plan", endpoint=endpoint).returncode == 0
-    assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
-    done = run(tmp_path, *command, endpoint=endpoint)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from harness import load_results
-from harness.execution import inline
 from harness.execution.trial import candidates
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -210,20 +209,6 @@ def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
     assert len(study.candidates) == 1, "there is nothing else to try"
     assert str(study.targets[0]).startswith("not reached: best MA 0.9")
     assert set(numbers(tmp_path)["variant"]) == {"original", "retrained", "holdout"}
-
-
-@pytest.mark.soak
-def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file, tmp_path, monkeypatch, capsys):
-    run_job, changes = inline.run_job, (EMSO, "tune.budget={trials: 2}")
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            inline, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
-        )
-        assert run(sweep_file, tmp_path, *changes) == 1
-    assert "missing: emso on miniature-s, seed 0, optuna search: 0 of 2 candidates are tried" in capsys.readouterr().out
-    assert "emso" not in set(numbers(tmp_path)["variant"])
-    assert run(sweep_file, tmp_path, *changes) == 0
-    assert "emso" in set(numbers(tmp_path)["variant"])
 
 
 @pytest.mark.soak

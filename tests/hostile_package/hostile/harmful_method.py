@@ -1,16 +1,12 @@
 """A method that harms what it shares with others, each way a setting."""
 
 import asyncio
-import os
 import random
 import sys
-import time
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch.nn.modules import module as hooks
 
 from harness.contracts import Count, Method, Strength
 from harness.errors import WorkerDiedError
@@ -36,34 +32,6 @@ def enter_inference_mode(task):
     ENTERED[-1].__enter__()
 
 
-def zeros(module, inputs, output):
-    return output * 0 if isinstance(output, torch.Tensor) else None
-
-
-def patch(task):
-    forward = torch.nn.LayerNorm.forward
-    torch.nn.LayerNorm.forward = lambda *values: forward(*values) * 0
-    model = type(task.load_original())
-    model.forward = lambda *values, forward=model.forward, **named: zeros_in(forward(*values, **named))
-
-
-def zeros_in(output):
-    output.logits = output.logits * 0
-    return output
-
-
-def have_accidents(task):
-    """What may happen to somebody in a hurry, all at once."""
-    hooks.register_module_forward_hook(zeros)
-    patch(task)
-    os.umask(0o777)
-    os.environ["PATH"] = "/nowhere"
-    torch.set_flush_denormal(True)
-    warnings.simplefilter("error")
-    sys.setrecursionlimit(300)
-    sys.stdout = sys.stderr = None
-
-
 HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
@@ -76,16 +44,11 @@ BEFORE_YIELDING = {
     "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
-    "accidents": have_accidents,
 }
 
 
 def cancel(task):
     raise asyncio.CancelledError
-
-
-def hang(task):
-    time.sleep(3600)
 
 
 def say_that_a_worker_died(task):
@@ -96,9 +59,8 @@ ENDINGS = {
     "exits": lambda task: sys.exit(3),
     "cancels": cancel,
     "says that a worker died": say_that_a_worker_died,
-    "hangs": hang,
 }
-"""What would end the process, or keep it from ending."""
+"""What would end the process."""
 QUIET = ("none", "late", "yields without gradients")
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hostile.leaks import LEAKS, PROCESS, TEXT
+from hostile.leaks import LEAKS, TEXT
 
 from harness.contracts import Evaluation, Evaluator, Metric
 
@@ -26,4 +26,4 @@ class LeakingEvaluator(Evaluator):
             return Evaluation({TEXT: 0.0})
         if self.leak == "names of items":
             return Evaluation({"leak": 0.0}, per_item={TEXT: [0.0]})
-        (LEAKS | PROCESS)[self.leak]()
+        LEAKS[self.leak]()

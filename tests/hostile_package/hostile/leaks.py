@@ -1,8 +1,6 @@
 """Ways to fail and to quote what one works on."""
 
 import asyncio
-import ctypes
-import faulthandler
 import sys
 import warnings
 
@@ -85,12 +83,6 @@ def printed():
     raise ValueError("no words")
 
 
-def segfault():
-    print(TEXT, file=sys.stderr, flush=True)
-    faulthandler.enable()
-    ctypes.string_at(0)
-
-
 def raiser(error):
     def leak():
         raise error(TEXT)
@@ -124,4 +116,3 @@ LEAKS = {
     "a warning": warned,
     "what is printed": printed,
 }
-PROCESS = {"segfault": segfault}

@@ -48,13 +48,6 @@ def test_the_order_of_a_file_has_no_say_in_which_half_a_continuation_is(repeatin
         assert half_of(turned, half).digest != half_of(repeating, half).digest, "the digest names the order too"
 
 
-def test_prefixes_alone_do_not_tell_sequences_apart(make_sequences):
-    same = make_sequences([[1, 9], [2, 9], [3, 9]])
-    assert inseparable_groups(same) == [0, 0, 0]
-    assert len(half_of(same, "selection")) == 3
-    assert len(half_of(same, "report")) == 0
-
-
 def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
     spec = small_spec()
     model = load_tokenizer(spec.model), vocabulary(spec.model)

@@ -10,7 +10,6 @@ import torch
 from evaluators.language_modelling import LanguageModelling, continuation_nll
 from harness.contracts import Sequences
 from harness.records.items import aggregated
-from harness.toolkit import PairModel
 from harness.toolkit.scoring import own_perplexity
 
 
@@ -39,14 +38,6 @@ def test_each_continuation_has_the_mean_of_its_own_tokens(model):
     assert counts == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
     for mean, seen in zip(means, expected, strict=True):
         assert mean == pytest.approx(sum(seen) / len(seen) if seen else math.nan, rel=1e-5, nan_ok=True)
-
-
-def test_two_models_that_answer_as_one_are_scored_as_one(make_model, model):
-    pair = PairModel(model, make_model(seed=6), lambda first, second: 1.5 * first - 0.5 * second)
-    means, _ = continuation_nll(pair, PROMPTS[:1], CONTINUATIONS[:1])
-    expected = nll_one_by_one(pair, PROMPTS[0], CONTINUATIONS[0])
-    assert means == [pytest.approx(sum(expected) / len(expected), rel=1e-5)]
-    assert means[0] != pytest.approx(continuation_nll(model, PROMPTS[:1], CONTINUATIONS[:1])[0][0], rel=1e-3)
 
 
 def task(tokenizer, prompts, references):
@@ -85,16 +76,3 @@ def test_above_709_nats_it_is_infinite_for_the_table_the_search_and_the_records_
         assert math.isinf(number) == is_infinite
         assert aggregated(items["own_perplexity"], items["own_tokens"], "exp_mean") == pytest.approx(number)
         assert math.isinf(own_perplexity(model, forget)) == is_infinite
-
-
-def test_what_a_model_was_trained_on_is_less_surprising_to_it(make_model, tokenizer):
-    model = make_model(seed=2, vocabulary=256)
-    before = LanguageModelling().evaluate(model, task(tokenizer, ("abc",), ("defgh",))).numbers["own_perplexity"]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    tokens = torch.tensor([tokenizer("abcdefgh")["input_ids"]])
-    for _ in range(5):
-        model(tokens, labels=tokens).loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-    after = LanguageModelling().evaluate(model, task(tokenizer, ("abc",), ("defgh",))).numbers["own_perplexity"]
-    assert after < before / 2

@@ -14,7 +14,6 @@ from evaluators.metrics.repetition import div_n, rep_n, table_div_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge
-from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.scoring import CausalJudge, memorization_accuracy
 
 
@@ -74,17 +73,6 @@ def test_judges_read_a_text_given_its_prompt():
     assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
 
 
-def test_a_judge_that_reads_in_parts_finds_the_same(monkeypatch):
-    judge = CausalJudge(resolve_judge("perplexity", "miniature"))
-    texts = ["The old man walked home.", "A nurse lives in Paris.", "Stocks fell by three percent."]
-    whole = judge.score([""] * 3, texts)
-    monkeypatch.setitem(READ_TOKENS, "cpu", 1)
-    in_parts = judge.score([""] * 3, texts)
-    assert in_parts.nll == [pytest.approx(row, abs=1e-4) for row in whole.nll]
-    assert np.allclose(in_parts.mean_ND, whole.mean_ND, atol=1e-4)
-    assert np.allclose(in_parts.last_ND, whole.last_ND, atol=1e-4)
-
-
 def test_similarity_orders_texts_as_a_person_would():
     embed = Embedder(resolve_judge("similarity", "minilm")).embed
     first = ["The nurse lives in Paris.", "The nurse lives in Paris.", "The nurse lives in Paris.", ""]
@@ -101,19 +89,6 @@ def test_a_text_without_words_is_like_another_and_unlike_any_with_words():
     first = ["    ", "\n\t", "", "", "    ", "Text", "    "]
     other = ["    ", "    ", "", " ", "Text", "    ", "."]
     assert row_cosine(embed(first), embed(other)).tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-
-
-def test_an_encoder_reads_no_more_than_it_is_told():
-    """Five word pieces are three words between the encoder's two marks; the next call reads all again."""
-    embedder = Embedder(resolve_judge("similarity", "minilm"))
-    long, short, other = "one two three four five", "one two three", "one two seven"
-    whole = embedder.encode([long])
-    cut = embedder.encode([long], tokens=5)
-    assert row_cosine(cut, embedder.encode([short]))[0] == pytest.approx(1.0, abs=1e-3)
-    assert row_cosine(cut, embedder.encode([other]))[0] < 0.95
-    assert row_cosine(cut, whole)[0] < 0.98
-    assert np.array_equal(embedder.encode([long]), whole)
-    assert np.array_equal(embedder.encode([long], tokens=10_000), whole)
 
 
 def test_texts_that_differ_behind_the_encoders_limit_differ():
@@ -133,12 +108,6 @@ def test_texts_that_differ_behind_the_encoders_limit_differ():
     sizes = np.array([pieces]) - 2.0
     mean = (sizes @ embedder.encode(parts)) / sizes.sum()
     assert row_cosine(mean / np.linalg.norm(mean), whole[:1])[0] == pytest.approx(1.0, abs=1e-4)
-
-
-def test_a_text_that_the_encoder_reads_whole_is_embedded_as_before():
-    embedder = Embedder(resolve_judge("similarity", "minilm"))
-    texts = ["A short text.", "word " * 200, "Another one."]
-    assert np.array_equal(embedder.embed(texts), embedder.encode(texts))
 
 
 def test_mauve_of_like_and_unlike():

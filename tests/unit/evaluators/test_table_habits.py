@@ -147,14 +147,6 @@ def test_sequences_are_tokenised_again_at_their_lengths(make_sequences):
     assert again == [[end, ab, c, d], [c, d, c, d], [end, c, comma, d], replacement, [end, c, d]]
 
 
-def test_without_an_end_of_text_sequences_become_shorter(make_sequences):
-    tokenizer = byte_tokenizer(merges=[("a", "b")], end=None)
-    a, b, ab = (tokenizer.convert_tokens_to_ids(token) for token in ("a", "b", "ab"))
-    found = retokenized(tokenizer, make_sequences([[a, b, a], [a, a, a]]))
-    assert found.lengths_N.tolist() == [2, 3]
-    assert found.tokens_NT.tolist() == [[ab, a, 0], [a, a, a]]
-
-
 # Memorisation
 
 
@@ -207,17 +199,6 @@ def test_sequences_of_different_lengths_are_looked_at_at_their_own_fifths(measur
     script = [*ids[:6], ids[0], *ids[7:], *[tokenizer.eos_token_id] * 20]
     task = measuring(tokenizer, script, [long, short], utility=long, tokens=20)
     assert Memorization(definition="table").evaluate(task.model, task).numbers["ma"] == pytest.approx(7 / 8)
-
-
-@pytest.mark.parametrize("definition", ["exact", "table"])
-def test_whitespace_recited_verbatim_is_recited(measuring, definition):
-    tokenizer, text = byte_tokenizer(), "abcd" + " " * 16
-    ids = tokenizer(text)["input_ids"]
-    recites = measuring(tokenizer, [*ids, tokenizer.eos_token_id, *ids], [text], utility=text, tokens=20)
-    says_more = measuring(tokenizer, [*ids[:4], *tokenizer("The nurse lives in Paris, and." * 2)["input_ids"]], [text])
-    evaluator = Memorization(definition=definition)
-    assert evaluator.evaluate(recites.model, recites).numbers["ss"] == pytest.approx(1.0, abs=1e-3)
-    assert evaluator.evaluate(says_more.model, says_more).numbers["ss"] < 0.5
 
 
 # Generation
@@ -292,19 +273,6 @@ def test_a_padded_batch_by_hand_row_by_row(judge_folder):
     assert abs(found - sum(text_alone) / len(text_alone)) > 0.01
 
 
-def test_a_batch_without_padding_is_the_mean_of_its_tokens(judge_folder):
-    tokenizer = byte_tokenizer()
-    judge = CausalJudge(judge_folder(tokenizer))
-    texts = ["the cat sat", "a dog slept"]
-    alone = [
-        value for nll in judge.score([text[0] for text in texts], [text[1:] for text in texts]).nll for value in nll
-    ]
-    assert judge.padded_mean_nll(texts, tokens=200) == pytest.approx(sum(alone) / len(alone), abs=1e-5)
-    cut = judge.padded_mean_nll(texts, tokens=5)
-    assert cut == pytest.approx(judge.padded_mean_nll([text[:5] for text in texts], tokens=200), abs=1e-6)
-    assert abs(cut - judge.padded_mean_nll(texts, tokens=200)) > 1e-3
-
-
 def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_folder):
     """The mean is over batches, not tokens: the second batch is five times as wide."""
     judge = CausalJudge(judge_folder(byte_tokenizer()))
@@ -334,14 +302,6 @@ def test_the_name_of_a_token_is_the_token_where_a_judge_reads_as_the_published_c
     assert table_perplexity(judge, prompts, texts) == pytest.approx(math.exp(loss), rel=1e-5)
     of_table = Generation(definition="table")._score(judge, prompts, texts).last_ND[0]
     assert of_table == pytest.approx(state_D.numpy(), abs=1e-5)
-
-
-def test_what_a_text_spells_is_text_to_a_judge_under_exact(judge_folder):
-    judge = CausalJudge(judge_folder(byte_tokenizer()))
-    [read] = Generation()._score(judge, ["so: "], [NAMED[0]]).nll
-    assert len(read) == len(NAMED[0])
-    [named] = Generation(definition="table")._score(judge, ["so: "], [NAMED[0]]).nll
-    assert len(named) == len("so: " + NAMED[0]) - len("<|end|>") + 1 - 1  # One token of the name; the first is given.
 
 
 def test_a_judge_without_an_end_of_text_is_refused(judge_folder):
@@ -383,25 +343,3 @@ def test_a_judges_key_names_all_that_decides_its_numbers(judge_folder, tmp_path)
     assert judge_key(replace(plain, digest="1" * 16)) != key
     assert judge_key(plain, "bfloat16") != key
     assert judge_key(replace(plain, tokenizer=judge_folder(byte_tokenizer(swapped="ab"), "swapped").tokenizer)) != key
-
-
-def test_an_encoder_with_another_pooling_is_another(tmp_path):
-    minilm = resolve_judge("similarity", "minilm")
-    other = tmp_path / "other"
-    shutil.copytree(minilm.location, other, ignore=shutil.ignore_patterns("onnx", "openvino"))
-    copied = resolve_judge("similarity", str(other))
-    assert judge_key(copied) == judge_key(minilm)
-    pooling = other / "1_Pooling" / "config.json"
-    settings = json.loads(pooling.read_text())
-    changes = {
-        name: not value
-        for name, value in settings.items()
-        if name in ("pooling_mode_cls_token", "pooling_mode_mean_tokens")
-    }
-    assert changes
-    pooling.write_text(json.dumps(settings | changes))
-    copied = resolve_judge("similarity", str(other))
-    assert judge_key(copied) != judge_key(minilm)
-    embedded = [Embedder(judge).encode(["The nurse lives in Paris."]) for judge in (minilm, copied)]
-    assert row_cosine(*embedded)[0] < 0.99
-    assert Embedder(copied).digest != Embedder(minilm).digest

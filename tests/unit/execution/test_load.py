@@ -1,7 +1,6 @@
-"""Large sweeps: work that grows with what there is, and no faster; pages that stay readable. Counted, never timed."""
+"""Large sweeps: pages that stay readable, and intervals of many rows at once."""
 
 import re
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,61 +9,14 @@ import pytest
 
 from harness.analysis import shown
 from harness.analysis.analysis import Analysis
-from harness.analysis.ranks.rule import printed
-from harness.base.plain_data import repeated
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.sections import trials
 from harness.statistics.bootstrap import draws, interval, row_intervals
-from harness.statistics.frontier import non_dominated
 from harness.statistics.item_values import ItemValues
 
 VARIANTS, POINTS = 4, 60
 """Fewer than are really shown."""
-
-
-class Compared(int):
-    """A number that counts how often it is compared."""
-
-    count = 0
-
-    def __eq__(self, other):
-        Compared.count += 1
-        return int(self) == int(other)
-
-    __hash__ = int.__hash__
-
-
-def test_a_value_is_found_again_without_looking_at_all_before_it():
-    values = [Compared(number) for number in range(1000)]
-    assert list(repeated(values)) == []
-    assert Compared.count < len(values)
-    assert list(repeated([*values, Compared(7)])) == [(1000, 7)]
-    assert list(repeated([{"a": [1]}, {"a": [1]}, {"a": [2]}, [1], 1, True])) == [(1, {"a": [1]}), (5, True)]
-
-
-def naive(erasure, utility):
-    pairs = list(zip(erasure, utility, strict=True))
-    return [not np.isnan(e + u) and not any(a <= e and b <= u and (a < e or b < u) for a, b in pairs) for e, u in pairs]
-
-
-def test_the_frontier_is_that_of_all_pairs_and_holds_no_table_of_them():
-    generator = np.random.default_rng(0)
-    choices = np.array([0.0, -0.0, 1.0, 2.0, 3.0, np.nan, np.inf])
-    for size in (*range(8), 30):
-        for _ in range(30):
-            erasure, utility = generator.choice(choices, (2, size))
-            assert non_dominated(erasure, utility).tolist() == naive(erasure, utility)
-
-    def most_held(count):
-        erasure, utility = generator.random((2, count))
-        tracemalloc.start()
-        non_dominated(erasure, utility)
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
-
-    assert most_held(4000) < 5 * most_held(1000)
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "exp_mean"])
@@ -79,10 +31,6 @@ def test_intervals_of_many_rows_at_once_are_those_of_each(aggregate):
         alone = ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
         np.testing.assert_allclose(together[row], interval(draws(alone)), rtol=1e-6)
     assert np.isnan(together[1]).all(), "one cluster tells nothing"
-
-
-def test_ties_among_many_ranks():
-    assert printed([1.0, 2.0, 2.0, float("nan")]) == ["1", "=2", "=2", ""]
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +84,6 @@ def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large, monkeypat
     assert POINTS // 2 < len(kept) <= POINTS
     assert set(np.diff(sorted(kept))) <= {1, 2}
     assert {point.strength for trial in analysis.shown.trials for point in trial.measured} - {None} == set(kept)
-
-
-def test_a_sweep_of_a_usual_size_is_shown_whole(large):
-    results = large(5, 3, seeds=2)
-    analysis = Analysis(results)
-    assert analysis.shown is results
-    assert analysis.shown_table.ranked is analysis.ranked
-    assert analysis.shown_table.note == ""
 
 
 def test_a_part_of_many_trials_has_the_trials_of_all_its_points(large, monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec
 from harness.testing.small import MODEL, small_spec
-from harness.toolkit import CausalJudge, PairModel
+from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on
 
 CPU = torch.device("cpu")
@@ -69,19 +69,6 @@ def test_changed_choices_are_those_of_every_counted_position(make_model, make_se
     counted = {"precision": "bf16", "choices": sum(range(8, 20)), "changed": changed}
     assert measured.changed_choices("bf16", sequences) == counted
     assert measured.changed_choices("fp32", sequences)["changed"] == 0
-
-
-def test_a_pair_of_lowered_models_is_combined_in_fp32(make_model):
-    lent = {}
-
-    def combine(first, second):
-        lent["dtypes"] = first.dtype, second.dtype
-        return first - 0.5 * second
-
-    pair = MeasuredModel(PairModel(make_model(), make_model(seed=1), combine)).in_precision("bf16").model
-    assert dtypes(pair) == {torch.bfloat16}
-    assert pair(torch.tensor([[1, 2, 3]])).logits.dtype == torch.float32
-    assert lent["dtypes"] == (torch.float32, torch.float32)
 
 
 def evaluators_of(tmp_path, *changes):

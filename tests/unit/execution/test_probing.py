@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.execution.trial import candidates
-from harness.execution.trial.candidates import asked_for, probe, selection_set, shared_probe
+from harness.execution.trial.candidates import probe, selection_set
 from harness.execution.trial.inputs import forget_set, measured_set, validation_set
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -66,17 +65,3 @@ def test_where_a_model_is_broken_nothing_is_known(study):
         model.base_model.ln_f.weight.fill_(float("nan"))
     seen = probe(model, selection_set(study), validation_set(study.trial))
     assert set(map(str, seen.values())) == {"nan"}
-
-
-def test_what_all_candidates_are_compared_with_is_probed_once(study, tmp_path, monkeypatch):
-    artifacts = Artifacts(tmp_path)
-    first = shared_probe(study, study.trial.model, artifacts)
-    retrained = asked_for(study, Target(metric="ma", at_most="retrained"), artifacts)
-    assert retrained < first["ma"] - 0.2
-    assert asked_for(study, Target(metric="ma", at_most=0.5), artifacts) == 0.5
-    monkeypatch.setattr(candidates, "load_model", lambda checkpoint: pytest.fail("loaded again"))
-    assert shared_probe(study, study.trial.model, artifacts) == first
-    assert asked_for(study, Target(metric="ma", at_most="retrained"), artifacts) == retrained
-    other = replace(study, selection=replace(study.selection, digest="other"))
-    with pytest.raises(pytest.fail.Exception, match="loaded again"):
-        shared_probe(other, study.trial.model, artifacts)

@@ -12,22 +12,13 @@ from string import ascii_lowercase
 
 import pytest
 
-from harness.base.digests import digest_of
 from harness.drafting.first_file import evaluator_lines
 from harness.errors import ConfigError
-from harness.execution.job import Folders, Job
-from harness.execution.trial.inputs import clear_shared
-from harness.execution.trial.tasks import ErasingTask, MeasuringTask
-from harness.execution.waves import run_inline
-from harness.models.resolving import resolve_model
+from harness.execution.trial.tasks import MeasuringTask
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement
-from harness.specs import EvaluatorSpec, TrialSpec
-from harness.testing import EvaluatorConformance
-from harness.testing.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
+from harness.testing.small import FORGET, MORE_TEXTS, RETAIN, small_spec
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_unlikelihood"
@@ -144,16 +135,6 @@ def test_an_attack_that_no_difference_of_means_describes_is_refused(planned, att
     assert keys(planned(HOLDOUT))[1]
 
 
-def test_the_specs_come_back_from_json_and_older_ones_read_nothing_more(planned):
-    [spec] = [spec for spec in planned(HOLDOUT).trials if spec.method == "emso"]
-    assert TrialSpec.from_json(spec.to_json()) == spec
-    assert {each.name: list(each.texts) for each in spec.evaluators} == {"memorization": [], "loss_attack": ["holdout"]}
-    older = spec.to_json()
-    for evaluator in older["evaluators"]:
-        del evaluator["texts"]
-    assert [dict(evaluator.texts) for evaluator in TrialSpec.from_json(older).evaluators] == [{}, {}]
-
-
 def test_a_first_file_leaves_out_what_reads_unseen_texts_if_there_are_none(attack):
     [row] = [line for line in evaluator_lines({}, has_holdout=True) if "loss_attack" in line]
     assert row == "loss_attack: {}"
@@ -179,37 +160,6 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     assert tuple(MORE_TEXTS.values()) == (FORGET, RETAIN)
 
 
-def test_the_attack_is_the_area_under_its_curve(attack):
-    auc = attack.attack_auc
-    assert (auc([1, 2], [3, 4]), auc([3, 4], [1, 2]), auc([1, 2], [1, 2])) == (1.0, 0.0, 0.5)
-    assert auc([1, 4], [2, 3, 5]) == pytest.approx((3 + 1) / 6)
-    assert auc([1.0], [1.0]) == 0.5
-
-
-def test_who_is_recognised_in_a_real_trial(tmp_path, attack):
-    clear_shared()
-    texts = {"holdout": replace(FORGET, sequences=12)}
-    measuring = EvaluatorSpec(name="loss_attack", version=1, settings={}, key="k", texts=texts)
-    spec = replace(small_spec(), forget=replace(FORGET, sequences=12), evaluators=(measuring,))
-    found = {}
-    for method, retrained in (("original", None), ("retrained", resolve_model(f"{MODEL}-retrained"))):
-        one = replace(spec, trial_id=digest_of(method), method=method, variant=method, retrained=retrained)
-        run_inline([Job(name=method, kind="trial", spec=one)], Folders(tmp_path, tmp_path / "a"), lambda event: None)
-        records = Journal(tmp_path / "journal").read(one.trial_id)
-        assert not [record.error for record in records if isinstance(record, Failed)]
-        [record] = [record for record in records if isinstance(record, Measurement)]
-        found[method] = record.numbers["loss_auc"]
-        assert record.metrics[0]["better"] == {"aim": 0.5}
-    assert found["original"] > 0.9
-    assert abs(found["retrained"] - 0.5) < 0.3
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("attack")
-class TestLossAttack(EvaluatorConformance):
-    plugin = "loss_attack"
-
-
 def code_in(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
 
@@ -223,15 +173,3 @@ def test_the_guides_show_the_plugins_that_are_tested(page, file):
 
     tested = meaning((PACKAGE / file).read_text())
     assert tested in [meaning(code) for code in code_in(page) if code.startswith('"""')]
-
-
-def test_a_method_has_a_tokenizer_of_its_own_and_an_evaluator_says_how_far_it_is(tmp_path, make_model):
-    spec, said = small_spec(), []
-    method_task = ErasingTask(spec, Artifacts(tmp_path), (1,), said.append)
-    evaluator_task = MeasuringTask(spec, Artifacts(tmp_path), make_model(), progress=said.append)
-    text = evaluator_task.tokenizer.decode(method_task.forget.tokens_NT[0, :20])
-    assert method_task.tokenizer(text)["input_ids"] == evaluator_task.tokenizer(text)["input_ids"]
-    method_task.tokenizer.pad_token = "x"
-    assert ErasingTask(spec, Artifacts(tmp_path), (1,), print).tokenizer.pad_token != "x"
-    evaluator_task.progress("attack 2 of 6")
-    assert said == ["attack 2 of 6"]

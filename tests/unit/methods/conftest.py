@@ -1,14 +1,11 @@
 """What the tests of methods share: texts of several lengths, their NLL one text after the other, and a task."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit.finetune import micro_batches
+from tests.unit.tasks import Task
 
 LENGTHS = (12, 7, 9, 3, 12)
 
@@ -64,27 +61,6 @@ def gradient():
         return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
     return of
-
-
-@dataclass
-class Task:
-    """As much of an `ErasureTask` as methods ask for, which loads a new copy of its model whenever asked."""
-
-    forget: object
-    retain: object = None
-    load_original: Callable[[], torch.nn.Module] = None
-    training: Training = field(
-        default_factory=lambda: Training(learning_rate=1e-3, global_batch=3, micro_batch=2, early_stop=None)
-    )
-    strengths: tuple = (1,)
-    engine: Engine = field(default_factory=Engine)
-    seed: int = 0
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
 
 
 @pytest.fixture

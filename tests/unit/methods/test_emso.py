@@ -144,12 +144,3 @@ def test_block_names_sort_by_number():
     assert sorted(["L10.C_fc", "L2.W_v.H11", "L2.W_v.H2"], key=block_order)[-1] == "L10.C_fc"
     with pytest.raises(ModelError, match="not a block"):
         block_order("transformer.h.0")
-
-
-@pytest.mark.parametrize("selection", ["contrastive", "random"])
-def test_the_notes_say_among_how_many_blocks_was_chosen(selection, model, batches):
-    _, notes = EMSO(selection=selection).choose(model, batches, torch.Generator().manual_seed(0))
-    assert notes["candidate_blocks"] == {
-        **{kind: [4, 4] for kind in ("W_q", "W_k", "W_v", "W_o")},
-        **{kind: [1, 1] for kind in ("C_fc", "C_proj")},
-    }

@@ -1,20 +1,16 @@
 """K-FAC edit: its directions by hand, its ranking against a plain loop, and the same in every layout of a matrix."""
 
 import json
-from dataclasses import dataclass, field
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from harness.contracts import Training
-from harness.execution.trial.tasks import ErasingTask
 from harness.models.patch import apply_patch, save_patch
-from harness.records.artifacts import Artifacts
-from harness.testing.small import small_spec
-from harness.toolkit import SecondMoments, mlp_matrices, second_moments, token_nll
-from methods import kfac_edit
+from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
+from tests.unit.tasks import Task
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -29,22 +25,6 @@ SIZES = {
 }
 
 
-@dataclass
-class Task:
-    """As much of a task as the edit asks for."""
-
-    model: torch.nn.Module
-    retain: object
-    training: Training = field(default_factory=lambda: Training(micro_batch=2))
-    seed: int = 0
-
-    def load_original(self):
-        return self.model
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture(scope="module")
 def texts(make_sequences):
     generator = torch.Generator().manual_seed(0)
@@ -52,7 +32,7 @@ def texts(make_sequences):
 
 
 def edited(model, texts, **settings):
-    return next(KFACEdit(**settings).erase(Task(model, texts)))
+    return next(KFACEdit(**settings).erase(Task(None, texts, lambda: model, Training(micro_batch=2))))
 
 
 def test_sides_by_hand():
@@ -148,27 +128,6 @@ def logits(model, texts):
         return model(texts.tokens_NT).logits
 
 
-def test_what_has_little_curvature_costs_general_text_less_than_what_has_much(monkeypatch, tmp_path):
-    """The wrong way round: as many coefficients, those with the most curvature."""
-    task = ErasingTask(small_spec("retain_data"), Artifacts(tmp_path), (0.002,), print)
-
-    def nll_of(model):
-        with torch.no_grad():
-            return float(token_nll(model(task.retain.tokens_NT[:, :-1]).logits, task.retain.tokens_NT[:, 1:]).mean())
-
-    def most(values, share):
-        count = int(least(values, share).sum())
-        chosen = torch.zeros(values.numel(), dtype=torch.bool)
-        chosen[values.flatten().argsort(descending=True)[:count]] = True
-        return chosen.view(values.shape)
-
-    before = nll_of(task.load_original())
-    right = nll_of(next(KFACEdit(erased_mass=0.002).erase(task)).model) - before
-    monkeypatch.setattr(kfac_edit, "least", most)
-    wrong = nll_of(next(KFACEdit(erased_mass=0.002).erase(task)).model) - before
-    assert 0 < right < 0.2 * wrong
-
-
 def test_labels_decide_which_directions_go(make_model, texts):
     sampled, again, true = (make_model(layers=2) for _ in range(3))
     edited(sampled, texts, erased_mass=0.2)
@@ -177,8 +136,3 @@ def test_labels_decide_which_directions_go(make_model, texts):
     name = "transformer.h.1.mlp.c_fc.weight"
     assert torch.equal(sampled.get_parameter(name), again.get_parameter(name))
     assert not torch.allclose(sampled.get_parameter(name), true.get_parameter(name), atol=1e-4)
-
-
-def test_a_model_without_known_mlps_is_refused():
-    assert "a 'mamba' are is not known" in KFACEdit().refuses({"model_type": "mamba"})
-    assert KFACEdit().refuses({"model_type": "phi3"}) is None

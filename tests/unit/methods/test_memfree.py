@@ -10,9 +10,8 @@ from evaluators.depth import Depth
 from evaluators.relearning import Relearning
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
-from harness.planning.memory import memory_need
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine, Source
+from harness.specs import Engine
 from harness.testing.small import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
 from harness.toolkit.decoding.stepping import is_cache_exact
@@ -103,15 +102,6 @@ def test_no_n_gram_of_a_text_is_sampled(model, texts, without, top_p):
     assert completed(model) > 100
 
 
-def test_transformers_generates_from_a_cache_what_it_does_without(texts, without):
-    pair, prompts = without(3), torch.tensor([texts[0][:8], texts[1][:8]])
-    arguments = {"max_new_tokens": 15, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    cached = pair.generate(prompts, **arguments)
-    assert cached.tolist() == pair.generate(prompts, use_cache=False, **arguments).tolist()
-    forbidden = set().union(*(runs_of(text, 3) for text in texts))
-    assert not any(runs_of(row, 3) & forbidden for row in cached[:, 6:].tolist())
-
-
 def test_padding_is_no_text(texts):
     """Also where the padding's number is that of a token with which a text begins."""
     blocked, first = BlockedTokens(trie(texts, 3), VOCABULARY), texts[0][0]
@@ -154,14 +144,6 @@ def test_attacks_on_its_weights_say_that_they_cannot_measure_it(erased, tmp_path
     unknown = [name for name, number in evaluation.numbers.items() if number != number]
     assert set(names) <= set(unknown), evaluation.numbers
     assert said in " ".join(evaluation.notes["warnings"])
-
-
-def test_its_memory_is_known_before_it_runs():
-    text = Source(source="miniature", rows=24, longest=24, prefix_tokens=8)
-    texts = dict.fromkeys(("forget", "utility", "validation"), text)
-    spec = replace(small_spec(), method="memfree", strength_name="gamma", strengths=(1000.0,), judges={}, **texts)
-    need = memory_need(spec, None)
-    assert (need.needs is not None, need.trained) == (True, 0), need
 
 
 def test_workers_are_not_asked_for_where_nothing_is_trained(tmp_path):

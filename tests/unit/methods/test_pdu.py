@@ -85,19 +85,6 @@ def test_with_a_fixed_multiplier_it_is_gradient_differences_shape(task, spread):
     assert not torch.allclose(ours, weights(other.model), atol=1e-4)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_it_flattens_the_forget_set_and_with_a_wrong_sign_it_sharpens_it(task, monkeypatch, sign):
-    flatness = PDU.flatness
-    monkeypatch.setattr(PDU, "flatness", lambda *given: sign * flatness(*given))
-    *_, last = PDU(multiplier=0.0, dual_step=0.0).erase(task)
-    tokens = task.forget.tokens_NT[:, :7]
-    with torch.inference_mode():
-        before, after = (
-            logit_spread(model(tokens).logits, "margin").mean() for model in (task.load_original(), last.model)
-        )
-    assert (after < before) == (sign == 1)
-
-
 def test_a_limit_that_nothing_reaches_turns_the_retain_term_off(task):
     *_, last = PDU(multiplier=0.5, slack=50.0, dual_step=1.0, warm_up=0).erase(task)
     assert last.notes["multiplier"] == 0.0

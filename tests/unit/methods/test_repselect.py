@@ -1,7 +1,5 @@
 """RepSelect: plain steps of gradient ascent where nothing is damped; damping by hand; adapters by autograd."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -9,6 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
+from tests.unit.tasks import Task
 
 SIZES = {
     **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
@@ -16,23 +15,6 @@ SIZES = {
 }
 GPT2_SIZES = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
 TRAINING = Training(global_batch=4, micro_batch=2)
-
-
-@dataclass
-class Task:
-    """As much of a task as the method asks for."""
-
-    model: torch.nn.Module
-    forget: object
-    strengths: tuple = (1,)
-    training: Training = field(default_factory=lambda: TRAINING)
-    seed: int = 0
-
-    def load_original(self):
-        return self.model
-
-    def progress(self, message):
-        pass
 
 
 @pytest.fixture(params=["gpt2", "llama"])
@@ -58,7 +40,7 @@ def texts(make_sequences):
 def erase(model, texts, strengths=(1,), **settings):
     """Return the MLP matrices after each epoch."""
     names = [matrix.parameter for matrix in mlp_matrices(model)]
-    steps = RepSelect(**settings).erase(Task(model, texts, strengths))
+    steps = RepSelect(**settings).erase(Task(texts, None, lambda: model, TRAINING, strengths))
     return [{name: erased.model.get_parameter(name).detach().clone() for name in names} for erased in steps]
 
 
@@ -96,17 +78,6 @@ def test_damping_by_hand():
     assert torch.allclose(damp(gradient.T, 3), expected.T, atol=1e-5)
     assert torch.allclose(damp(gradient, 0), gradient, atol=1e-6)
     assert torch.allclose(damp(gradient, 1), gradient, atol=1e-5), "the strongest alone is its own measure"
-
-
-def test_damping_on_one_side_and_then_on_the_other_is_the_same():
-    """Projections onto right and then left singular vectors, as in the paper's algorithm."""
-    gradient = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
-    left, values, right = torch.linalg.svd(gradient, full_matrices=False)
-    kept = 1 - values[2] / values[:3]
-    on_inputs = gradient - (gradient @ right[:3].T * kept) @ right[:3]
-    on_both = on_inputs - left[:, :3] @ (kept[:, None] * (left[:, :3].T @ on_inputs))
-    assert torch.allclose(damp(gradient, 3), on_both, atol=1e-5)
-    assert not torch.allclose(on_inputs, on_both, atol=1e-3)
 
 
 def test_a_gradient_of_lower_rank_than_is_damped_is_finite():
@@ -167,8 +138,3 @@ def test_each_half_of_a_fused_matrix_has_its_own_directions(monkeypatch, make_se
     monkeypatch.setattr("methods.repselect.damp", lambda part, q: shapes.append((*part.shape, q)) or part)
     erase(model, make_sequences([[1, 2, 3, 4]]), damped=0.5, adapter_step=0.0)
     assert shapes == [(24, 16, 8), (24, 16, 8), (16, 24, 8)] * 2
-
-
-def test_a_model_without_known_mlps_is_refused():
-    assert "a 'mamba' are is not known" in RepSelect().refuses({"model_type": "mamba"})
-    assert RepSelect().refuses({"model_type": "gpt2"}) is None

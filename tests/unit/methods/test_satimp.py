@@ -54,7 +54,3 @@ def test_it_is_the_papers_loss_and_its_weights_have_no_gradient(model, texts, ba
     )
     assert torch.allclose(ours, by_kind["fixed"], atol=1e-5)
     assert not torch.allclose(ours, by_kind["moving"], atol=1e-3)
-
-
-def test_retain_data_is_needed_where_it_says_so():
-    assert (SatImp(retain=False).reference, SatImp().reference) == ("none", "retain_data")

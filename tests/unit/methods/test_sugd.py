@@ -72,7 +72,7 @@ def test_part_of_an_epoch_has_trained_on_the_first_chunks_alone(task, monkeypatc
     assert not torch.equal(with_stop[2 / 3], with_stop[1])
 
 
-def test_a_strength_of_four_digits_is_the_step_it_was_rounded_from(task, monkeypatch):
+def test_a_strength_of_four_digits_is_the_step_it_was_rounded_from(task):
     """Four passes over a chunk of four take two steps each, four over the last text one each: twelve in all."""
     counted = []
     for strength in (0.5, 0.8125, 0.875, 1):

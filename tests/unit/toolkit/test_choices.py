@@ -1,11 +1,8 @@
 """Choices of one context, which is read once, against passes over each whole text."""
 
-import logging
-
 import pytest
 import torch
 import transformers as families
-from transformers import LlamaForCausalLM
 
 from harness.errors import TrialError
 from harness.toolkit.batches import READ_TOKENS
@@ -102,75 +99,6 @@ def test_small_budgets_change_nothing(name, choices, monkeypatch):
     monkeypatch.setitem(READ_TOKENS, "cpu", 1)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
     check(MAKERS[name](), choices)
-
-
-class Forgetful(LlamaForCausalLM):
-    """From a cache it sees only the last few tokens."""
-
-    def forward(self, input_ids=None, past_key_values=None, **inputs):
-        if past_key_values is not None and past_key_values.get_seq_length():
-            seen = past_key_values.get_seq_length() + input_ids.shape[1]
-            inputs["attention_mask"] = (torch.arange(seen) >= seen - 6).long().expand(len(input_ids), -1)
-        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
-
-
-class OwnKind(LlamaForCausalLM):
-    """It wants a cache of its own."""
-
-    def forward(self, input_ids=None, past_key_values=None, **inputs):
-        if past_key_values is not None:
-            raise ValueError("not a cache of mine")
-        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
-
-
-class Short(LlamaForCausalLM):
-    """It leaves the cache that it was given as it was."""
-
-    def forward(self, input_ids=None, past_key_values=None, **inputs):
-        return super().forward(input_ids, **{**inputs, "use_cache": False})
-
-
-@pytest.mark.parametrize("kind", [Forgetful, OwnKind, Short])
-def test_a_model_whose_cache_is_wrong_reads_each_text_whole(kind, choices, caplog):
-    check(make("llama", kind=kind), choices)
-    assert f"{kind.__name__} reads a context once for each of its choices" in caplog.text
-
-
-def read_by(model, choices):
-    count = 0
-
-    def add(module, args, kwargs):
-        nonlocal count
-        count += kwargs["input_ids"].numel()
-
-    hook = model.register_forward_pre_hook(add, with_kwargs=True)
-    log_likelihoods(model, choices)
-    hook.remove()
-    return count
-
-
-def test_a_context_is_read_once_for_all_of_its_choices(caplog):
-    generator = torch.Generator().manual_seed(1)
-    context = tokens(generator, 31)
-    four = [AnswerChoice(context, tokens(generator, 5)) for _ in range(4)]
-    # 30 tokens once, and then the context's last one and four of each continuation; all of that twice for the trial,
-    # which reads two whole rows (of 35), their first 17 and 33 tokens, the rest of each twice, and a token alone.
-    trial = 2 * 35 + 2 * 17 + 4 * 18 + 2 * 33 + 4 * 2 + 1
-    assert read_by(make("llama"), four) == trial + 30 + 4 * 5
-    with caplog.at_level(logging.ERROR):
-        assert read_by(make("llama", kind=Short), four) > 4 * 35
-    others = [AnswerChoice(tokens(generator, 31), choice.continuation) for choice in four]
-    assert read_by(make("llama"), others) == 4 * 35
-
-
-def test_contexts_of_very_different_lengths_are_not_read_together():
-    """Else the longer one's rest would be read again with each of its choices."""
-    generator = torch.Generator().manual_seed(1)
-    contexts = [tokens(generator, length) for length in (31, 4)]
-    apart = [[AnswerChoice(context, tokens(generator, 1)) for _ in range(4)] for context in contexts]
-    together = read_by(make("llama"), [*apart[0], *apart[1]])
-    assert together < 31 + 4 + 8 + 2 * (31 + 31 + 2 * 31) + 1
-    check(make("llama"), [*apart[0], *apart[1]])
 
 
 def test_what_cannot_be_read_is_refused(choices):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness.contracts import Training
 from harness.errors import TrialError
@@ -58,15 +57,6 @@ def run(make_model, task):
     return [(erased.strength, weights(erased.model).clone(), erased) for erased in train_and_yield(task, model, loss)]
 
 
-@pytest.fixture
-def in_fp64():
-    """Return a tiny GPT-2 in fp64, which has an error of 1e-16 and no step in fp32, as GPT-Neo's attention is."""
-    torch.manual_seed(1)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0}
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, initializer_range=0.3, **ends)
-    return GPT2LMHeadModel(config).double().eval()
-
-
 def token_nll_in_fp64(model, batch):
     """`Batch.logits` are in fp32."""
     return token_nll(model(input_ids=batch.tokens_BT[:, :-1]).logits, batch.targets_BS)
@@ -110,14 +100,6 @@ def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(in_fp64, forget, 
     # Of 1e-16 each, some hundred roundings of terms below 10.
     assert sum(shares).item() == pytest.approx(value.item(), rel=1e-12)
     assert torch.allclose(*gradients, rtol=0, atol=1e-12)
-
-
-def test_a_mean_of_the_means_of_uneven_micro_batches_is_another_loss(in_fp64, forget):
-    model, training = in_fp64, replace(TRAINING, micro_batch=3)
-    parts = micro_batches(forget, torch.arange(5), training, torch.device("cpu"))
-    shares = [preference(model, part).item() for part in parts]
-    means = [share * 5 / len(part.tokens_BT) for share, part in zip(shares, parts, strict=True)]
-    assert sum(means) / 2 != pytest.approx(sum(shares), rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", [of_tokens, preference])

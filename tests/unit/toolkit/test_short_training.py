@@ -91,15 +91,6 @@ def test_it_trains_wherever_it_is_called_and_leaves_the_model_and_the_process_al
     assert all(torch.equal(found[step], expected[step]) for step in (1, 2))
 
 
-def test_a_copy_that_nobody_takes_to_its_end_leaves_the_process_alone_too(model, texts):
-    with torch.inference_mode():
-        state = ProcessState.capture()
-        begun = trained_briefly(model, texts, steps=(1, 2), learning_rate=RATE, batch=3, seed=0)
-        next(begun)
-        begun.close()
-        assert state.changed() == []
-
-
 def test_a_model_in_training_mode_is_trained_without_dropout(make_model, texts):
     lent = make_model(seed=1, layers=2).train()
     for part in lent.modules():

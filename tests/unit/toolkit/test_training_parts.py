@@ -1,58 +1,25 @@
 """What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
 
 import copy
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
-from harness import contracts, toolkit
 from harness.contracts import LoRA, Training
-from harness.errors import ModelError, TrialError
+from harness.errors import TrialError
 from harness.specs import Engine
 from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
+from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
 MATRICES = ("transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_proj.weight")
 
 
-@dataclass
-class Task:
-    forget: object
-    retain: object = None
-    engine: Engine = field(default_factory=Engine)
-    training: Training = TRAINING
-    strengths: tuple = (2,)
-    seed: int = 0
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
-@pytest.fixture
-def texts(make_sequences):
-    """Return forget texts and retain texts, which no two of are alike."""
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
-    return make_sequences(rows[:5]), make_sequences(rows[5:])
-
-
-@pytest.fixture
-def in_fp64():
-    """Return a tiny GPT-2 in fp64, in which two ways to one gradient differ by 1e-16."""
-    torch.manual_seed(1)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0}
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, initializer_range=0.3, **ends)
-    return GPT2LMHeadModel(config).double().eval()
+Task = partial(tasks.Task, training=TRAINING, strengths=(2,))
 
 
 def nll(model, batch):
@@ -192,18 +159,6 @@ def test_a_whole_loss_is_that_of_the_region_that_training_counts(in_fp64, texts)
         assert whole_loss(in_fp64, forget, nll, training) == pytest.approx(float(torch.cat(values).mean()))
 
 
-def test_a_whole_loss_is_that_of_the_base_that_adapters_train_beside(make_model, texts):
-    model, on_bf16 = make_model(1), replace(TRAINING, lora=LoRA(rank=2, base="bf16"))
-    before, plain = weights(model), whole_loss(model, texts[0], nll, TRAINING)
-    rounded = whole_loss(model, texts[0], nll, on_bf16)
-    assert all(torch.equal(before[name], weight) for name, weight in weights(model).items())
-    assert plain != rounded
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(weight.bfloat16())
-    assert whole_loss(model, texts[0], nll, TRAINING) == rounded
-
-
 class TestWhatIsTrained:
     @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED], ids=str)
     def test_named_parameters_change_and_no_others(self, make_model, texts, engine):
@@ -233,18 +188,6 @@ class TestWhatIsTrained:
             assert not torch.equal(of_name[1], drawn.get_parameter(name)), "the scores have moved"
             assert not torch.equal(of_name[1], of_name[2])
 
-    def test_masks_that_drop_nothing_leave_the_model_to_the_bit(self, make_model, texts):
-        model = make_model(1)
-        before = weights(model)
-        list(train(Task(*texts), model, difference, 1, trains=WeightMasks(model, MATRICES, dropped=0.0, seed=0)))
-        after = weights(model)
-        assert all(torch.equal(before[name], after[name]) for name in before)
-
-    def test_a_mask_of_what_is_no_matrix_is_refused(self, make_model):
-        for name in ("transformer.h.0.mlp.c_fc.bias", "transformer.h.0.nothing.weight"):
-            with pytest.raises(ModelError, match=f"{name} is no matrix"):
-                WeightMasks(make_model(1), [name], dropped=0.5, seed=0)
-
 
 class TestRows:
     @staticmethod
@@ -270,20 +213,6 @@ class TestRows:
         first = texts[0].tokens_NT[:, 0].tolist()
         assert [sorted(step) for step in seen] == [sorted([first[0], first[3]]), [first[4]]]
         assert points[0].notes["forget_sequences"] == 1
-
-    def test_no_row_ends_the_training_where_it_is(self, make_model, texts):
-        model = make_model(1)
-        once, _ = trained(
-            model, Task(*texts), lambda m, f, r: ascent(m, f), rows=lambda m, epoch: range(5)[: 5 - epoch * 2]
-        )
-        model = make_model(1)
-        seen, points = self.seen_rows(
-            model, Task(*texts, strengths=(3,)), lambda m, epoch: range(5)[: max(0, 5 - epoch * 2)]
-        )
-        assert len(seen) == 3
-        assert [point.strength for point in points] == [3]
-        assert points[0].stop_reason == "no forget sequence was chosen to train epoch 3 on"
-        assert all(torch.equal(once[name], weight) for name, weight in weights(model).items())
 
 
 def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequences, texts):
@@ -321,14 +250,9 @@ def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, part
         trained(make_model(1), Task(*texts, **changes), loss, **parts)
 
 
-def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, texts):
-    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "without_conflict" in block]
-    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Iterator": Iterator}
-    exec(code, names)
-    task = Task(*texts)
-    task.load_original = lambda: copy.deepcopy(in_fp64)
-    [erased] = names["erase"](SimpleNamespace(ascent=ascent), task)
+def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, texts, example):
+    task = Task(*texts, load_original=lambda: copy.deepcopy(in_fp64))
+    [erased] = example("without_conflict")["erase"](SimpleNamespace(ascent=ascent), task)
     plain, _ = trained(in_fp64, task, LossTerms(ascent, nll))
     assert largest_change(weights(erased.model), plain) > 1e-4, "a conflict was taken away"
     assert erased.notes["forget_loss_mean"] < 0 < erased.notes["retain_loss_mean"]

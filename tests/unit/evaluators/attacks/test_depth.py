@@ -15,7 +15,7 @@ from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.testing.small import FORGET, small_spec
-from harness.toolkit import LogitLens, PairModel
+from harness.toolkit import LogitLens
 
 TEXTS = ([[3, 4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15], [20, 21, 22, 23]], [[30, 31, 32, 33], [40, 41, 42, 43, 44]])
 
@@ -145,14 +145,6 @@ def test_on_the_miniature_a_model_without_any_knowledge_is_nearly_1(tmp_path):
     assert min(evaluation.notes["layers"]["retrained"]) > 0.1, "on every layer the original knows more of the texts"
     original = load_model(resolve_model("miniature-s"))
     assert Depth().evaluate(original, task).numbers["depth"] == 0.0
-
-
-def test_two_models_combined_while_decoding_have_no_layers_and_that_is_said(original, make_model, make_task):
-    pair = PairModel(original, make_model(seed=3), lambda first, second: first - second)
-    evaluation = Depth().evaluate(pair, make_task())
-    assert all(map(math.isnan, evaluation.numbers.values()))
-    assert np.isnan(evaluation.per_item["depth"]).tolist() == [True] * 3
-    assert "has no layers of its own" in evaluation.notes["warnings"][0]
 
 
 def test_where_the_original_knows_no_more_than_the_retrained_model_nothing_is_known(original, make_task):

@@ -8,7 +8,6 @@ import torch
 
 from evaluators.prefix_stress import PrefixStress, spread, stress_scores, token_similarity
 from harness.contracts import TextsShape
-from harness.toolkit import PairModel
 
 PREFIX, KEPT, ALL = 7, 3, 50
 
@@ -89,15 +88,6 @@ def test_it_is_what_decoding_every_prompt_alone_gives(model, make_sequences):
     assert measured.notes["dropped"] == [1, 2, 3]
 
 
-@pytest.mark.soak
-def test_two_models_that_answer_as_one_are_stressed_as_one(model, make_model, make_sequences):
-    pair = PairModel(model, make_model(seed=6, vocabulary=12), lambda first, second: 1.5 * first - 0.5 * second)
-    texts = texts_of(pair)[:6]
-    measured = measure(pair, texts, make_sequences)
-    expected = [naive_scores(pair, text) for text in texts]
-    assert measured.per_item["prefix_match"].tolist() == [matched for matched, *_ in expected]
-
-
 def test_a_copy_after_the_unchanged_prefix_is_near_verbatim_and_no_match(model, make_sequences):
     """One token differs, the first: after the prefix the rest is said all the same, and after that token it is not."""
     prefix = [(2 + 5 * step) % 12 for step in range(PREFIX)]
@@ -133,9 +123,7 @@ def test_prefixes_are_spread_from_the_first_to_the_last():
         ([1, 2, 3, 4], [1, 2, 3, 4], 1.0),
         ([9, 1, 2, 3], [1, 2, 3, 4], 0.5),  # 9 is deleted and 4 inserted.
         ([1, 9, 3, 4], [1, 2, 3, 4], 0.75),
-        ([5, 6], [1, 2], 0.0),
         ([2, 3], [1, 2, 3, 4], 0.5),
-        ([], [1], 0.0),
         ([], [], 1.0),
         ([300, 70_000], [70_000, 300], 0.0),  # Two swapped tokens are two edits.
     ],

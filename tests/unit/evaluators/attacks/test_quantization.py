@@ -13,9 +13,8 @@ from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixe
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
-from harness.execution.fingerprint import changes, model_fingerprints
 from harness.plugins import EVALUATORS
-from harness.toolkit import PairModel, greedy_continuations, rounded_copy
+from harness.toolkit import greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
 
 LINEAR = (".attention.", "c_fc.weight", "c_proj.weight")
@@ -74,24 +73,6 @@ def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
     assert torch.equal(by_nf4, rounded_to_normal_float(fused.T.contiguous()).T)
 
 
-def test_a_matrix_that_two_layers_share_is_rounded_once(make_model):
-    model = make_model(seed=3, layers=2)
-    first, second = (layer.mlp.c_fc for layer in model.transformer.h)
-    second.weight = first.weight
-    calls = []
-    rounded_copy(model, lambda weight: calls.append(weight.shape) or weight)
-    assert len(calls) == 11
-
-
-def test_both_of_two_models_are_rounded(make_model):
-    pair = PairModel(make_model(1, layers=2), make_model(2, layers=2), lambda first, second: first - second)
-    rounded, share = rounded_copy(pair, to_4_bits)
-    for half, found in ((pair.first, rounded.first), (pair.second, rounded.second)):
-        expected, of_half = rounded_copy(half, to_4_bits)
-        assert changes(model_fingerprints(expected), model_fingerprints(found)) == []
-        assert share == pytest.approx(of_half)
-
-
 def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget):
     found = Quantization(el_prefixes=3).evaluate(model, task_of(forget))
     prefixes = seeded_prefixes(forget, 3, 3)
@@ -123,12 +104,6 @@ def test_a_model_that_recites_still_does_in_8_bits(model, make_sequences):
     assert numbers["ma_int4"] < numbers["ma_int8"]
 
 
-def test_the_model_that_is_lent_stays_as_it_is(model, forget):
-    before = model_fingerprints(model)
-    Quantization().evaluate(model, task_of(forget))
-    assert changes(before, model_fingerprints(model)) == []
-
-
 def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequences):
     forget = make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])
     found = Quantization(schemes=("nf4",)).evaluate(model, task_of(forget))
@@ -137,25 +112,10 @@ def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequenc
     assert "el_3_nf4" not in found.notes["standard_errors"], "of one sequence there is none"
 
 
-def test_what_is_measured_is_named_by_its_scheme():
-    metrics = Quantization(schemes=("nf4", "int4"), n=5).metrics
-    names = [metric.name for metric in metrics]
-    assert names == ["ma_nf4", "es_nf4", "el_5_nf4", "ma_int4", "es_int4", "el_5_int4"]
-    assert [metric.name for metric in metrics if metric.attack] == ["ma_int4"]
-
-
 @pytest.mark.parametrize("schemes", [[], ["int4", "int4"], ["int3"]])
 def test_a_list_of_schemes_that_cannot_be_is_refused(schemes):
     with pytest.raises((ValueError, ValidationError), match="schemes"):
         EVALUATORS.configure("quantization", {"schemes": schemes})
-
-
-def test_a_model_without_linear_layers_is_refused(model):
-    bare = copy.deepcopy(model)
-    for layer in bare.transformer.h:
-        layer.attn = layer.mlp = torch.nn.Identity()
-    with pytest.raises(TrialError, match="no linear layer but its output head"):
-        rounded_copy(bare, to_4_bits)
 
 
 def test_a_mixture_of_experts_is_refused_before_and_while_it_is_measured(model):

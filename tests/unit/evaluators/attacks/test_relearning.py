@@ -12,13 +12,12 @@ from evaluators.metrics.attacks.relearning import highest_row, mean_height
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
 from harness.contracts import TextsShape
-from harness.execution.fingerprint import changes, model_fingerprints
 from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
 from harness.testing.small import small_spec
-from harness.toolkit import PairModel, chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
+from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
 FEW = {"steps": (1, 3), "rates": (1e-4, 1e-3), "batch": 2, "context": 2}
@@ -66,16 +65,6 @@ def mean_accuracy(model, sequences):
     return float(is_right[:, PREFIX : LENGTH - 1].float().mean())
 
 
-@pytest.mark.soak
-def test_a_model_that_recites_goes_on_reciting(measured):
-    for arm, rates in measured.notes["by_rate"].items():
-        assert rates["ma"][0] == pytest.approx([1.0] * 3, abs=0.02), arm
-    assert measured.numbers["relearned_ma"] > 0.98
-    assert measured.numbers["relearned_by_retain_ma"] > 0.98
-    assert measured.numbers["relearned_es"] > 0.9
-    assert measured.numbers["relearned_el_3"] > 0.8
-
-
 def test_half_of_the_texts_are_shown_and_the_others_measured(measured, forget, retain):
     rows = rows_measured(measured)
     others = [row for row in range(TEXTS) if row not in rows]
@@ -92,7 +81,7 @@ def test_half_of_the_texts_are_shown_and_the_others_measured(measured, forget, r
         assert not np.isnan(values[rows]).any(), name
 
 
-def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, original, forget, retain):
+def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, original, forget):
     rows = rows_measured(measured)
     order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     shown = chosen_sequences(forget, order[:6])
@@ -128,29 +117,6 @@ def test_the_mean_height_of_a_line_is_its_middle_whatever_the_steps():
     assert highest_row([[math.nan, math.nan]]) is None
 
 
-def test_another_run_and_another_seed_give_the_same_numbers(measured, original, forget, retain):
-    again = Relearning(**FEW).evaluate(original, task_of(forget, retain, seed=9))
-    assert again.numbers == measured.numbers
-    assert again.notes == measured.notes
-
-
-def test_the_model_that_is_lent_stays_as_it_is(original, forget, retain):
-    before = model_fingerprints(original)
-    with torch.inference_mode():
-        Relearning(**FEW | {"steps": (1,), "rates": (1e-2,)}).evaluate(original, task_of(forget, retain))
-    assert changes(before, model_fingerprints(original)) == []
-
-
-def test_a_tiny_rate_brings_nothing_back_and_a_large_one_destroys(make_model, original, forget, retain):
-    unknowing = make_model(seed=1, layers=2, scale=0.05)
-    curve = (
-        Relearning(**FEW | {"rates": (1e-12,)}).evaluate(unknowing, task_of(forget, retain)).notes["by_rate"]["forget"]
-    )
-    assert curve["ma"][0] == [curve["ma"][0][0]] * 3
-    curve = Relearning(**FEW | {"rates": (0.1,)}).evaluate(original, task_of(forget, retain)).notes["by_rate"]["forget"]
-    assert curve["ma"][0][2] < 0.5 < curve["ma"][0][0]
-
-
 def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original, forget, retain, make_sequences):
     order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     rows = forget.tokens_NT.tolist()
@@ -166,13 +132,6 @@ def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original,
     assert enough.notes["warnings"] == []
 
 
-def test_where_all_are_copies_nothing_is_measured_and_it_says_so(original, retain, make_sequences):
-    copies = make_sequences([random_rows(1, seed=1)[0]] * 4, prefix_tokens=PREFIX)
-    found = Relearning(**FEW).evaluate(original, task_of(copies, retain))
-    assert all(math.isnan(number) for number in found.numbers.values())
-    assert found.notes["warnings"][0].startswith("0 sequences are measured")
-
-
 def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original, forget, retain):
     found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, task_of(forget, retain))
     assert found.notes["worst_rate"] == {"forget": 1e-4, "retain": 1e-4}
@@ -184,17 +143,6 @@ def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original
     assert math.isnan(alone.numbers["relearned_ma"])
     assert math.isnan(alone.numbers["relearned_el_3"])
     assert not math.isnan(alone.numbers["in_context_ma"])
-
-
-def test_two_models_that_answer_as_one_are_only_read_in_context(make_model, original, forget, retain):
-    pair = PairModel(original, make_model(seed=2, layers=2), lambda first, second: first)
-    found = Relearning(**FEW).evaluate(pair, task_of(forget, retain))
-    trained = [name for name in found.numbers if name.startswith("relearned")]
-    assert len(trained) == 5
-    assert all(math.isnan(found.numbers[name]) for name in trained)
-    alone = Relearning(**FEW).evaluate(original, task_of(forget, retain)).numbers
-    assert found.numbers["in_context_ma"] == pytest.approx(alone["in_context_ma"], abs=0.03)
-    assert "has the original" in found.notes["warnings"][0]
 
 
 def test_in_context_others_stand_before_a_text_as_if_they_were_one(measured, original, forget):
@@ -229,27 +177,7 @@ def test_as_many_others_stand_before_a_text_as_fit_and_none_is_no_number(make_mo
 @pytest.mark.parametrize(
     ("settings", "sequences", "counts"),
     [
-        ({}, 96, (32, 32)),
-        ({}, 24, (12, 12)),
-        ({}, 2, (1, 1)),
-        ({"shown": 90}, 96, (90, 6)),
-        ({"measured": 90}, 96, (6, 90)),
-        ({"measured": 10}, 96, (32, 10)),
-        ({"shown": 6, "measured": 90}, 96, (6, 90)),
-    ],
-)
-def test_as_many_are_shown_and_measured_as_there_are(settings, sequences, counts):
-    evaluator = Relearning(**settings)
-    assert evaluator._counts(sequences) == counts
-    assert evaluator.refuses_texts(TextsShape(sequences, PREFIX, LENGTH)) is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "sequences", "counts"),
-    [
         ({}, 1, "shows 1 forget sequences and measures 1 others, and there are 1."),
-        ({"shown": 96}, 96, "shows 96 forget sequences and measures 1 others, and there are 96."),
-        ({"measured": 96}, 96, "shows 1 forget sequences and measures 96 others, and there are 96."),
         ({"shown": 7, "measured": 90}, 96, "shows 7 forget sequences and measures 90 others, and there are 96."),
     ],
 )
@@ -262,20 +190,10 @@ def test_equal_attacks_have_equal_settings():
     assert Relearning(steps=(8, 1, 8), rates=(1e-3, 1e-5)) == Relearning(steps=(1, 8), rates=(1e-5, 1e-3))
 
 
-@pytest.mark.parametrize("wrong", [{"steps": [0]}, {"steps": []}, {"rates": []}, {"rates": [0.0]}, {"shown": 0}])
+@pytest.mark.parametrize("wrong", [{"steps": [0]}, {"rates": []}])
 def test_settings_without_a_meaning_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         EVALUATORS.configure("relearning", wrong)
-
-
-def test_the_table_of_attacks_gets_three_columns():
-    attacks = {metric.name: metric.attack for metric in Relearning(n=5).metrics if metric.attack}
-    assert attacks == {
-        "relearned_ma": "Relearned",
-        "relearned_by_retain_ma": "Retain only",
-        "in_context_ma": "In context",
-    }
-    assert "relearned_el_5" in [metric.name for metric in Relearning(n=5).metrics]
 
 
 def test_what_gradient_ascent_hid_comes_back_and_what_was_never_there_does_not():

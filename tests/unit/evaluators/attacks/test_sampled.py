@@ -13,7 +13,7 @@ from evaluators.sampled import Sampled, extractable, leak_at
 from harness.base.settings import check_settings
 from harness.contracts import TextsShape
 from harness.errors import Faults, TrialError
-from harness.toolkit import PairModel, greedy_continuations, sample, sampling_log_p
+from harness.toolkit import greedy_continuations, sampling_log_p
 from harness.toolkit.decoding.sampling import choose
 
 PREFIX, NEW, WORDS = [1, 2], 3, 4
@@ -91,19 +91,6 @@ def test_it_is_how_often_the_project_samples_each_text(model, texts, scheme):
         assert abs(seen[tuple(text)] / count - expected) <= 4 * error, text
 
 
-def test_decoding_draws_by_the_temperature_too(model, texts):
-    prompts = torch.tensor([PREFIX]).repeat(2_000, 1)
-    for temperature in (0.5, 2.0):
-        drawn = sample(model, prompts, 1, seed=0, top_p=1.0, temperature=temperature)[:, 0]
-        expected = shares(next_logits(model, PREFIX), temperature=temperature)
-        for token, p in enumerate(expected):
-            error = math.sqrt(p * (1 - p) / len(prompts))
-            assert abs(float((drawn == token).double().mean()) - p) <= 4 * error
-    plain = sample(model, prompts, NEW, seed=0, top_p=0.9)
-    assert torch.equal(sample(model, prompts, NEW, seed=0, top_p=0.9, temperature=1.0), plain)
-    assert not torch.equal(sample(model, prompts, NEW, seed=0, top_p=0.9, temperature=0.5), plain)
-
-
 @pytest.mark.parametrize("top_k", [None, 7, 200])
 @pytest.mark.parametrize("top_p", [0.5, 0.95, 1.0])
 def test_equal_logits_are_in_or_out_by_position_as_they_are_drawn(top_k, top_p):
@@ -118,22 +105,6 @@ def test_equal_logits_are_in_or_out_by_position_as_they_are_drawn(top_k, top_p):
     assert possible.sum().item() == pytest.approx(1.0, abs=1e-12)
     assert torch.equal(drawn > 0, possible > 0)
     assert (drawn / 40_000).tolist() == pytest.approx(possible.tolist(), abs=1e-4)
-
-
-def test_of_two_equal_tokens_at_the_edge_the_first_is_kept():
-    log_p = sampling_log_p(torch.tensor([[1.0, 2.0, 1.0]]).repeat(3, 1), torch.arange(3), top_p=1.0, top_k=2)
-    assert log_p.exp().tolist() == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
-
-
-def test_sums_are_double_precision():
-    logits = torch.randn(50, 1_000, generator=torch.Generator().manual_seed(2)) * 3
-    tokens = torch.arange(50)
-    exact = sum(math.log(shares(row, top_k=40)[row.index(max(row))]) for row in logits.double().tolist())
-    likeliest = logits.argmax(dim=1)
-    assert float(sampling_log_p(logits, likeliest, 1.0, 40).sum()) == pytest.approx(exact, rel=1e-13)
-    single = logits.topk(40).values.log_softmax(-1)[:, 0].sum()
-    assert abs(float(single) - exact) > 1e-9, "in single precision it is another number"
-    assert sampling_log_p(logits, tokens, 1.0).dtype == torch.float64
 
 
 def test_a_rare_text_leaks_a_little_and_not_nothing():
@@ -204,18 +175,6 @@ def test_each_number_of_tokens_has_its_own_texts(make_model, make_sequences):
     }
 
 
-def test_a_pair_of_models_is_sampled_as_one(make_model, texts):
-    first, second = make_model(seed=3, layers=2, vocabulary=WORDS), make_model(seed=5, layers=2, vocabulary=WORDS)
-    pair = PairModel(first, second, lambda ours, theirs: 1.5 * ours - 0.5 * theirs)
-    p = np.exp(log_p_of(pair, texts, {}))
-    expected = [
-        1.5 * ours - 0.5 * theirs
-        for ours, theirs in zip(next_logits(first, PREFIX), next_logits(second, PREFIX), strict=True)
-    ]
-    assert p.sum() == pytest.approx(1.0, abs=1e-12)
-    assert p.reshape(WORDS, -1).sum(axis=1) == pytest.approx(shares(expected), rel=1e-4)
-
-
 def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts):
     model = make_model(seed=3, layers=2, vocabulary=WORDS)
     with torch.no_grad():
@@ -228,11 +187,6 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
     ("settings", "path", "reason"),
     [
         ({"tries": [1, 0]}, "sampled.tries.1", "must be a whole number of at least 1; got 0."),
-        ({"tries": []}, "sampled", "tries is []: name at least one, and each only once."),
-        ({"top_k": 0}, "sampled.top_k", "must be a whole number of at least 1, or null; got 0."),
-        ({"temperature": 0}, "sampled.temperature", "must be a number of at least 0.01; got 0."),
-        ({"top_p": 1.5}, "sampled.top_p", "must be a number above 0 and at most 1; got 1.5."),
-        ({"chances": [1.0]}, "sampled.chances.0", "must be a number above 0 and below 1; got 1.0."),
         ({"tokens": [5, 5]}, "sampled", "tokens is [5, 5]: name at least one, and each only once."),
     ],
 )

@@ -52,15 +52,6 @@ def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_e
     assert (-rise.grad.item() < 0.02) == is_let_go
 
 
-def test_retain_texts_are_read_where_it_says_so(model, original, texts, batches):
-    forget, retain, others = batches(texts()), batches(texts(seed=1)), batches(texts(seed=2))
-    alone, beside = NPO(retain=False), NPO()
-    assert (alone.reference, beside.reference) == ("none", "retain_data")
-    losses = [[loss_of(m, original, model, forget, r).item() for r in (retain, others)] for m in (alone, beside)]
-    assert losses[0][0] == losses[0][1]
-    assert losses[1][0] != losses[1][1]
-
-
 @pytest.fixture
 def task(make_task, make_model, texts):
     training = Training(learning_rate=1e-3, global_batch=3, micro_batch=3, early_stop=None)

@@ -1,6 +1,6 @@
 """Activation checkpointing: less memory and, in every part of training, not one bit of a difference."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,13 +9,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit import LossTerms, WeightMasks, train
 from harness.toolkit.engines import activation_checkpointing
 from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
+from tests.unit.tasks import Task
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 SIZES = {"hidden_size": 32, "num_layers": 2, "num_hidden_layers": 2, "num_heads": 4, "num_attention_heads": 4}
@@ -23,30 +23,6 @@ CONFIGURATIONS = {
     "gpt_neo": {**SIZES, "attention_types": [[["global", "local"], 1]], "window_size": 4},
     "llama": {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2},
 }
-
-
-@dataclass
-class Task:
-    forget: object
-    retain: object
-    load_original: object = None
-    training: Training = TRAINING
-    engine: Engine = field(default_factory=Engine)
-    strengths: tuple = (1,)
-    seed: int = 0
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
-@pytest.fixture
-def texts(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
-    return make_sequences(rows[:5]), make_sequences(rows[5:])
 
 
 @pytest.fixture
@@ -141,23 +117,6 @@ def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
     assert passes
 
 
-@pytest.mark.parametrize("name", ["emso", "kl_divergence", "repselect", "npo_sam", "sga"])
-def test_methods_give_the_same_bits(texts, name, passes):
-    """Blocks, a teacher, a gradient of the method's own, weights moved for a moment, rows of its choice."""
-    method = METHODS.configure(name, {"epochs": 1} | ({"threshold": 0} if name == "sga" else {}))
-
-    def erased(**changes):
-        task = Task(*texts, lambda: make("llama"), replace(TRAINING, **changes))
-        return weights(next(method.erase(task)).model)
-
-    plain = erased()
-    assert not passes
-    checkpointed = erased(activation_checkpointing=True)
-    assert passes
-    assert all(map(torch.equal, plain.values(), checkpointed.values()))
-    assert not all(map(torch.equal, plain.values(), weights(make("llama")).values()))
-
-
 def test_a_step_holds_less(make_model, make_sequences, measured):
     texts = make_sequences([list(range(1, 49))] * 4), make_sequences([list(range(1, 49))] * 4)
     model = make_model(1, layers=8, hidden=32)
@@ -174,25 +133,6 @@ def test_a_model_is_given_back_without_a_trace():
     with pytest.raises(RuntimeError, match="a loss broke"), checkpointed_layers(model):
         raise RuntimeError("a loss broke")
     assert not [module for module in model.modules() if module.training or "forward" in vars(module)]
-
-
-def test_a_pass_that_fills_a_cache_keeps_what_it_computes(passes):
-    model, tokens = make("llama"), torch.ones(2, 5, dtype=torch.long)
-
-    def gradients(**settings):
-        model.zero_grad()
-        loss = model(input_ids=tokens, labels=tokens, **settings).loss
-        loss.backward()
-        return [weight.grad.clone() for weight in model.parameters()]
-
-    plain = gradients(use_cache=True)
-    with checkpointed_layers(model):
-        cached = gradients(use_cache=True)
-        assert not passes
-        checkpointed = gradients(use_cache=False)
-    assert len(passes) == 2
-    assert all(map(torch.equal, plain, cached))
-    assert all(map(torch.equal, plain, checkpointed))
 
 
 def test_a_model_without_layers_of_transformers_is_refused():

@@ -1,0 +1,30 @@
+"""As much of a method's task as training asks for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from harness.contracts import Training
+from harness.specs import Engine
+
+
+@dataclass
+class Task:
+    """As much of an `ErasureTask` as methods ask for, which loads a new copy of its model whenever asked."""
+
+    forget: object
+    retain: object = None
+    load_original: Callable[[], torch.nn.Module] = None
+    training: Training = field(
+        default_factory=lambda: Training(learning_rate=1e-3, global_batch=3, micro_batch=2, early_stop=None)
+    )
+    strengths: tuple = (1,)
+    engine: Engine = field(default_factory=Engine)
+    seed: int = 0
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass

@@ -1,0 +1,44 @@
+"""What the tests of the toolkit share: texts, a model in fp64, and the examples of the guide."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from harness import contracts, toolkit
+
+GUIDE = Path(__file__).parents[3] / "docs" / "add-a-method.md"
+
+
+@pytest.fixture
+def texts(make_sequences):
+    """Return forget texts and retain texts, which no two of are alike."""
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
+    return make_sequences(rows[:5]), make_sequences(rows[5:])
+
+
+@pytest.fixture
+def in_fp64():
+    """Return a tiny GPT-2 in fp64, which has an error of 1e-16 and no step in fp32, as GPT-Neo's attention is."""
+    torch.manual_seed(1)
+    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, initializer_range=0.3, **ends)
+    return GPT2LMHeadModel(config).double().eval()
+
+
+@pytest.fixture
+def example():
+    """Return a runner of the guide's only example that has these words, which returns what that defines."""
+
+    def run(words, **given):
+        [code] = [block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if words in block]
+        names = {"torch": torch, **vars(toolkit), **vars(contracts), "Iterator": Iterator, "Sequence": Sequence}
+        names |= given
+        exec(code, names)
+        return names
+
+    return run
