@@ -13,7 +13,7 @@ import pandas as pd
 from harness.analysis.collapse import flag
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
-from harness.base.csv_text import split_lists, unescape
+from harness.base.csv_text import split_lists
 from harness.base.files import read_file
 from harness.base.messages import shown as shown_text
 from harness.base.messages import storable
@@ -161,7 +161,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     """
     try:
         content = BytesIO(read_file(path, "a table"))
-        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8").map(unescape)
+        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
     except ValueError as error:  # pandas' own errors are of that kind.

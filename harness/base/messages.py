@@ -30,12 +30,11 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
         >>> storable("x" * 100, most=50)
         'xxxxxxxxxxxxxxxxx … (83 more characters were cut)'
     """
-    if len(text) <= most and (text.isascii() or len(_escaped(text)) <= most):
-        return _escaped(text)
-    kept = most - len(_cut_note(len(text)))
-    while (excess := len(_escaped(text[:kept])) + len(_cut_note(len(text) - kept)) - most) > 0:
-        kept -= -(-excess // 6)  # An escaped character has six.
-    return _escaped(text[:kept]) + _cut_note(len(text) - kept)
+    escaped = text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    if len(escaped) <= most:
+        return escaped
+    kept = most - len(f" … ({len(escaped):,} more characters were cut)")
+    return f"{escaped[:kept]} … ({len(escaped) - kept:,} more characters were cut)"
 
 
 def printable(text: str) -> str:
@@ -78,11 +77,3 @@ def first_names(names: Sequence[str], most: int) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def _escaped(text: str) -> str:
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
-
-
-def _cut_note(count: int) -> str:
-    return f" … ({count:,} more characters were cut)"

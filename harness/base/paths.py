@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -11,11 +10,6 @@ from harness.base.messages import printable
 from harness.errors import DataError, LetheError
 
 _SHOWN_CHARACTERS = 80
-_REASONS = {
-    errno.ENAMETOOLONG: "is too long: a name has at most 255 bytes, and a path 4095",
-    errno.ELOOP: "is a loop of links, which leads to no file",
-    errno.EACCES: "may not be looked at: a folder above it does not allow it",
-}
 
 
 def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -> Path:
@@ -31,30 +25,17 @@ def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -
         error: The text can name no file, or nobody may look at what it names.
     """
     written = os.fspath(text)
-    reason = _no_name_because(written)
-    if reason:
-        raise error(f"the path {in_quotes(written)} {reason}. Name another.")
-    return Path(written).expanduser()
-
-
-def _no_name_because(written: str) -> str:
-    """Return why a text can name no file: a clause, '' if it can."""
     if not written:
-        return "is empty"
+        raise error("the path '' is empty. Name another.")
     try:
         path = Path(written).expanduser()
         path.stat()
-        return "" if os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK) else "may not be read by you"
-    except RuntimeError:
-        return f"begins with '{written.partition('/')[0]}', and this machine knows no such user's home"
-    except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is no character"
-    except ValueError:
-        return "holds a NUL character, which ends a name"
-    except OSError as problem:
-        if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
-            return _REASONS.get(problem.errno or 0, f"cannot be looked at ({problem.strerror})")
-    return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as problem:  # The latter two: an unknown user's home, a NUL character.
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise error(f"the path {in_quotes(written)} can name no file ({reason}). Name another.") from problem
+    return path
 
 
 def in_quotes(text: str) -> str:

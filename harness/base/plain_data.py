@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -60,17 +60,10 @@ def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         >>> list(repeated([1, [2], 1.0, [2]]))
         [(2, 1.0), (3, [2])]
     """
-    seen = set()
+    seen = set[str]()
     for index, value in enumerate(values):
-        key = _hashable(value)
+        key = json.dumps(value, sort_keys=True, default=repr)
+        key = repr(float(value)) if isinstance(value, int | float) else key
         if key in seen:
             yield index, value
         seen.add(key)
-
-
-def _hashable(value: Any) -> Hashable:
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    if isinstance(value, dict):
-        return frozenset((name, _hashable(item)) for name, item in value.items())
-    return value if isinstance(value, Hashable) else repr(value)

@@ -66,13 +66,8 @@ def existing_file(path: str | None, what: str) -> Path:
         return file
     if file.is_dir():
         raise DataError(f"{file} is a folder, and {what} is needed.")
-    if file.exists():
-        raise DataError(f"{file} is a pipe or a device, and {what} is needed.")
     if not file.parent.is_dir():
         raise DataError(f"neither the file {file} nor its folder {file.parent} exists. Looked for {what}.")
-    try:
-        near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
-    except PermissionError:
-        near = []
+    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise DataError(f"no file {file}.{hint} Looked for {what}.")

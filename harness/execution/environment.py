@@ -22,26 +22,9 @@ from harness.plugins import EVALUATORS, METHODS
 from harness.specs import TrialSpec
 from harness.toolkit.device import device_for
 
-PACKAGES = (
-    "lethe",
-    "torch",
-    "transformers",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "sentence-transformers",
-    "mauve-text",
-    "faiss-cpu",
-    "scikit-learn",
-    "lm_eval",
-    "rapidfuzz",
-    "datasets",
-    "deepspeed",
-    "accelerate",
-    "peft",
-    "ray",
-    "optuna",
-)
+_OF_MODELS = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
+_OF_METRICS = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
+PACKAGES = tuple(f"lethe {_OF_MODELS} {_OF_METRICS} ray optuna".split())
 _CPUINFO = Path("/proc/cpuinfo")
 _PART_BYTES = 1 << 16
 """How much of each end of a file is read; the whole file is checked against its digest when it is loaded."""
