@@ -102,6 +102,7 @@ def test_reasoning_tasks_are_looked_at_before_anything_runs(check, tmp_path, set
     ("forget", "path", "reason"),
     [
         ("{source: miniature, path: x}", "", "the source 'miniature' does not read path."),
+        ("{source: jsonl}", "", "path is missing: where the texts are."),
         ("{source: miniature, prefix_tokens: 128}", ".prefix_tokens", "must be below sequence_tokens (128)"),
         ("{source: miniature, sequences: 9999}", "", "forget texts: 256 sequences are there, and 9999 are needed."),
     ],

@@ -84,7 +84,6 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
             "data.forget.not_memorized",
             "sequences must say of how many",
         ),
-        (MIXED.replace("miniature, sequences: 5", "npy"), "data.forget.not_memorized.path", "is missing"),
     ],
 )
 def test_faults_of_the_sweep_file(check, section, path, reason):
