@@ -9,11 +9,13 @@ from transformers.pytorch_utils import Conv1D
 
 from harness.contracts import Training
 from harness.errors import ModelError
-from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among
+from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
 from harness.models.families import FAMILIES
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import micro_batches
+from harness.toolkit.layerwise import gradients_by_layer
+from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO
 
 HEADS, HIDDEN, LAYERS = 4, 32, 2
@@ -274,6 +276,43 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     assert list(of_heads) == sorted(by_hand, key=lambda name: by_hand[name])
 
 
+def of_the_whole_model(model, batches, names, losses):
+    """Return each loss's gradients, summed micro-batch by micro-batch, of passes through the whole model."""
+    weights = [model.get_parameter(name) for name in names]
+    model.requires_grad_(False)
+    for weight in weights:
+        weight.requires_grad_(True)
+    sums = [dict.fromkeys(names, 0) for _ in losses]
+    for batch in batches:
+        logits_BSV = batch.logits(model)
+        for loss, totals in zip(losses, sums, strict=True):
+            gradients = torch.autograd.grad(loss(batch, logits_BSV), weights, retain_graph=True)
+            totals |= {name: totals[name] + gradient for name, gradient in zip(names, gradients, strict=True)}
+    return sums
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_gradients_layer_by_layer_are_those_of_the_whole_model_to_the_last_bit(model_type, precision, make_sequences):
+    """Of both of EMSO's losses, over three micro-batches of unequal size, with padding."""
+    model = make(model_type)
+    rows = [row[:length] for row, length in zip([*TOKENS.tolist(), [7] * 9], (10, 4, 10, 7, 9), strict=True)]
+    batches = micro_batches(make_sequences(rows), torch.arange(5), TRAINING, torch.device("cpu"))
+    names = list(dict.fromkeys(block.parameter for block in blocks(model)))
+    losses = (
+        lambda batch, logits_BSV: batch.mean(token_nll(logits_BSV, batch.targets_BS)),
+        lambda batch, logits_BSV: batch.mean(token_negative_entropy(logits_BSV)),
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        by_layer = list(gradients_by_layer(model, batches, names, losses))
+        whole = of_the_whole_model(model, batches, names, losses)
+    assert len(by_layer) == LAYERS
+    for number, expected in enumerate(whole):
+        ours = {name: gradient for layer in by_layer for name, gradient in layer[number].items()}
+        assert ours.keys() == expected.keys()
+        assert all(torch.equal(gradient, expected[name]) and gradient.any() for name, gradient in ours.items())
+
+
 @pytest.mark.parametrize("model_type", EVERY)
 def test_the_chosen_blocks_alone_move_and_a_patch_has_all_that_moved(model_type, batches, tmp_path):
     model, original = make(model_type), make(model_type)
@@ -292,11 +331,29 @@ def test_the_chosen_blocks_alone_move_and_a_patch_has_all_that_moved(model_type,
     assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), model.parameters(), strict=True))
 
 
+def test_a_patch_in_bf16_is_the_erasure_too(tmp_path):
+    erased = make("phi3", torch.bfloat16)
+    names = ["L0.W_k.G1", "L1.W_o.H0", "L1.C_gate"]
+    for name in names:
+        slice_of(erased, named(erased)[name]).add_(1.0)
+    save_patch(erased, names, "abc", tmp_path / "patch.safetensors")
+    patched = apply_patch(make("phi3", torch.bfloat16), "abc", tmp_path / "patch.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), erased.parameters(), strict=True))
+
+
+def test_a_group_may_have_one_member_or_all_heads():
+    alone, together = (list(named(make("llama", groups=groups))) for groups in (HEADS, 1))
+    assert [name for name in alone if "W_v" in name][:4] == ["L0.W_v.H0", "L0.W_v.H1", "L0.W_v.H2", "L0.W_v.H3"]
+    assert [name for name in together if "W_v" in name] == ["L0.W_v.G0", "L1.W_v.G0"]
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes", "words"),
     [
         ("llama", {"num_attention_heads": 8}, "model.layers.0.self_attn.q_proj.weight is 32 x 32, and does not hold"),
         ("llama", {"num_key_value_heads": 4}, "the W_k of 4 heads and 4 groups of keys and values, 8 wide each"),
+        ("gpt_neox", {"num_key_value_heads": 2}, "does not hold the W_q and W_k and W_v of 4 heads and 2 groups"),
+        ("phi3", {"hidden_size": 64, "head_dim": 8}, "with a hidden size of 64: the configuration is not this model's"),
         ("gpt2", {"n_layer": 3}, "this model has no matrix transformer.h.2.attn.c_attn.weight, where others of its"),
     ],
 )
@@ -308,3 +365,17 @@ def test_a_configuration_that_is_not_the_models_is_an_error(model_type, changes,
     with pytest.raises(ModelError) as told:
         blocks(model)
     assert words in str(told.value)
+
+
+def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one():
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("bloom", hidden_size=32, n_layer=1, n_head=4, vocab_size=60)
+    )
+    with pytest.raises(ModelError) as told:
+        blocks(model)
+    for said in (str(told.value), EMSO().refuses({"model_type": "bloom"})):
+        assert "blocks are defined for models of the types cohere, cohere2, gemma" in said
+        assert "this is a 'bloom'. One entry of FAMILIES in harness/models/families.py adds it" in said
+        assert "selection: all" in said
+    assert EMSO(selection="all").refuses({"model_type": "bloom"}) is None
+    assert lacks_blocks("gpt_neo") is None

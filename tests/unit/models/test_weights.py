@@ -218,3 +218,16 @@ def test_only_an_encoder_that_uses_its_pooler_must_have_one(encoder):
     assert refusals(at, check_encoder, Embedder) == []
     changed(at, lambda every: every.pop("bert.encoder.layer.1.output.dense.weight"))
     assert len(refusals(at, check_encoder, Embedder)) == 2
+
+
+def test_a_pickle_is_converted_by_the_command_that_its_refusal_prints(folder, monkeypatch):
+    weights = load_model(resolve_model(str(folder))).state_dict()  # Two of them are tied.
+    (folder / FILE).unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError) as refused:
+        resolve_model(str(folder))
+    [code] = re.findall(r'python -c "([^"]+)"', str(refused.value))
+    monkeypatch.chdir(folder)
+    exec(code, {})
+    loaded = load_model(resolve_model(str(folder))).state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in weights.items())

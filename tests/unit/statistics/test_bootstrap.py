@@ -7,14 +7,24 @@ import pytest
 from scipy import stats
 
 from harness.statistics import bootstrap
-from harness.statistics.bootstrap import cluster_draws, draws, interval, replicate_draws
-from harness.statistics.item_values import by_model, estimate
-from tests.unit.statistics.items import item_values
+from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws, row_intervals
+from harness.statistics.item_values import ItemValues, by_model, estimate
 
 N = 256
 SIMULATIONS = 400
 COVERS = pytest.approx(0.95, abs=0.02)
 """The standard error of a share of 400 is 0.011: what covers 91 % or 99 % would hardly pass for 95 %."""
+
+
+def item_values(values, weights=None, clusters=None, **others):
+    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
+    return ItemValues(
+        values_RN=values_RN,
+        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
+        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
+        items=others.pop("items", "prompts"),
+        **others,
+    )
 
 
 def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
@@ -79,6 +89,19 @@ def test_several_seeds_cover(count):
 
 
 @pytest.mark.soak
+def test_resampling_three_seeds_would_undercover():
+    generator, picks_D3 = np.random.default_rng(0), np.random.default_rng(1).integers(3, size=(DRAWS, 3))
+
+    def holds():
+        values_RN = seeds(generator, 3, 0.4)
+        over_items_DR = np.stack([draws(item_values(values_N)) for values_N in values_RN], axis=1)
+        low, high = interval(np.take_along_axis(over_items_DR, picks_D3, axis=1).mean(axis=1))
+        return low <= 0.0 <= high
+
+    assert np.mean([holds() for _ in range(SIMULATIONS // 4)]) < 0.85
+
+
+@pytest.mark.soak
 def test_seeds_that_differ_by_no_more_than_their_items_overcover_and_do_not_undercover():
     assert coverage(lambda generator: item_values(seeds(generator, 3, 0.0)), 0.0) >= 0.95
 
@@ -102,6 +125,11 @@ def models_and_seeds(generator):
 @pytest.mark.soak
 def test_models_with_seeds_cover_by_models():
     assert coverage(lambda generator: item_values(models_and_seeds(generator), models_R=MODELS), 0.0) == COVERS
+
+
+@pytest.mark.soak
+def test_seeds_of_one_model_are_no_evidence_of_another():
+    assert coverage(lambda generator: item_values(models_and_seeds(generator)), 0.0, simulations=150) < 0.91
 
 
 def test_replicates_without_items_cover():
@@ -165,6 +193,48 @@ def test_draws_are_those_of_a_loop_over_resampled_items():
     assert found == pytest.approx(center + widening * (bca - center), rel=1e-4)
 
 
+def items_of_shape(name, count, generator):
+    """Values, weights and clusters of a number of clusters."""
+    if name == "clustered":
+        clusters_N = np.repeat(np.arange(count), generator.integers(1, 6, count))
+        return generator.exponential(size=count)[clusters_N], np.ones(len(clusters_N)), clusters_N
+    weights_N = generator.lognormal(size=count)
+    if name == "ratio":  # What counts most has the least.
+        return 3 - np.log(weights_N) + generator.normal(size=count), weights_N, np.arange(count)
+    values_N = generator.lognormal(size=count) if name == "lognormal" else generator.normal(size=count)
+    return values_N, np.ones(count), np.arange(count)
+
+
+@pytest.mark.parametrize("count", [20, 60])
+@pytest.mark.parametrize("shape", ["normal", "lognormal", "ratio", "clustered"])
+def test_an_interval_is_that_of_bca_as_wide_as_students_t(shape, count):
+    """SciPy's, of many more draws; ours may be off by three standard errors of a percentile of as many as it has."""
+    values_N, weights_N, clusters_N = items_of_shape(shape, count, np.random.default_rng(count))
+    of_clusters = [np.bincount(clusters_N, weights=sums_N) for sums_N in (weights_N * values_N, weights_N)]
+    found = stats.bootstrap(
+        of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), n_resamples=100_000,
+        batch=10_000, paired=True, vectorized=True, rng=1,
+    )  # fmt: skip
+    center, sorted_D = of_clusters[0].sum() / of_clusters[1].sum(), np.sort(found.bootstrap_distribution)
+    widening = math.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1) / stats.norm.ppf(0.975)
+    ends = interval(draws(item_values(values_N, weights_N, clusters_N)))
+    for end, expected in zip(ends, found.confidence_interval, strict=True):
+        score = stats.norm.ppf(np.searchsorted(sorted_D, expected) / len(sorted_D))
+        # The percentile's own error, and that of the share of draws below the estimate, which moves it twice.
+        of_level = math.sqrt(stats.norm.cdf(score) * stats.norm.sf(score) / DRAWS) / stats.norm.pdf(score)
+        of_bias = 2 * 0.5 / math.sqrt(DRAWS) / stats.norm.pdf(0)
+        aside = 3 * (of_level + of_bias)
+        low, high = np.quantile(sorted_D, stats.norm.cdf([score - aside, score + aside]))
+        assert center + widening * (low - center) <= end <= center + widening * (high - center)
+        assert aside * 2 < 0.6, "in standard errors, of which an interval has about four"
+
+
+def test_plain_percentiles_of_skewed_items_are_elsewhere():
+    values_N = np.random.default_rng(1).exponential(1.0, 60)
+    plain = np.quantile(cluster_draws(np.arange(60), "prompts") @ values_N / 60, [0.025, 0.975])
+    assert (interval(draws(item_values(values_N))) - plain > 0.03).all()
+
+
 def test_what_is_measured_on_the_same_items_is_drawn_together():
     values_N = np.random.default_rng(0).normal(size=N)
     differences = draws(item_values(values_N + 0.1)) - draws(item_values(values_N))
@@ -217,6 +287,17 @@ def test_arrays_that_do_not_fit_are_refused():
         item_values(np.empty((0, 3)))
 
 
+def test_draws_that_were_made_before_are_those_of_the_same_values_alone():
+    values_N = np.random.default_rng(0).normal(size=N)
+    first_D = draws(item_values(values_N))
+    changed_N = np.where(np.arange(N) == 7, values_N + 1.0, values_N)
+    for other in (item_values(changed_N), item_values(values_N, 1 + (np.arange(N) == 7)), item_values(values_N[::-1])):
+        assert (draws(other) != first_D).any()
+    assert (draws(item_values(values_N, items="sequences")) != first_D).any()
+    assert (draws(item_values(values_N, clusters=np.arange(N) // 2)) != first_D).any()
+    np.testing.assert_array_equal(draws(item_values(values_N)), first_D)
+
+
 def accuracies(wrong, count=96, value=0.0):
     """Return accuracies that are all 1 but for a few."""
     return item_values(np.where(np.arange(count) < wrong, value, 1.0), low=0.0, high=1.0)
@@ -255,3 +336,23 @@ def test_a_rarely_imperfect_mean_is_covered_and_was_not_by_resampling(monkeypatc
     assert coverage() > 0.95
     monkeypatch.setattr(bootstrap, "FEW", 0)
     assert coverage() < 0.85
+
+
+def test_what_is_off_its_bounds_or_has_none_is_drawn_as_before(monkeypatch):
+    cases = [
+        accuracies(bootstrap.FEW),
+        item_values(np.where(np.arange(96) < 3, 0.0, 1.0)),
+        item_values(np.where(np.arange(96) < 3, 0.5, 1.0), aggregate="exp_mean", low=0.0, high=9.0),
+    ]
+    now = [draws(case) for case in cases]
+    few = draws(accuracies(3))
+    monkeypatch.setattr(bootstrap, "FEW", 0)
+    assert all(np.array_equal(draws(case), drawn) for case, drawn in zip(cases, now, strict=True))
+    assert not np.array_equal(draws(accuracies(3)), few)
+    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side alone"
+
+
+def test_intervals_of_rows_have_the_longer_end_too():
+    rows = item_values(np.vstack([accuracies(wrong).values_RN for wrong in (0, 2, 40)]), low=0.0, high=1.0)
+    for row, ends in enumerate(row_intervals(rows)):
+        assert ends == pytest.approx(interval(draws(rows.row(row))), abs=2e-3)

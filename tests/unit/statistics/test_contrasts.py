@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.statistics.contrasts import LEVEL, POWER, Contrast, paired_contrast, power, replicates_needed, verdicts
-from harness.statistics.item_values import Match
-from tests.unit.statistics.items import item_values
+from harness.statistics.item_values import ItemValues, Match
 
 MARGIN = math.log(1.1)
 MANY = 100_000
 """Clusters of which Student's t is the normal distribution."""
+
+
+def item_values(values, weights=None, clusters=None, **others):
+    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
+    return ItemValues(
+        values_RN=values_RN,
+        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
+        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
+        items=others.pop("items", "prompts"),
+        **others,
+    )
 
 
 def of_seeds(differences):
@@ -226,6 +236,24 @@ def test_two_methods_that_cross_alike_lose_what_they_share():
     alike, different = contrast_of([one], [twin]), contrast_of([one], [Method(1, is_log=False)])
     assert (alike.difference, alike.standard_error) == pytest.approx((-0.1, 0.0), abs=1e-9)
     assert different.standard_error > 0.01
+
+
+def test_only_one_of_the_two_may_lie_between_points():
+    between, measured = Method(0, is_log=False), Method(1, is_log=False)
+    shares, moved, slope = between.evidence()
+    a = item_values(between.losses_KN[[1, 2, 0]], np.tile(between.tokens_N, (3, 1)), shares=(shares,))
+    b = item_values(measured.losses_KN[[1, 0]], np.tile(between.tokens_N, (2, 1)), shares=((1.0, -1.0),))
+    by = item_values(between.matched_KS[1:], clusters=between.clusters_S, items="sequences", shares=(moved,))
+    _, losses_K = measured.parts(np.full(SEQUENCES, True), np.full(PROMPTS, True))
+    theirs = losses_K[1] - losses_K[0]
+    of_matched = jackknifed(lambda cluster: between.price(without_sequence=cluster) - theirs, between.clusters_S)
+    known = paired_contrast(a, b).items_variance
+    assert paired_contrast(a, b, Match(by, np.array([slope]))).items_variance - known == pytest.approx(
+        of_matched, rel=0.03
+    )
+    assert paired_contrast(b, a, None, Match(by, np.array([slope]))).items_variance - known == pytest.approx(
+        of_matched, rel=0.03
+    )
 
 
 def test_matched_metrics_of_other_texts_are_refused_and_of_one_cluster_say_nothing():

@@ -11,8 +11,8 @@ from scipy import stats
 
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.contrasts import paired_p
+from harness.statistics.item_values import ItemValues
 from harness.statistics.significance import groups, holm, two_part_p
-from tests.unit.statistics.items import item_values
 
 N = 256
 SIMULATIONS = 1000
@@ -20,6 +20,17 @@ FALSE_POSITIVES = 0.05 + 2 * math.sqrt(0.05 * 0.95 / SIMULATIONS)
 """Two standard errors of such a share above 5 %: 0.0638."""
 QUADS = np.repeat(np.arange(N // 4), 4)
 MODELS = np.repeat(np.arange(4), 2)
+
+
+def item_values(values, weights=None, clusters=None, **others):
+    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
+    return ItemValues(
+        values_RN=values_RN,
+        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
+        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
+        items=others.pop("items", "prompts"),
+        **others,
+    )
 
 
 def share_below(simulate, level=0.05, simulations=SIMULATIONS, **settings):
@@ -89,6 +100,14 @@ def test_without_clusters_or_models_there_would_be_more():
 def test_a_difference_of_some_standard_errors_is_found():
     assert share_below(lambda g: (item := g.normal(0, 5, N), item + g.normal(0.25, 1, N)), simulations=300) > 0.95
     assert share_below(seeds(3, 0.02, shift=0.5), simulations=300) > 0.95
+
+
+def test_an_unpaired_test_misses_what_the_paired_one_finds():
+    generator = np.random.default_rng(0)
+    a = generator.normal(0, 5, N)
+    b = a + generator.normal(0.25, 1, N)
+    assert stats.ttest_ind(a, b).pvalue > 0.3
+    assert paired_p(item_values(a), item_values(b)) < 0.01
 
 
 def test_one_replicate_is_the_paired_t_test_of_its_items():
@@ -236,3 +255,9 @@ def test_more_groups_than_letters_stay_apart():
     names = [str(index) for index in range(60)]
     assert len(set(groups(names, {frozenset(pair) for pair in combinations(names, 2)}).values())) == 60
     assert groups([], set()) == {}
+
+
+def test_a_pair_that_is_none_is_refused():
+    for pair in ({"a", "x"}, {"a"}):
+        with pytest.raises(ValueError, match="is not a pair of"):
+            groups(["a", "b"], {frozenset(pair)})

@@ -1,0 +1,172 @@
+"""A full disk at every kind of write: one sentence with the path, nothing half written, and later it goes on.
+
+The disk is real: a small tmpfs, mounted where this user may.
+"""
+
+import os
+import subprocess
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from harness.base.files import folder_whole, write_whole
+from harness.cli import main
+from harness.errors import StorageError
+from harness.execution.job import Folders
+from harness.execution.trial import inputs, judges
+from harness.execution.waves import run_inline, run_waves
+from harness.models.loading import save_model
+from harness.models.patch import save_patch
+from harness.models.resolving import resolve_model
+from harness.records.artifacts import Artifacts
+from harness.records.items import MetricItems
+from harness.records.journal import Journal
+from harness.records.record import Failed
+from harness.records.results import read_results
+from harness.specs import EvaluatorSpec
+from harness.testing.small import small_spec
+
+PAGE = 4096
+
+
+class Disk:
+    """A mounted tmpfs."""
+
+    def __init__(self, root):
+        self.root, self._ballast = root, root / "ballast"
+
+    def leave(self, pages):
+        """Fill it, except for so many pages."""
+        self._ballast.unlink(missing_ok=True)
+        with self._ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(PAGE))
+        os.truncate(self._ballast, max(0, self._ballast.stat().st_size // PAGE - pages) * PAGE)
+
+    def free(self):
+        self._ballast.unlink(missing_ok=True)
+
+    def files(self):
+        """Return the files except for the ballast and the locks, which stay, with their contents."""
+        paths = (path for path in self.root.rglob("*") if path.is_file() and ".locks" not in path.parts)
+        return {path.relative_to(self.root): path.read_bytes() for path in paths if path != self._ballast}
+
+
+@pytest.fixture
+def disk(tmp_path):
+    root = tmp_path / "disk"
+    root.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=2m,nr_inodes=400", "tmpfs"]
+    mounted = subprocess.run(["mount", *options, root], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"this user may not mount a tmpfs: {mounted.stderr.strip()}")
+    yield Disk(root)
+    subprocess.run(["umount", "--lazy", root], check=True)
+
+
+@pytest.fixture
+def writes(make_model, make_spec, make_plan, make_measurement):
+    """Return every kind of write below a folder, by name."""
+    tiny = make_model(0, layers=2, hidden=8, heads=2, vocabulary=256, positions=64)
+    spec, failed = make_spec(), Failed(trial_id="t", error="x" * 9000, log=())
+    items = {"ma": MetricItems(tuple(map(str, range(99))), ("0",) * 99, np.random.rand(99), np.ones(99))}
+
+    def artifact(kind, make):
+        return lambda folder: Artifacts(folder / "artifacts").build(kind, "k", make)
+
+    def exported(folder):
+        with folder_whole(folder / "out", "the erased model") as out:
+            save_model(tiny, out)
+
+    return {
+        "journal": lambda folder: Journal(folder / "journal").append(failed),
+        "plan": lambda folder: Journal(folder / "journal").write_plan(make_plan(spec)),
+        "items": lambda folder: Journal(folder / "s" / "journal").append_measurement(make_measurement(spec, 1), items),
+        "weights": artifact("memorized", partial(save_model, tiny)),
+        "patch": artifact("erased", lambda folder: save_patch(tiny, ["L0.W_v.H0"], "0" * 16, folder / "patch")),
+        "arrays": lambda folder: Artifacts(folder / "artifacts").arrays(["k"], lambda: {"a": np.ones(5000)}),
+        "table": lambda folder: write_whole(folder / "s" / "table.csv", "x,y\n" * 5000),
+        "export": exported,
+    }
+
+
+@pytest.mark.parametrize("kind", ["journal", "plan", "items", "weights", "patch", "arrays", "table", "export"])
+def test_a_write_on_a_full_disk_is_one_sentence_and_leaves_no_half_file(disk, writes, kind):
+    for pages in (0, 1, 3):
+        disk.leave(pages)
+        try:
+            writes[kind](disk.root)
+            break
+        except StorageError as error:
+            sentence = str(error)
+        assert str(disk.root) in sentence
+        assert "No space left on device" in sentence
+        assert sentence.endswith("Correct that and run the same command again.")
+        assert not any(disk.files().values())
+    disk.free()
+    if not any(disk.files().values()):
+        writes[kind](disk.root)
+    whole = disk.files()
+    assert whole
+    assert not any(path.name.startswith(".") for path in whole)
+    disk.leave(0)
+    with suppress(StorageError):
+        writes[kind](disk.root)
+    assert disk.files() == whole
+
+
+def test_a_line_that_did_not_fit_leaves_the_journal_as_it_was(disk):
+    journal, small = Journal(disk.root), Failed(trial_id="t", error="small", log=())
+    journal.append(small)
+    disk.leave(1)
+    with pytest.raises(StorageError):
+        journal.append(replace(small, error="x" * 9000))
+    assert (disk.root / "t.jsonl").read_bytes().endswith(b"\n")
+    disk.free()
+    journal.append(small)
+    assert journal.read("t") == [small, small]
+
+
+def test_the_report_of_a_full_disk_is_made_once_there_is_room(disk, make_plan, make_row, make_measurement, capsys):
+    results = disk.root / "s"
+    journal, row = Journal(results / "journal"), make_row("emso", (1,))
+    journal.write_plan(make_plan(row))
+    journal.append(make_measurement(row, 1, numbers={"ma": 0.5}))
+    disk.leave(0)
+    assert main(["collate", str(results)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    disk.free()
+    assert main(["collate", str(results)]) == 0
+    assert (results / "report.html").exists()
+
+
+def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, make_plan, world, encoder):
+    spec = small_spec("memorized_model")
+    settings = {"el_sequences": 1, "el_prefixes": 1}
+    evaluators = (EvaluatorSpec(name="memorization", version=1, settings=settings, key="memorization-key"),)
+    fields = {"trial_id": "task_arithmetic", "method": "task_arithmetic", "strength_name": "gamma", "strengths": (0.5,)}
+    forget = replace(spec.forget, sequences=2, sequence_tokens=48, prefix_tokens=24)
+    judged_by = {"similarity": resolve_model(str(encoder))}
+    model = resolve_model(str(world / "MODEL"))
+    spec = replace(
+        spec, **fields, keep_erased="all", evaluators=evaluators, forget=forget, judges=judged_by, model=model
+    )
+    plan, folders = make_plan(spec), Folders(results=disk.root / "s", artifacts=disk.root / "artifacts")
+    journal = Journal(folders.results / "journal")
+
+    def run(watch=lambda event: None):
+        judges.JUDGES.__init__()
+        inputs.clear_shared()
+        run_waves(read_results(plan, journal), folders, run_inline, watch)
+        [trial] = read_results(plan, journal).trials
+        return trial.status
+
+    disk.leave(12)
+    messages = []
+    assert run(lambda event: messages.append(event.message)) == "failed"
+    assert any("No space left on device" in message for message in messages)
+    disk.free()
+    assert run() == "done"
