@@ -32,14 +32,16 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
     return str(tensor.dtype), tuple(tensor.shape), bits
 
 
-def model_fingerprints(model: torch.nn.Module, whose: str = "the model's") -> Fingerprints:
+def model_fingerprints(model: torch.nn.Module) -> Fingerprints:
     """Return the parts of a model that decide its outputs: weights, buffers and modes."""
-    fingerprints: dict[tuple[str, str], Hashable] = {}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        fingerprints[f"{whose} weights", name] = fingerprint(tensor)
-    for name, module in model.named_modules():
-        fingerprints[f"{whose} mode", name] = module.training
-    return fingerprints
+    modes: Fingerprints = {("the model's mode", name): module.training for name, module in model.named_modules()}
+    return {**weights_fingerprints(model, "the model's"), **modes}
+
+
+def weights_fingerprints(module: torch.nn.Module, whose: str) -> Fingerprints:
+    """Return a module's weights and buffers."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {(f"{whose} weights", name): fingerprint(tensor) for name, tensor in tensors}
 
 
 def sequences_fingerprints(what: str, sequences: Sequences | None) -> Fingerprints:

@@ -25,12 +25,10 @@ BY_METHOD = {
     "forget": "task.forget",
     "retain": "task.retain",
     "training": "task.training",
-    "settings": "the trial's",
     "grad": "torch's grad mode",
     "dtype": "torch's default dtype",
     "random": "Python's random state",
     "late": "task.forget",
-    "yields in bf16": "torch's inference mode",
 }
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from harness.contracts import Checkpoint
-from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, modules_in
+from harness.execution.fingerprint import Fingerprints, changes, weights_fingerprints, modules_in
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
 from harness.toolkit.device import computing_device, judges_dtype
@@ -85,7 +85,7 @@ def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
     fingerprints: dict[tuple[str, str], Hashable] = {}
     for number, module in enumerate(modules_in(judge)):
         whose = f"the judge {checkpoint.id}'s{f' model {number}' if number else ''}"
-        fingerprints |= model_fingerprints(module, whose)
+        fingerprints |= weights_fingerprints(module, whose)
     return fingerprints
 
 

@@ -22,13 +22,19 @@ methods:
   gradient_ascent: {epochs: [4000]}
 evaluators: {memorization: {el_sequences: 2}}
 """
-HEED = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
-"""A shell's background jobs ignore Ctrl-C."""
+HEED = """
+import os, signal, sys
+for signum in (signal.SIGINT, signal.SIGHUP):  # A shell's background jobs ignore the first, and nohup the second.
+    signal.signal(signum, signal.SIG_DFL)
+os.execv(sys.executable, sys.argv[1:])
+"""
 
 
 def test_each_signal_is_raised_with_its_exit_code_but_for_those_that_are_ignored():
     with signals_kept():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for heeded in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(heeded, signal.SIG_DFL)
         take_signals()
         os.kill(os.getpid(), signal.SIGHUP)
         for signum, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
