@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from harness.contracts import Checkpoint
-from harness.execution.fingerprint import Fingerprints, changes, weights_fingerprints, modules_in
+from harness.execution.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
 from harness.toolkit.device import computing_device, judges_dtype
