@@ -39,7 +39,7 @@ def test_no_path_is_edited_and_nothing_is_unpickled():
     assert "pickle.load" not in texts["resolving.py"]
 
 
-def test_csv_is_written_in_one_place_where_no_text_becomes_a_formula():
+def test_csv_is_written_in_one_place():
     writers = [path.name for path in (ROOT / "harness").rglob("*.py") if ".to_csv(" in path.read_text()]
     assert writers == ["csv_text.py"]
 

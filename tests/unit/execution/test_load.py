@@ -75,17 +75,6 @@ def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(
     assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
 
 
-def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large, monkeypatch):
-    monkeypatch.setattr(shown, "POINTS", POINTS)
-    results = large(1, POINTS + 25)
-    analysis = Analysis(results)
-    kept = analysis.points["strength"].dropna()
-    assert (kept.min(), kept.max()) == (1, POINTS + 25)
-    assert POINTS // 2 < len(kept) <= POINTS
-    assert set(np.diff(sorted(kept))) <= {1, 2}
-    assert {point.strength for trial in analysis.shown.trials for point in trial.measured} - {None} == set(kept)
-
-
 def test_a_part_of_many_trials_has_the_trials_of_all_its_points(large, monkeypatch, tmp_path):
     monkeypatch.setattr(shown, "POINTS", 80)
     monkeypatch.setattr(shown, "TRIALS", 5)
