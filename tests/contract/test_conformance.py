@@ -24,7 +24,6 @@ HARMS = runpy.run_path(str(HOSTILE / "harmful_evaluator.py"))
 BY_METHOD = {
     "forget": "task.forget",
     "retain": "task.retain",
-    "training": "task.training",
     "grad": "torch's grad mode",
     "dtype": "torch's default dtype",
     "random": "Python's random state",

@@ -36,7 +36,6 @@ HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
     "retain": lambda task: task.retain.tokens_NT.fill_(3),
-    "training": lambda task: object.__setattr__(task.training, "learning_rate", 1.0),
     "seed": lambda task: setattr(task, "seed", 5),
 }
 BEFORE_YIELDING = {

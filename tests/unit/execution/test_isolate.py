@@ -168,7 +168,6 @@ METHOD_HARMS = {
     "forget": "task.forget (tokens_NT)",
     "another forget set": "task.forget (prefix_tokens)",
     "retain": "task.retain (tokens_NT)",
-    "training": "task.training",
     "seed": "task.seed",
 }
 
