@@ -1,6 +1,6 @@
 """Isolation of plugins: a plugin leaves what it was lent as it was, or it fails by name.
 
-A process runs trial after trial, so what decides numbers (torch's modes, random states, the working directory, the
+A process runs trial after trial, so what decides numbers (gradient modes, random states, the working directory, the
 environment) is put back after every plugin, well or not. There is always a state that no list names: Ray gives each
 trial of a sweep that uses plugins of another package a process of its own (`has_outside_plugins`).
 """
