@@ -531,7 +531,7 @@ def run_whole(tmp_path):
     def run(spec):
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
         if spec.reference == "memorized_model":
-            trial.memorize(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)
+            trial.run_job(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)
         trial.run_trial(Job(name="trial", kind="trial", spec=spec), folders, lambda event: None)
 
     return run

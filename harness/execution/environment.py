@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -99,17 +98,6 @@ def inputs_of(specs: Sequence[TrialSpec], files: Iterable[Path] = ()) -> NodeInp
     plugins |= {f"evaluator {evaluator.name}" for spec in specs for evaluator in spec.evaluators}
     paths = {*map(str, files), *(path for spec in specs for path in _paths_of(spec))}
     return NodeInputs({}, dict.fromkeys([_OWN_CODE, *sorted(plugins)], ""), dict.fromkeys(sorted(paths), "")).like()
-
-
-def differences_here(driver: NodeInputs) -> list[str]:
-    """Return how this machine differs from the driver: clauses; looked at once a process."""
-    key = json.dumps(asdict(driver), sort_keys=True)
-    if key not in _DIFFERENCES:
-        _DIFFERENCES[key] = input_differences(driver, driver.like())
-    return _DIFFERENCES[key]
-
-
-_DIFFERENCES: dict[str, list[str]] = {}
 
 
 def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:

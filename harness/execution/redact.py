@@ -27,7 +27,6 @@ _OWN = str(_ROOT / "harness") + "/"
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 _FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
-_MAX_EXCEPTIONS = 20
 
 
 def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
@@ -67,13 +66,13 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
         return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
     lines = []  # In the order of a traceback: the cause first.
     for related in reversed(_causes(error)):
-        lines += [f"{_type_name(related)}:", *(f"  {where}" for where in _positions(related))]
+        lines += [f"{type(related).__name__}:", *(f"  {where}" for where in _positions(related))]
     lines = lines[-MAX_LOG_LINES:]
     if _is_own(error):
         return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
     positions = _positions(error)
     raised_at = f"raised at {positions[-1]}; " if positions else ""
-    return f"{_type_name(error)}: {raised_at}{_WITHHELD}", lines
+    return f"{type(error).__name__}: {raised_at}{_WITHHELD}", lines
 
 
 def line_for_report(line: str, policy: Policy) -> str:
@@ -127,19 +126,11 @@ def _causes(error: BaseException) -> list[BaseException]:
     """Return an exception and what led to it, the latest first."""
     causes: list[BaseException] = []
     current: BaseException | None = error
-    while current is not None and current not in causes and len(causes) < _MAX_EXCEPTIONS:
+    while current is not None and current not in causes:
         causes.append(current)
         hidden = None if current.__suppress_context__ else current.__context__
         current = current.__cause__ or hidden
     return causes
-
-
-def _type_name(error: BaseException) -> str:
-    """Return the name of the exception's type, or of the first of its bases that a module holds under that name."""
-    for kind in type(error).__mro__:
-        if vars(sys.modules.get(kind.__module__, errors)).get(kind.__name__) is kind:
-            return str(kind.__name__)
-    return "BaseException"
 
 
 def position(code: CodeType, line: int) -> str:

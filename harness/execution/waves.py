@@ -98,7 +98,10 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     for trial in results.unfinished:
         for key in _keys_to_prepare(trial, artifacts, prepared):
             add("prepare", key, trial.spec)
-    for spec in (*(study.spec.trial for study in unfinished_studies(results)), *_specs(results)):
+    for spec in (
+        *(study.spec.trial for study in unfinished_studies(results)),
+        *(trial.spec for trial in results.unfinished),
+    ):
         for key in _memorized_keys(spec):
             add("memorize", key, spec)
     jobs, names = [], set[str]()
@@ -178,10 +181,6 @@ def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, prepared: dict[s
         if any(prepared_key(spec.model, measuring) in lacking for measuring in evaluators):
             return (digest_of([*lacking, spec.engine.workers]),)  # Trials with other workers run apart.
     return ()
-
-
-def _specs(results: Results) -> list[TrialSpec]:
-    return [trial.spec for trial in results.unfinished]
 
 
 def _memorized_keys(spec: TrialSpec) -> tuple[str, ...]:

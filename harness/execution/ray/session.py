@@ -46,6 +46,14 @@ def ray_session() -> Iterator[Path]:
             ray.shutdown()
 
 
+def restart(folder: Path) -> None:
+    """End the session and begin a new one: what a dead trial reserved for its workers stays reserved in the old one."""
+    gc.collect()
+    ray.shutdown()
+    with signals_kept():
+        _start(folder)
+
+
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yield a new folder, and remove it in the end; remove the folders of drivers that were killed, too."""

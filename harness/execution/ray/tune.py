@@ -15,17 +15,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import StorageError, WorkerDiedError
-from harness.execution.environment import differences_here, inputs_of
+from harness.execution.environment import input_differences, inputs_of
 from harness.execution.isolate import has_outside_plugins
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.ray.placement import trial_resources, trials_at_once
-from harness.execution.ray.session import node_name, ray_session
+from harness.execution.ray.session import node_name, ray_session, restart
 from harness.execution.ray.settings import IS_LOCAL, PASSED_BY_TUNE
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report
 
@@ -71,10 +71,21 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
     # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     for workers in sorted({job.spec.engine.workers for job in jobs}):
         alike = [job for job in jobs if job.spec.engine.workers == workers]
-        _tuner(alike, folders, watch, work, temporary).fit()
+        reporter = _Reporter({job.name: job for job in alike}, folders, watch)
+        while alike:
+            try:
+                _tuner(alike, folders, reporter, work, temporary).fit()
+                break
+            except _RoomHeldError:
+                restart(temporary)
+                alike = [job for job in alike if job.name not in reporter.over]
 
 
-def _tuner(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, temporary: Path) -> tune.Tuner:
+class _RoomHeldError(Exception):
+    """The death of a trial that has workers: the room that they had stays reserved in this session."""
+
+
+def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str, temporary: Path) -> tune.Tuner:
     specs, has = [job.spec for job in jobs], ray.cluster_resources()
     job_by_name = {job.name: job for job in jobs}
     # Tune starts one worker after the other unless as many trials may be pending.
@@ -99,7 +110,7 @@ def _tuner(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, tem
             name=f"wave-{time.monotonic_ns()}",
             storage_path=str(temporary / "tune"),
             verbose=0,
-            callbacks=[_Reporter(job_by_name, folders, watch)],
+            callbacks=[reporter],
             failure_config=tune.FailureConfig(max_failures=1),
         ),
     )
@@ -112,6 +123,10 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
         self._end_by_trial: dict[Trial, float] = {}
         """When a running trial's time is over, in seconds of the monotonic clock."""
+        self.over: set[str] = set()
+        self._is_room_held = False
+        self._lost: set[str] = set()
+        """Jobs with workers whose own process died once."""
         self._exceeded: set[str] = set()
         self._died: dict[str, tuple[str, list[str]]] = {}
         """The error of a job of which a worker died, and the workers' last lines."""
@@ -126,6 +141,10 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
             self._exceeded.add(trial.config["job"])
             trial.max_failures = 0
             ray.kill(trial.temporary_state.ray_actor)  # It may hang in code that no signal reaches.
+        if self._is_room_held:
+            self._is_room_held = False
+            self._end_by_trial.clear()
+            raise _RoomHeldError
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -143,15 +162,26 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
+        self.over.add(trial.config["job"])
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
         _raise_if_unwritable(trial)
+        job = self._job_by_name[trial.config["job"]]
+        if job.spec.engine.workers > 1 and _has_died(_report_of(trial)):
+            self._is_room_held = True
+            if job.name in self._lost:
+                self.over.add(job.name)
+                record_failure(job, self._folders, self._watch, *_postmortem(trial, job))
+                return
+            self._lost.add(job.name)
         self._watch(Event(job=trial.config["job"], kind="lost", message="its process died: it is tried once more"))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
         job = self._job_by_name[trial.config["job"]]
+        self.over.add(job.name)
+        self._is_room_held |= job.spec.engine.workers > 1 and _has_died(_report_of(trial))
         if job.name in self._exceeded:
             record_exceeded(job, self._folders, self._watch)
             return
@@ -166,12 +196,12 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
 
     if folders.inputs is not None:
         job = replace(job, node=node_name())
-        if clauses := differences_here(folders.inputs):
+        if clauses := input_differences(folders.inputs, folders.inputs.like()):
             tune.report({"refusal": f"NodeError: {job.node} {'; it '.join(clauses)}."})
             return
     torch.set_num_threads(max(1, job.spec.cpus))
     run = resolve_name(work)
-    _freeze_imports()
+    gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
     try:
         run(job, folders, lambda event: tune.report({"event": event.to_json()}))
     except WorkerDiedError as error:
@@ -180,16 +210,13 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         raise
 
 
-@cache
-def _freeze_imports() -> None:
-    """Have no collection after this look through what was imported, which stays and takes .2 seconds each time."""
-    gc.collect()
-    gc.freeze()
-
-
 def _report_of(trial: Trial) -> list[str]:
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     return [line for line in text.splitlines()[1:] if line.strip(" ^")]
+
+
+def _has_died(report: list[str]) -> bool:
+    return any(_DEATH.search(line) for line in report[:2])
 
 
 def _raise_if_unwritable(trial: Trial) -> None:
@@ -205,5 +232,4 @@ def _postmortem(trial: Trial, job: Job) -> tuple[str, list[str]]:
     log = log_for_report(report[-_MAX_LOG_LINES:], job.spec.samples)
     if any("low on memory" in line for line in report):
         return _SHORT_OF_MEMORY, log
-    has_died = any(_DEATH.search(line) for line in report[:2])
-    return _DIED if has_died else line_for_report(report[-1], job.spec.samples), log
+    return _DIED if _has_died(report) else line_for_report(report[-1], job.spec.samples), log

@@ -18,7 +18,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution.environment import NodeInputs, differences_here, inputs_of
+from harness.execution.environment import NodeInputs, input_differences, inputs_of
 from harness.execution.ray.placement import worker_resources
 from harness.execution.ray.session import is_on_loopback, node_name
 from harness.execution.redact import line_for_report, log_for_report
@@ -133,7 +133,7 @@ def _run_worker(config: dict[str, Any]) -> None:
     node = node_name()
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
     inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (unlike := differences_here(inputs)):
+    if inputs is not None and (unlike := input_differences(inputs, inputs.like())):
         (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
         raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())

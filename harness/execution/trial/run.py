@@ -55,11 +55,15 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
     message = ""
+
+    def progress(message: str) -> None:
+        watch(Event(job=job.name, kind="progress", message=message))
+
     try:
         if job.kind == "memorize":
-            memorize(job, folders, watch)
+            build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
         elif job.kind == "prepare":
-            prepare_original(job, folders, watch)
+            prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
         elif job.kind == "candidate":
             message = run_candidate(job, folders, watch)
         else:
@@ -78,24 +82,6 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     finally:
         gc.collect()
         release_free_memory()
-
-
-def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Train the memorised model that the job's trial and its siblings need."""
-
-    def progress(message: str) -> None:
-        watch(Event(job=job.name, kind="progress", message=message))
-
-    build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
-
-
-def prepare_original(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Compute what the evaluators of the job's trial and its siblings need of the original alone."""
-
-    def progress(message: str) -> None:
-        watch(Event(job=job.name, kind="progress", message=message))
-
-    prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:

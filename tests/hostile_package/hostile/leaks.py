@@ -105,7 +105,6 @@ LEAKS = {
     "Lethe's own": raiser(TrialError),
     "Lethe's own, with a log": noted_trial_error,
     "a subclass of Lethe's own": raiser(OwnTrialError),
-    "the type's name": named,
     "generated code": generated,
     "exit": raiser(SystemExit),
     "exit with a note": noted_exit,

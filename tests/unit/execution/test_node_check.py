@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from harness.execution import environment
-from harness.execution.environment import differences_here, ends_digest, input_differences, inputs_of
+from harness.execution.environment import ends_digest, input_differences, inputs_of
 from harness.specs import EvaluatorSpec, Source
 
 
@@ -27,7 +27,7 @@ def test_a_node_that_does_not_share_the_results_folder_is_told(spec, tmp_path):
     plan.parent.mkdir(parents=True)
     plan.write_text("{}")
     driver = inputs_of([spec], [plan])
-    assert differences_here(driver) == []
+    assert input_differences(driver, driver.like()) == []
     plan.unlink()
     reason = f"cannot read {plan}, which the sweep reads: put it on a path that all nodes share"
     assert input_differences(driver, driver.like()) == [reason]

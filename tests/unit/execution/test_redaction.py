@@ -30,7 +30,6 @@ HEARD = (
     "context",
     "group",
     "Lethe's own",
-    "the type's name",
     "exit",
     "a group of exits",
 )
