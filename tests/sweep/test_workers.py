@@ -58,6 +58,8 @@ methods:
 evaluators: {memorization: {el_prefixes: 1}}
 collapse: {}
 """
+ONE_PLACE = ("gru", "npo_sam")
+"""Methods that make their own gradient, for which the training loop refuses DeepSpeed (test_training_parts)."""
 ENDLESS = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
 """So that a trial is still running when it is killed."""
 
@@ -127,7 +129,7 @@ def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_every_trained_method_on_two_workers(stage, tmp_path):
-    names = [name for name in METHODS.names() if METHODS.load(name).searched_training]
+    names = [name for name in METHODS.names() if METHODS.load(name).searched_training and name not in ONE_PLACE]
     compare(names, Engine(name="deepspeed", zero_stage=stage, workers=2), tmp_path)
 
 
