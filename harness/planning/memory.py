@@ -33,10 +33,9 @@ from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.planning.machine import Machine, share_of, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.specs import Engine, Source, TrialSpec
-from harness.toolkit.batches import JUDGE_BYTES, READ_TOKENS, rows_at_once
-from harness.toolkit.decoding.greedy import CACHE_BYTES, MIN_ROWS, SEQUENCES_AT_ONCE
-from harness.toolkit.decoding.sampling import ROWS_AT_ONCE, SAMPLED_CACHE_BYTES
-from harness.toolkit.engines.deepspeed import bucket_elements
+from harness.toolkit.decoding import CACHE_BYTES, MIN_ROWS, ROWS_AT_ONCE, SAMPLED_CACHE_BYTES, SEQUENCES_AT_ONCE
+from harness.toolkit.deepspeed import bucket_elements
+from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS

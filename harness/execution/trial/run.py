@@ -42,7 +42,7 @@ from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:

@@ -12,7 +12,7 @@ from harness.errors import ModelError
 from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
 from harness.models.families import FAMILIES
 from harness.models.patch import apply_patch, save_patch
-from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import token_negative_entropy, token_nll
