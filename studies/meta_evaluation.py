@@ -35,7 +35,7 @@ from harness.analysis.metrics import MetricInfo, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.digests import digest_of
 from harness.base.files import write_whole
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
 from harness.execution.trial.inputs import measured_set

@@ -14,9 +14,8 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-from harness.base.messages import shown
+from harness.base.messages import shown, tell
 from harness.base.settings import check_settings
-from harness.base.terminal import tell
 from harness.contracts import Method
 from harness.errors import DataError, Faults, PluginError, unknown
 from harness.planning.sweep_file import parse

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base import hub
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.base.paths import path_of
+from harness.base.files import path_of
 from harness.base.settings import Place, Strict
 from harness.contracts import Count, PositiveCount
 from harness.data.paths import SOURCE_SETTINGS

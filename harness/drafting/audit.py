@@ -10,8 +10,7 @@ from pathlib import Path
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import writing
-from harness.base.messages import printable
-from harness.base.terminal import tell
+from harness.base.messages import printable, tell
 from harness.drafting.file_templates import filled, flow
 from harness.drafting.given_texts import Given, faults_of_given, named_source, read_given
 from harness.execution.job import Folders

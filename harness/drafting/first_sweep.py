@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.base.messages import printable
-from harness.base.terminal import tell
+from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Training
 from harness.data.sequences import LEAST_TOKENS
 from harness.data.sources import Role

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from harness.base.paths import in_quotes, path_of
-from harness.base.terminal import tell
+from harness.base.files import in_quotes, path_of
+from harness.base.messages import tell
 from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.base import hub
 from harness.base.digests import digest_of, known_digest
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature

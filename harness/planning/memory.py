@@ -24,8 +24,7 @@ from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.base.digests import digest_of
-from harness.base.messages import first_names
-from harness.base.terminal import tell
+from harness.base.messages import first_names, tell
 from harness.contracts import Checkpoint, Model, Sequences
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, unloaded_model

@@ -15,8 +15,7 @@ from harness.contracts import ErasedModel, Method, Model, Number
 from harness.execution.trial.inputs import forget_set
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.configurations import configuration
-from harness.models.loading import load_model
+from harness.models.loading import configuration, load_model
 from harness.planning.tuning import declared_faults
 from harness.plugins import METHODS, declared_space
 from harness.records.artifacts import Artifacts

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import torch
 
 from harness.contracts import Model, Sequences
-from harness.models.configurations import longest_context
+from harness.models.loading import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """The most that the logits of one forward pass may take: with a vocabulary of 50,000 they outweigh all else."""

@@ -12,8 +12,7 @@ from torch import distributed
 
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
-from harness.models.blocks import MLP_KINDS
-from harness.models.families import FAMILIES
+from harness.models.blocks import FAMILIES, MLP_KINDS
 from harness.models.hidden_states import lacks_layers, model_layers, state_of
 from harness.toolkit.engines import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
@@ -39,7 +38,7 @@ def gradients_by_layer(
     differs by rounding from what one worker gets, since the sums are in another order.
 
     Args:
-        model: Of a family in `harness/models/families.py`, in the mode of evaluation: dropout would make the second
+        model: Of a family in `harness/models/blocks.py`, in the mode of evaluation: dropout would make the second
             pass another one. Whenever a layer is yielded the model is as it was lent, without gradients or hooks.
         batches: All micro-batches of a global batch.
         parameters: The wanted ones, as `named_parameters` calls them; all of them in layers. Nothing is computed
@@ -276,7 +275,7 @@ def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
     """Return the weight matrices of the model's MLPs, layer by layer, in the order in which they are used.
 
     Args:
-        model: Of a family in `harness/models/families.py`.
+        model: Of a family in `harness/models/blocks.py`.
 
     Raises:
         TrialError: The family is not known, so nobody knows where its matrices are.
@@ -316,7 +315,7 @@ def second_moments(
     the smallest eigenvalues, whose mass an edit counts, would drown in the rounding of the largest.
 
     Args:
-        model: Of a family in `harness/models/families.py`. It is left as it was, without gradients or hooks.
+        model: Of a family in `harness/models/blocks.py`. It is left as it was, without gradients or hooks.
         sequences: The texts.
         matrices: Some of `mlp_matrices(model)`. Nothing is computed backwards below the first of them.
         training: Says which tokens count, how many sequences are read at once, and in which precision.

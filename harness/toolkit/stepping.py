@@ -11,7 +11,7 @@ import torch
 
 from harness.contracts import Model
 from harness.errors import TrialError
-from harness.models.configurations import longest_context, reads_beyond
+from harness.models.loading import longest_context, reads_beyond
 from harness.toolkit.device import rows_at_once, vocabulary_of
 
 if TYPE_CHECKING:

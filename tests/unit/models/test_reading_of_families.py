@@ -6,9 +6,16 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
-from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
-from harness.models.families import FAMILIES
-from harness.models.loading import load_model, positions, save_model, unloaded_model
+from harness.models.blocks import FAMILIES
+from harness.models.loading import (
+    UNBOUNDED,
+    load_model,
+    longest_context,
+    positions,
+    reads_beyond,
+    save_model,
+    unloaded_model,
+)
 from harness.toolkit import LogitLens, hidden_states
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import greedy_continuations, sample

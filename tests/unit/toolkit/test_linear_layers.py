@@ -9,8 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
-from harness.models.blocks import blocks
-from harness.models.families import FAMILIES
+from harness.models.blocks import FAMILIES, blocks
 from harness.toolkit import loss_gradient, mlp_matrices, second_moments, token_nll
 from harness.toolkit.layerwise import _drawn
 
