@@ -373,7 +373,7 @@ def check(
     ] = None,
 ) -> int:
     """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
-    from harness.commands.check import check_plugin
+    from harness.commands.plugins import check_plugin
 
     return check_plugin(plugin, settings or ())
 

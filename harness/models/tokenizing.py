@@ -69,7 +69,7 @@ def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) 
 
     Example:
         >>> from transformers import AutoTokenizer
-        >>> from harness.miniature.checkpoints import tokenizer_folder
+        >>> from harness.miniature import tokenizer_folder
         >>> count_lossy_texts(AutoTokenizer.from_pretrained(tokenizer_folder()), ["a", "naïve 🙂"])
         0
     """

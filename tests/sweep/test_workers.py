@@ -26,7 +26,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 WORKER = """
 import sys

@@ -17,7 +17,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
 

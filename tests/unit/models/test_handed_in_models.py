@@ -12,7 +12,7 @@ from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 SPEC = small_spec()
 BLOCK = "L0.W_v.H0"

@@ -27,7 +27,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.specs import EvaluatorSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 PAGE = 4096
 
