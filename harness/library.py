@@ -178,8 +178,8 @@ class SweepResults:
             DataError: It names no point, or its erased model was not kept.
             ModelError: What was kept is damaged, or the original is gone or another.
         """
+        from harness.models.adapters import load_erased
         from harness.models.loading import load_model
-        from harness.models.patch import load_erased
 
         spec, point_id, made = self._spec_and_id(point)
         if original is not None and original.digest != spec.model.digest:

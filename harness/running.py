@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution.job import Event, Executor, Folders, Watcher
 from harness.execution.progress import SweepProgress

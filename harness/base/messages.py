@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+
+from rich.console import Console
 
 from harness import errors
 
@@ -77,3 +81,20 @@ def first_names(names: Sequence[str], most: int) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
+    """Print lines to where results go, or errors; nowhere once a reader or terminal is gone."""
+    stream = sys.stderr if is_error else sys.stdout
+    try:
+        print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
+    except OSError:  # What a command makes is in files.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def console(width: int) -> Console:
+    """Return a console that is `width` characters wide where there is no terminal, in a pipe say."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=width)

@@ -10,7 +10,7 @@ from harness.analysis.published.comparison import ComparedTable
 from harness.analysis.ranking import rank, rank_names
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import DataError
 from harness.library import load_results
 from harness.records.mlflow import copy_sweep, failure_of, place_of

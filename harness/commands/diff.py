@@ -14,7 +14,7 @@ from rich.text import Text
 from harness.analysis.metrics import is_within_noise, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import DataError
 from harness.library import find_point, read_folder, refuse_without_results
 from harness.records.record import cpu_kind

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import miniature
 from harness.base import hub
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError
-from harness.miniature import checkpoints as miniature
 from harness.models.resolving import DEFAULT_JUDGES, resolve_model
 from harness.planning.plan import check_form
 from harness.planning.sweep_file import read_sweep_file

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from harness import miniature
+from harness.base.files import path_of
 from harness.base.hub import Repository, fetch_data_set
-from harness.base.paths import path_of
 from harness.data.json_lines import TextRow, json_rows, text_row
 from harness.data.paths import ARRAY_FILE, CHALLENGE_FILES, SOURCE_SETTINGS, TEXT_FILE, challenge_files, existing_file
 from harness.errors import DataError, unknown
-from harness.miniature import texts as miniature
 from harness.specs import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]

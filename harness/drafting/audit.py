@@ -10,10 +10,8 @@ from pathlib import Path
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import writing
-from harness.base.messages import printable
-from harness.base.terminal import tell
-from harness.drafting.file_templates import filled, flow
-from harness.drafting.given_texts import Given, faults_of_given, named_source, read_given
+from harness.base.messages import printable, tell
+from harness.drafting.given_texts import Given, faults_of_given, filled, flow, named_source, read_given
 from harness.execution.job import Folders
 from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves

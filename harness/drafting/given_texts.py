@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from harness.base.paths import in_quotes, path_of
-from harness.base.terminal import tell
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.base.files import in_quotes, path_of
+from harness.base.messages import tell
 from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
 from harness.data.sources import Role
-from harness.drafting.file_templates import flow
 from harness.errors import ConfigError, DataError, ModelError
-from harness.miniature.replicates import read_manifest
+from harness.miniature import read_manifest
 from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature, resolve_original
 from harness.specs import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+def filled(template: str, **parts: object) -> str:
+    """Return a template with its parts put in."""
+    environment = Environment(
+        loader=PackageLoader("harness.drafting", ""),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**parts)
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line.
+
+    Example:
+        >>> flow({"source": "jsonl", "path": "my: letters.jsonl"}), flow([0.05, 0.1]), flow("a model")
+        ("{source: jsonl, path: 'my: letters.jsonl'}", '[0.05, 0.1]', 'a model')
+    """
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
 
 MINIATURE = "miniature"
 """Given instead of a path, it means the embedded corpus."""

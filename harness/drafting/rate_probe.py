@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files import writing
-from harness.drafting.file_templates import flow
+from harness.drafting.given_texts import flow
 from harness.errors import TrialError
 from harness.execution.job import Event, Folders
 from harness.execution.trial.run import run_job

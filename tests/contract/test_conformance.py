@@ -15,8 +15,7 @@ from harness.contracts import CloserTo, Evaluation, Evaluator, Metric
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
-from harness.testing import EvaluatorConformance, MethodConformance
-from harness.testing.methods import assert_forgets
+from harness.testing import EvaluatorConformance, MethodConformance, assert_forgets
 from methods import deliberate_imagination, kl_divergence
 
 HOSTILE = Path(__file__).parents[1] / "hostile_package" / "hostile"

@@ -7,8 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.execution.trial.inputs import forget_set
 from harness.models.loading import load_tokenizer
 from harness.plugins import METHODS
-from harness.testing import MethodConformance
-from harness.testing.small import small_spec
+from harness.testing import MethodConformance, small_spec
 
 
 class TestEveryMethod(MethodConformance):

@@ -19,15 +19,14 @@ import torch
 
 from harness.contracts import LoRA
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import is_all_of, read_adapter
+from harness.models.adapters import is_all_of, load_erased, read_adapter
 from harness.models.loading import load_model
-from harness.models.patch import load_erased
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 WORKER = """
 import sys

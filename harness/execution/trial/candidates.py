@@ -28,7 +28,7 @@ from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE
 from harness.records.results import is_outside
 from harness.specs import RETRAINED, TrialSpec
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
 VERSION = 1

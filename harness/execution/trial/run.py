@@ -33,16 +33,15 @@ from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
-from harness.models.adapters import is_all_of, save_adapter
+from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
 from harness.models.loading import load_model, save_model
-from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:

@@ -37,9 +37,8 @@ from harness.models.loading import load_model, load_tokenizer
 from harness.models.tokenizing import text_ends
 from harness.records.artifacts import Artifacts
 from harness.specs import EvaluatorSpec, Source, TrialSpec
-from harness.toolkit.batches import room_after
-from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.device import judging_on
+from harness.toolkit.decoding import sample
+from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from harness.cli import main as lethe
 from harness.errors import DataError
 from harness.library import find_point, load_results
+from harness.models.adapters import save_patch
 from harness.models.blocks import blocks
 from harness.models.loading import load_model, save_model
-from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal

@@ -20,7 +20,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec
-from harness.testing.small import MODEL, small_spec
+from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on
 

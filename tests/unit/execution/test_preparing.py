@@ -21,7 +21,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.records.results import Results, read_results
 from harness.specs import EvaluatorSpec, TimeLimit
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 MEMORIZATION = EvaluatorSpec(
     name="memorization", version=2, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"

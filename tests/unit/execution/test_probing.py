@@ -13,7 +13,7 @@ from harness.models.resolving import resolve_model
 from harness.plans import StudySpec, Target
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit.scoring import own_perplexity
 
 

@@ -8,9 +8,9 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.contracts import Training
 from harness.errors import ModelError
+from harness.models.adapters import apply_patch, save_patch
 from harness.models.blocks import Block, block_order, blocks
-from harness.models.patch import apply_patch, save_patch
-from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO

@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from harness.contracts import Training
-from harness.models.patch import apply_patch, save_patch
+from harness.models.adapters import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
 from tests.unit.tasks import Task

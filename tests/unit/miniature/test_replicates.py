@@ -7,10 +7,10 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
+from harness import miniature
 from harness.analysis.seeds import as_measured
 from harness.base.digests import file_digest
 from harness.contracts import Checkpoint
-from harness.miniature import checkpoints
 from harness.planning.plan import plan
 from harness.plans import Plan
 
@@ -25,11 +25,11 @@ def make_replicate(tmp_path):
     """Return a maker of a replicate's folder: the shipped models, moved by the seed, with what would be written."""
 
     def make(seed, size="s"):
-        name, folder, shipped = f"miniature-{size}", tmp_path / f"miniature-{size}-seed{seed}", checkpoints.manifest()
+        name, folder, shipped = f"miniature-{size}", tmp_path / f"miniature-{size}-seed{seed}", miniature.manifest()
         entries = {}
         for kind, source in (("original", name), ("retrained", f"{name}-retrained")):
-            shutil.copytree(checkpoints.folder(source), folder / kind)
-            shutil.copytree(checkpoints.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
+            shutil.copytree(miniature.folder(source), folder / kind)
+            shutil.copytree(miniature.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
             tensors = load_file(folder / kind / "model.safetensors")
             tensors["transformer.ln_f.bias"] += seed / 16
             save_file(tensors, folder / kind / "model.safetensors", {"format": "pt"})
@@ -69,7 +69,7 @@ def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned
     assert (places[str(one)], places[str(two)]) == (str(one / "original"), str(two / "original"))
     retrained = {spec.model.id: spec.retrained.location for spec in found.trials if spec.method == "retrained"}
     assert retrained[str(one)] == str(one / "retrained")
-    assert retrained["miniature-s"] == str(checkpoints.folder("miniature-s-retrained"))
+    assert retrained["miniature-s"] == str(miniature.folder("miniature-s-retrained"))
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
     assert Plan.from_json(found.to_json()).to_json() == found.to_json()
 

@@ -9,10 +9,9 @@ from transformers.pytorch_utils import Conv1D
 
 from harness.contracts import Training
 from harness.errors import ModelError
-from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
-from harness.models.families import FAMILIES
-from harness.models.patch import apply_patch, save_patch
-from harness.toolkit.engines.torch import TorchEngine
+from harness.models.adapters import apply_patch, save_patch
+from harness.models.blocks import FAMILIES, block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
+from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import token_negative_entropy, token_nll
@@ -375,7 +374,7 @@ def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one(
         blocks(model)
     for said in (str(told.value), EMSO().refuses({"model_type": "bloom"})):
         assert "blocks are defined for models of the types cohere, cohere2, gemma" in said
-        assert "this is a 'bloom'. One entry of FAMILIES in harness/models/families.py adds it" in said
+        assert "this is a 'bloom'. One entry of FAMILIES in harness/models/blocks.py adds it" in said
         assert "selection: all" in said
     assert EMSO(selection="all").refuses({"model_type": "bloom"}) is None
     assert lacks_blocks("gpt_neo") is None

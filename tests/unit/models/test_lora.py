@@ -22,7 +22,7 @@ from harness.models.adapters import (
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import nll_loss
 

@@ -28,7 +28,7 @@ from harness.models.tokenizing import (
     token_lists,
 )
 from harness.specs import Source, TrialSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 

@@ -10,9 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit import LossTerms, WeightMasks, train
-from harness.toolkit.engines import activation_checkpointing
-from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
+from harness.toolkit import LossTerms, WeightMasks, engines, train
+from harness.toolkit.engines import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
 from tests.unit.tasks import Task
@@ -28,13 +27,13 @@ CONFIGURATIONS = {
 @pytest.fixture
 def passes(monkeypatch):
     """Return a list that grows by one whenever a layer runs whose activations are not kept."""
-    run, checkpoint = [], activation_checkpointing.checkpoint
+    run, checkpoint = [], engines.checkpoint
 
     def counted(*arguments, **named):
         run.append(arguments[0])
         return checkpoint(*arguments, **named)
 
-    monkeypatch.setattr(activation_checkpointing, "checkpoint", counted)
+    monkeypatch.setattr(engines, "checkpoint", counted)
     return run
 
 

@@ -12,10 +12,9 @@ from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.specs import Engine
-from harness.testing.small import small_spec
-from harness.toolkit.engines import engine_for
-from harness.toolkit.engines.torch import TorchEngine
-from harness.toolkit.finetune import train, train_and_yield
+from harness.testing import small_spec
+from harness.toolkit.engines import TorchEngine
+from harness.toolkit.finetune import engine_for, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)

@@ -12,8 +12,7 @@ from harness.execution.isolate import ProcessState
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.specs import Engine
-from harness.toolkit.engines import engine_for
-from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
 
