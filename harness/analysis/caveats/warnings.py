@@ -15,7 +15,7 @@ from harness.analysis.caveats.judges import HumanReading, judge_warnings
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import duration_text, number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
-from harness.analysis.erasure.recitation import NAME_A_HOLDOUT
+from harness.analysis.recitation import NAME_A_HOLDOUT
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, is_within_noise, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
