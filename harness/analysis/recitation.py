@@ -69,6 +69,11 @@ class Recitation:
     ranked_on: frozenset[str] = frozenset()
     """The items on which erasure is ranked, where single texts are recited and means over all do not show it."""
 
+    @property
+    def needs_unseen_texts(self) -> bool:
+        """Return whether texts of the forget set's kind that the model never saw would make it surer."""
+        return self.by_stand_in or self.recites is None
+
 
 @dataclass(frozen=True)
 class RecitedTexts:
@@ -150,7 +155,7 @@ def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
     answers = []
     for model, recitation in by_model.items():
         if recitation.answer:
-            remedy = f" {NAME_A_HOLDOUT}." if recitation.by_stand_in or recitation.recites is None else ""
+            remedy = f" {NAME_A_HOLDOUT}." if recitation.needs_unseen_texts else ""
             answers.append(f"{f'{model}: ' if len(by_model) > 1 else ''}{recitation.answer}{remedy}")
     return answers
 
