@@ -291,7 +291,12 @@ class Memorization(Evaluator):
 
 def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
     """Return a metric of damage, which no rank counts: a mean NLL unless `others` say otherwise."""
-    nll = {"better": "lower", "unit": "nats a token", "high": math.inf, "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977"}
+    nll = {
+        "better": "lower",
+        "unit": "nats a token",
+        "high": math.inf,
+        "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
+    }
     about = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
     return Metric(name=name, title=title, items=items, **about)
 

@@ -21,7 +21,11 @@ RETRAINED_MODEL = f"{MODEL}-retrained"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
-MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN, "validation": replace(RETAIN, sequences=8)}
+MORE_TEXTS: Mapping[MoreTexts, Source] = {
+    "holdout": FORGET,
+    "retain": RETAIN,
+    "validation": replace(RETAIN, sequences=8),
+}
 """Read as a holdout, the embedded corpus has records that no model saw."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.base.digests import digest_of
 from harness.contracts import Evaluation, ItemKind, Metric, MoreTexts, Sequences
-from harness.data.overlap import near_duplicate_groups
+from harness.data.overlap import RELATED_SHARE, near_duplicate_groups
 from harness.data.sequences import Utility, token_rows
 from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
@@ -73,7 +73,7 @@ def metric_items(
 
 
 def sequence_identities(forget: Sequences) -> Identities:
-    """Return each sequence's id, and a cluster for each distinct continuation; near-duplicates share one."""
+    """Return each sequence's id, and a cluster for each distinct continuation; related texts share one."""
     rows = tuple(map(tuple, token_rows(forget)))
     return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
 
@@ -87,7 +87,7 @@ def _prompt_identities(utility: Utility) -> Identities:
 def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
     """Return an id for each item, numbered where it repeats, and its cluster: the least digest of a part in it.
 
-    Texts whose parts are equal are in one cluster, and near-duplicates. Computed once for all points of a sweep.
+    Texts that share their part, or half of their n-grams, are in one cluster. Computed once for all points of a sweep.
     """
     seen: Counter[str] = Counter()
     ids = []
@@ -95,7 +95,7 @@ def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identit
         seen[digest] += 1
         ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
     digests = tuple(map(digest_of, parts))
-    groups = near_duplicate_groups(texts, digests)
+    groups = near_duplicate_groups(texts, digests, RELATED_SHARE)
     least = dict(sorted(zip(groups, digests, strict=True), reverse=True))
     return tuple(ids), tuple(least[group] for group in groups)
 
