@@ -10,7 +10,7 @@ from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
 from harness.contracts import Checkpoint, Json, Number
 from harness.search_space import OF_TRAINING, Dimension, LogUniform
-from harness.specs import CollapseBounds, Source, TrialSpec
+from harness.specs import CollapseBounds, Level, Source, TrialSpec
 
 PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
@@ -34,12 +34,12 @@ SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """The axes of the matched comparison, as names of metrics, and what its verdicts are about."""
+    """What verdicts are about."""
 
-    utility: tuple[str, ...] = (PROBED_UTILITY,)
-    erasure: tuple[str, ...] = (PROBED_ERASURE, "el_3")
+    cost: str = PROBED_UTILITY
+    """The metric in which methods pay for erasure."""
     reference: str | None = None
-    """The row of the sweep file that the others are compared with; None: its first."""
+    """The row that others are compared with; None: the first in the file's order that reached the level."""
     margin: float = 0.1
     """Methods whose prices differ by less than this share are equivalent."""
 
@@ -187,6 +187,8 @@ class Plan(PlainData):
     """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
     studies: tuple[StudySpec, ...] = ()
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
+    until: tuple[Level, ...] = ()
+    """The levels to which every row is walked, in the file's order; verdicts are about the first."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     sample_count: int = 4

@@ -17,6 +17,9 @@ ORIGINAL = "original"
 RETRAINED = "retrained"
 HOLDOUT = "holdout"
 STAND_IN = "stand_in"
+UNSEEN = "unseen"
+MIN_APART = 0.04
+"""How far apart two levels of a sweep must be; a walk ends within half of it."""
 UNSEEN_ROWS = (HOLDOUT, STAND_IN)
 """The original on texts that it never saw, by what measures erasure alone: texts of the forget set's kind, or
 validation texts where the sweep has none of that kind."""
@@ -130,8 +133,34 @@ class EvaluatorSpec:
     """Of the model's weights while it measures."""
     judge_precision: Precision = "fp32"
     """Of its causal judges' weights."""
-    skips_neighbours: bool = False
-    """Whether a tuned trial's `neighbours` go without it: nothing that it reports is ranked, or compared by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """How far a walked trial erases: a level of MA on the texts that erasure is measured on."""
+
+    metric: Literal["ma"]
+    """Teacher-forced, by the definition "exact"."""
+    at: Number | Literal["unseen", "retrained"]
+    """A number, or the original's MA on the holdout, or the retrained model's on the forget set."""
+
+    def __str__(self) -> str:
+        """Return the level for people.
+
+        Example:
+            >>> str(Level(metric="ma", at=0.75)), Level(metric="ma", at="unseen").key
+            ('MA 0.75', 'ma=unseen')
+        """
+        return f"{self.metric.upper()} {self._at}"
+
+    @property
+    def key(self) -> str:
+        """Return the level as tables and records contain it."""
+        return f"{self.metric}={self._at}"
+
+    @property
+    def _at(self) -> str:
+        return self.at if isinstance(self.at, str) else format(self.at, "g")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +181,13 @@ class TrialSpec(PlainData):
     method_version: int
     strength_name: str
     strengths: tuple[Number, ...]
-    """Rising; empty for the reference rows, which have one point and no strength."""
+    """Rising; empty for the reference rows, which have one point and no strength, and for walked trials."""
+    until: Level | None = None
+    """The level to which a walked trial raises its strength; None: its strengths are given."""
+    walk_to: Number | None = None
+    """The largest strength that a walked trial may reach."""
+    unseen: Source | None = None
+    """The holdout, whose MA under the original is the level of a trial that is walked until `unseen`."""
     seed: int
     model: Checkpoint
     training: Training
@@ -261,15 +296,9 @@ class TrialSpec(PlainData):
         """Return the strengths to be measured; a reference row's single point has none."""
         return self.strengths or (None,)
 
-    def evaluators_at(self, strength: Number | None) -> tuple[EvaluatorSpec, ...]:
-        """Return what measures this trial's model at `strength`."""
-        if strength not in self.neighbours:
-            return self.evaluators
-        return tuple(evaluator for evaluator in self.evaluators if not evaluator.skips_neighbours)
-
     def point_id(self, strength: Number | None) -> str:
-        """Return the digest that names this trial's model at `strength`."""
-        return digest_of([self.trial_id, None if strength is None else float(strength)])
+        """Return the digest that names this trial's model at `strength`; a walked trial has one model."""
+        return digest_of([self.trial_id, None if strength is None or self.until else float(strength)])
 
 
 def erasure_identity(

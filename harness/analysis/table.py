@@ -97,6 +97,7 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
+        "until": spec.until.key if spec.until else "",
         "targets": spec.targets_at(point.strength),
         "engine": str(spec.engine),
         "precision": spec.training.precision,

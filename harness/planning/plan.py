@@ -29,6 +29,7 @@ from harness.planning.texts import ResolvedTexts, TextUse, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
 from harness.planning.tuning import (
     compared,
+    levels_of,
     searches,
     study_of,
     study_templates,
@@ -78,7 +79,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     if faults:
         raise file.refuse(faults)
     templates = () if tune else formed.templates
-    trials = trials_of(name, sweep, models, texts.by_model, templates, formed.evaluators, judges, formed.compare)
+    trials = trials_of(name, sweep, models, texts.by_model, templates, formed.evaluators, judges)
     studies: list[StudySpec] = []
     if tune:
         originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
@@ -102,6 +103,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
+        until=levels_of(sweep.until),
         compare=formed.compare,
         reproduces=sweep.reproduces,
         shared_texts=texts.shared,

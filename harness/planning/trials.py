@@ -19,7 +19,6 @@ from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Measuring, Sweep
 from harness.planning.texts import Texts
-from harness.plans import Compare
 from harness.plugins import plain_settings
 from harness.specs import (
     HOLDOUT,
@@ -67,12 +66,10 @@ def trials_of(
     templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
-    compare: Compare,
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for, and
-    `compare` the metrics that the sweep compares by.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
@@ -87,7 +84,7 @@ def trials_of(
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
         measured_by = _measured_by(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
-        original = replace(unmeasured, evaluators=_skipping_neighbours(measured_by, evaluators, compare))
+        original = replace(unmeasured, evaluators=measured_by)
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
@@ -164,7 +161,8 @@ def _measured_by(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        texts = {role: sources[role] for role in get_args(MoreTexts) if role in evaluator.reads}
+        read = {*evaluator.reads, *evaluator.reads_if_given}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in read and role in sources}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
         twin = retrained if "retrained" in evaluator.reads else None
@@ -189,19 +187,6 @@ def _measured_by(
         )
         specs.append(spec_of)
     return tuple(specs)
-
-
-def _skipping_neighbours(
-    specs: Sequence[EvaluatorSpec], evaluators: Mapping[str, Evaluator], compare: Compare
-) -> tuple[EvaluatorSpec, ...]:
-    """Return evaluators that say whether points beside a tuned choice, which only price a target, need them."""
-    compared = {*compare.erasure, *compare.utility}
-    marked = []
-    for spec in specs:
-        metrics = evaluators[spec.name].metrics
-        is_needed = any(metric.ranked or metric.name in compared for metric in metrics)
-        marked.append(replace(spec, skips_neighbours=not is_needed))
-    return tuple(marked)
 
 
 def _reference(spec: TrialSpec, kind: str) -> TrialSpec:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import create_model
 
 from harness.base.plain_data import repeated
 from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted
-from harness.contracts import Evaluator, Json, Method, Training
+from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
@@ -21,7 +21,7 @@ from harness.plans import PROBED_ERASURE, PROBED_UTILITY, SEARCH_SEEDS, Compare,
 from harness.plugins import declared_space
 from harness.records.spending import MOST_CANDIDATES
 from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest, widened
-from harness.specs import RETRAINED, TrialSpec
+from harness.specs import RETRAINED, Level, TrialSpec
 
 MOST_STEPS = 10_000
 """Of a cumulative strength: a candidate is probed at each."""
@@ -148,22 +148,20 @@ def unsearchable_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator
             yield Fault(f"tune.erasure.{asking[0]}", f"{reason}{named}, or give a number.")
 
 
+def levels_of(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
+    """Return the levels of the `until` block in the file's order."""
+    return tuple(Level(metric="ma", at=at) for ats in until.values() for at in ats)
+
+
 def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> Compare:
-    """Return the axes of the matched comparison; where the file names none, what is measured of the defaults."""
-    axes: dict[str, tuple[str, ...]] = {}
-    for axis, others in (("utility", ("erasure",)), ("erasure", ("generation", "reasoning"))):
-        known = [name for name, group in metric_groups(evaluators).items() if group not in others]
-        names = tuple(getattr(sweep.compare, axis))
-        if axis not in sweep.compare.model_fields_set:
-            names = tuple(name for name in names if name in known)
-        for name in names:
-            if name not in known:
-                faults.add(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
-        axes[axis] = names
-    reference = sweep.compare.reference
-    if reference is not None and reference not in sweep.methods:
-        faults.add("compare.reference", unknown("row of this sweep", reference, sweep.methods))
-    return Compare(**axes, reference=reference, margin=sweep.compare.margin)
+    """Return what verdicts are about."""
+    compare, groups = sweep.compare, metric_groups(evaluators)
+    known = [name for name, group in groups.items() if group != "erasure"]
+    if "cost" in compare.model_fields_set and compare.cost not in known:
+        faults.add("compare.cost", unknown("metric of utility in this sweep", compare.cost, known))
+    if compare.reference is not None and compare.reference not in sweep.methods:
+        faults.add("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
+    return Compare(**compare.model_dump())
 
 
 def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from harness.contracts import Json, Number
 from harness.plans import Plan, StudySpec, Target
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
 from harness.records.spending import is_paid
 from harness.specs import EvaluatorSpec, TrialSpec
 
@@ -119,6 +119,8 @@ class PointResults:
     """Of the evaluators that the sweep asks for now, with their settings; the last of each."""
     stop_reason: str
     """Why the trajectory ended here; '' everywhere else."""
+    walked: Walked | None = None
+    """The walk that found the strength; None for a strength that the sweep names."""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -147,6 +149,8 @@ class TrialResults:
     """What each attempt ran on, and with which Lethe."""
     written: tuple[str, ...] = ()
     """When the first and the last of its records were, as `Journaled.at`; nothing where that was not kept."""
+    walked: Walked | None = None
+    """The end of a walked trial's search for its strength; None until it is known, and for other trials."""
 
     @property
     def versions(self) -> tuple[Mapping[str, str], ...]:
@@ -217,7 +221,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     made: dict[str, Point] = {}
     measurements: dict[str, dict[str, Measurement]] = {}
     starts, moments = [], []
-    stop, failure = None, None
+    stop, failure, walked = None, None, None
     for record in records:
         if record.at:
             moments.append(record.at)
@@ -227,19 +231,20 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
             measurements.setdefault(record.point_id, {})[record.key] = record
         elif isinstance(record, Stopped):
             stop = record
+        elif isinstance(record, Walked):
+            walked = walked or record
         elif isinstance(record, Started):
             starts.append(record)
             failure = None
         elif isinstance(record, Failed):
             failure = record
     points, remaining = [], []
-    for strength in _reachable(spec, stop):
+    for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
         measured = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
-        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason))
-        asked = spec.evaluators_at(strength)
-        if lacking := tuple(evaluator for evaluator in asked if evaluator.key not in measured):
+        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason, walked))
+        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, lacking))
     unfinished: Status = "failed" if failure else "missing"
     return TrialResults(
@@ -252,15 +257,19 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         is_begun=bool(records),
         attempts=tuple(starts),
         written=(min(moments), max(moments)) if moments else (),
+        walked=walked,
     )
 
 
-def _reachable(spec: TrialSpec, stop: Stopped | None) -> tuple[Number | None, ...]:
+def _reachable(spec: TrialSpec, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
     """Return the strengths that a trial has or will have a model at, rising.
 
-    They end where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
+    A walked trial has the one that was found, None until then, and none where the level was not reached. Others end
+    where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
     one was asked for: no other point shows the last part of the trajectory.
     """
+    if spec.until is not None:
+        return (None,) if walked is None else (walked.strength,) if walked.reached else ()
     if not stop:
         return spec.points()
     kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)

@@ -257,10 +257,8 @@ class _RunningTrial:
             if spec.precision != "fp32" and spec.precision not in changed_choices:
                 changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))
                 notes["changed_choices"] = changed_choices[spec.precision]
-            unseen = more_texts(self.spec, spec.texts, "holdout")
-            items = metric_items(
-                evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), unseen
-            )
+            more = more_texts(self.spec, spec.texts)
+            items = metric_items(evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), more)
             self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,
