@@ -31,7 +31,7 @@ COLUMNS = (
     "model", "level", "variant", "label", "gets_there", "reached", "runs", "strength", "setting", "nearest",
     "nearest_at", "reason", "ma", "price", "price_low", "price_high", "unseen_ma", "unseen_ma_before",
     "unseen_nll_rise", "collapsed", "over_erased", "broken", "is_reference", "ratio", "ratio_low", "ratio_high",
-    "verdict", "comes_back", "budget", "points",
+    "verdict", "item_variance", "comes_back", "budget", "points",
 )  # fmt: skip
 _RUN = [REPLICATE, "replicate_seed"]
 
@@ -49,6 +49,8 @@ class Answer:
     interval."""
     cost: Metric | None
     """In which methods pay; None where it was not measured."""
+    log_prices: Mapping[tuple[str, str], pd.DataFrame]
+    """By model and level, the logarithm of the price of every method (a column) in every run (a row)."""
     seconds_per_run: float
     """How long one more run takes, by what the measured ones took; NaN where that is not known."""
 
@@ -66,13 +68,14 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
     """
     cost = ranked.info.get(results.plan.compare.cost)
     rows: list[dict[str, Any]] = []
-    heads = {}
+    heads, log_prices = {}, {}
     for model, table in ranked.table.groupby("model", sort=False):
         heads[str(model)] = _head(str(model), table, results, cost)
         for level in results.plan.until:
-            rows += _rows_at(str(model), level, table, results, cost, ranked.evidence)
+            of_level, logs = _rows_at(str(model), level, table, results, cost, ranked.evidence)
+            rows, log_prices[str(model), level.key] = rows + of_level, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return Answer(frame, heads, cost, seconds_per_seed(results.measured, results.studies))
+    return Answer(frame, heads, cost, log_prices, seconds_per_seed(results.measured, results.studies))
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
@@ -99,8 +102,8 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
 
 def _rows_at(
     model: str, level: Level, table: pd.DataFrame, results: Results, cost: Metric | None, evidence: Evidence
-) -> list[dict[str, Any]]:
-    """Return the rows of one level: prices for all, and verdicts where it is the first."""
+) -> tuple[list[dict[str, Any]], pd.DataFrame]:
+    """Return the rows of one level, with verdicts where it is the first, and the logarithms of the prices."""
     originals = table[table["method"] == ORIGINAL]
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
@@ -117,11 +120,11 @@ def _rows_at(
         rows[variant] |= _damage(points[variant], originals)
         rows[variant]["comes_back"] = _steps_back(measured, results)
     reference = _reference(rows, results.plan)
-    _compare(rows, points, originals, cost, evidence, reference, results.plan.compare.margin)
+    logs = _compare(rows, points, originals, cost, evidence, reference, results.plan.compare.margin)
     for row in rows.values():
         row["is_reference"] = row["variant"] == reference
         row["verdict"] = row["verdict"] if level == results.plan.until[0] else ""
-    return sorted(rows.values(), key=_place)
+    return sorted(rows.values(), key=_place), logs
 
 
 def _variants(model: str, results: Results) -> dict[str, str]:
@@ -171,7 +174,7 @@ def chosen_settings(spec: TrialSpec) -> list[str]:
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     """Return what became of unseen texts, and whether any run collapsed or is over-erased; None: not known."""
-    flags = {name: _any(points[name]) for name in ("collapsed", "over_erased")}
+    flags = {name: _any(points.get(name, ())) for name in ("collapsed", "over_erased")}
     return {
         "ma": _mean(points, "ma"),
         "unseen_ma": _mean(points, "unseen_ma"),
@@ -203,32 +206,34 @@ def _compare(
     evidence: Evidence,
     reference: str,
     margin: float,
-) -> None:
-    """Give each row its price, and what is said of it against the reference; a broken one is not compared."""
+) -> pd.DataFrame:
+    """Give each row its price, and what is said of it against the reference; return the logarithms of the prices.
+
+    A broken row is not compared.
+    """
     prices = {variant: _log_prices(of_variant, originals, cost) for variant, of_variant in points.items()}
-    runs = sorted(set().union(*prices.values()))
-    logs = {name: np.array([of_runs.get(run, math.nan) for run in runs]) for name, of_runs in prices.items() if of_runs}
-    others = {}
-    for name in logs:
-        if reference in logs and name != reference and rows[name]["broken"] is not True:
-            others[name] = logs[name] - logs[reference]
-    alone, against = ({name: math.nan for name in of} for of in (logs, others))
+    logs = pd.DataFrame({name: pd.Series(of_runs) for name, of_runs in prices.items() if of_runs}, dtype=float)
+    paid, differences, variances = {}, {}, {}
     for name in logs if cost else ():
-        starts = originals_of(points[name], originals)
-        assert starts is not None  # What has a price has one.
-        alone[name] = _item_variance(points[name], starts, cost, evidence)
-        if name in others:
-            against[name] = _item_variance(points[name], points[reference], cost, evidence)
-    paid, judged = judge_methods(logs, alone, math.log1p(margin)), judge_methods(others, against, math.log1p(margin))
+        paid[name] = _item_variance(points[name], originals_of(points[name], originals), cost, evidence)
+        if reference in logs and name != reference and rows[name]["broken"] is not True:
+            differences[name] = (logs[name] - logs[reference]).to_numpy()
+            variances[name] = _item_variance(points[name], points[reference], cost, evidence)
+    alone = judge_methods({name: logs[name].to_numpy() for name in logs}, paid, math.log1p(margin))
+    judged = judge_methods(differences, variances, math.log1p(margin))
     for name, row in rows.items():
-        for column, of_methods in (("price", paid), ("ratio", judged)):
+        for column, of_methods in (("price", alone), ("ratio", judged)):
             ends = of_methods[name][:3] if name in of_methods else (math.nan,) * 3
             row |= zip(_with_bounds(column), map(exponential, ends), strict=True)
+        row["item_variance"] = variances.get(name, math.nan)
         row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
+    return logs
 
 
-def _item_variance(points: pd.DataFrame, others: pd.DataFrame, cost: Metric, evidence: Evidence) -> float:
+def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric, evidence: Evidence) -> float:
     """Return the variance over items of how much more points cost than others in the runs that both have."""
+    if others is None:
+        return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None
     return math.nan if both is None else item_variance(*split_rows(both, len(ours)))

@@ -26,7 +26,7 @@ from harness.statistics.frontier import non_dominated
 
 LEADING = (
     "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",
-    "targets", "engine", "precision", "definition", "judged_by_original",
+    "until", "targets", "engine", "precision", "definition", "judged_by_original",
 )  # fmt: skip
 TRAILING = (
     "collapsed", "collapse_class", "collapse_reason", "ranked", "control", "frontier", "stop_reason", "erase_seconds",

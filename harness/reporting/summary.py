@@ -198,7 +198,7 @@ def nearest_text(row: Mapping[str, Any]) -> str:
 
 def _ranks_card(model: str, analysis: Analysis) -> Card:
     """Return the card of a sweep that sets no level: the paper's ranks."""
-    ranks = analysis.shown_table.ranked.ranking
+    ranks = analysis.ranked.ranking
     ranks = ranks[ranks["model"] == model]
     order, wrong = [], []
     idle: list[str] = []
@@ -320,7 +320,7 @@ def answer_markdown(analysis: Analysis) -> str:
         parts.append("\n".join(lines))
         for level, frame, columns in _tables(model, analysis):
             parts += [markdown_escape(f"{level}. {head_text(model, analysis)}"), render(frame, columns, "markdown")]
-    return "\n\n".join([*parts, *_notes(analysis)])
+    return "\n\n".join([*parts, *further_notes(analysis)])
 
 
 def _tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:
@@ -334,7 +334,7 @@ def _tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, lis
     return tables
 
 
-def _notes(analysis: Analysis) -> list[str]:
+def further_notes(analysis: Analysis) -> list[str]:
     """Return what else must be read: on whose texts erasure is shown, or why nothing shows that there was any."""
     recites = {model: known for model, known in analysis.ranked.recitations.items() if known.recites is not False}
     return [known.said_first for known in recites.values() if known.said_first]
@@ -350,7 +350,7 @@ def answer_on_terminal(analysis: Analysis) -> RenderableType:
             parts.append(Text.assemble((f"{heading}: ", "bold"), f"{text} {command}".strip()))
         for level, frame, columns in _tables(model, analysis):
             parts += [Text(f"\n{level}. {head_text(model, analysis)}"), render(frame, columns, "terminal")]
-    return Group(*parts, *map(Text, _notes(analysis)))
+    return Group(*parts, *map(Text, further_notes(analysis)))
 
 
 def tables_on_page(model: str, analysis: Analysis) -> Sequence[tuple[str, str, Any]]:
