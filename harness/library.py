@@ -245,7 +245,7 @@ class SweepResults:
             with writing(folder, "the exported model's tokenizer"):
                 copy_tokenizer(before, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-            card = model_card(named, self.table, self.metrics, weights, made_by, is_adapter=adapter_alone)
+            card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             write_whole(folder / "README.md", card, "the exported model's card")
 
     def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
-from harness.analysis.cells import duration_text, number
+from harness.analysis.cells import number
 from harness.analysis.collapse import verdict
 from harness.analysis.metrics import in_sentence
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
@@ -123,13 +123,13 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
     if runs < MIN_RUNS:
         more = MIN_RUNS - runs
-        took = f" (about {duration_text(more * seconds)})" if seconds > 0 else ""
+        took = f" (about {_about(more * seconds)})" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
-        alike = f", as between {_names(near, ' and ')}" if len(near) > 1 else ""
+        alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
             f"×{BAND:g} may be luck{alike}. {'Two more seeds' if more == 2 else 'One more seed'}{took} would tell "
-            "which are not."
+            "which are real."
         )
     reference = rows[rows["is_reference"].astype(bool)]
     name = analysis.results.plan.compare.reference or "no method"
@@ -153,7 +153,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
     [point] = [point for point in analysis.results.measured if point.spec.point_id(point.strength) == row["points"][0]]
     if _is_kept(point, analysis):
         return f"To export {row['label']}:", export_command(point, analysis)
-    return f"{row['label']}'s model was not kept. How to get it says:", export_command(point, analysis)
+    return f"{row['label']}'s model was not kept; what to do says:", export_command(point, analysis)
 
 
 def export_command(point: PointResults, analysis: Analysis) -> str:
@@ -175,11 +175,11 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
         if len(named := rows[rows[name].eq(True)]["label"]):
             said.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
-    missed = []
-    for row in rows[rows["gets_there"] == "no"].to_dict("records"):
-        missed.append(f"{row['label']} ({nearest_text(row)})")
+    missed = rows[rows["gets_there"] == "no"].to_dict("records")
+    near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
     if missed:
-        said.append(f"Not there: {_names(missed)}.")
+        labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
+        said.append(f"Not there: {_names(labels)}.")
     if math.isnan(head["unseen_ma"]):
         said.append("Damage to similar texts was not measured: there is no data.holdout.")
     if analysis.ranked.recitations[model].recites is None:
@@ -227,6 +227,16 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
 
 
 _KNOWN = ("", CONTROL, NOTHING_TO_ERASE, ERASED_NOTHING)
+
+
+def _about(seconds: float) -> str:
+    """Return a time as a sentence has it.
+
+    Example:
+        >>> _about(12.3), _about(130.0), _about(9000.0)
+        ('12 s', '2 min', '2.5 h')
+    """
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def times(ratio: float) -> str:
@@ -318,12 +328,12 @@ def answer_markdown(analysis: Analysis) -> str:
         for heading, text, command in card:
             lines.append(f"- **{heading}.** {markdown_escape(text)}" + (f" `{command}`" if command else ""))
         parts.append("\n".join(lines))
-        for level, frame, columns in _tables(model, analysis):
+        for level, frame, columns in level_tables(model, analysis):
             parts += [markdown_escape(f"{level}. {head_text(model, analysis)}"), render(frame, columns, "markdown")]
     return "\n\n".join([*parts, *further_notes(analysis)])
 
 
-def _tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:
+def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:
     """Return a model's tables with their levels; none where nothing is to be erased."""
     if analysis.ranked.recitations[model].recites is False:
         return []
@@ -348,12 +358,6 @@ def answer_on_terminal(analysis: Analysis) -> RenderableType:
         parts += [Text(model, style="bold")] if len(of_models) > 1 else []
         for heading, text, command in card:
             parts.append(Text.assemble((f"{heading}: ", "bold"), f"{text} {command}".strip()))
-        for level, frame, columns in _tables(model, analysis):
+        for level, frame, columns in level_tables(model, analysis):
             parts += [Text(f"\n{level}. {head_text(model, analysis)}"), render(frame, columns, "terminal")]
     return Group(*parts, *map(Text, further_notes(analysis)))
-
-
-def tables_on_page(model: str, analysis: Analysis) -> Sequence[tuple[str, str, Any]]:
-    """Return a model's tables for the page, each with its level and the numbers above it."""
-    head = head_text(model, analysis)
-    return [(level, head, render(frame, columns, "html")) for level, frame, columns in _tables(model, analysis)]
