@@ -22,9 +22,9 @@ from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_s
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.point_names import point_name
-from harness.records.ranges import edges_reached, widened_ranges
 from harness.records.results import PointResults, Results, StudyResults
 from harness.records.setting_changes import changed_plugins
+from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3
@@ -54,8 +54,6 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     for study in results.studies:
         of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
-        for name, wide in widened_ranges(study).items():
-            said.append(f"{of_study}: {name} was widened to {wide.low:.3g} to {wide.high:.3g}.")
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
     said += changed_choices(results.measured)

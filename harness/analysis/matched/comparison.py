@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -204,7 +204,7 @@ def _letters(
 
 def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evidence: Evidence) -> float:
     """Return how likely the points that tuning chose meet the target, by the items of the reported texts."""
-    chosen = variant.points_for(limit.target, specs, "chosen") if limit.target else []
+    chosen: list[Any] = []
     point_ids, models, levels = [], [], []
     for rows, place in chosen:
         point_ids.append(str(rows["point_id"][place]))
@@ -230,7 +230,7 @@ def _notes_on_target(
         numbers = [number(mixed_number(mixture, limit.metric), limit.metric) for mixture in missed]
         of_all = f" ({len(missed)} of {len(mixtures)} missed it)" if len(mixtures) > 1 else ""
         yield f"nearest {limit.metric.title} {', '.join(numbers)}{of_all}"
-    chosen = variant.points_for(limit.target, specs, "chosen") if limit.target else []
+    chosen: list[Any] = []
     for (rows, place), mixture in zip(chosen, mixtures, strict=False):
         rates = [specs[id].training.learning_rate for id in (rows["trial_id"][place], mixture.rows["trial_id"][-1])]
         if rates[1] < rates[0]:
@@ -243,8 +243,8 @@ def _without_numbers(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
     best, where, reached = [], "", 0
     for study in variant.studies:
         for target in study.targets:
-            if str(target.target) == limit.target:
-                best.append(target.best)
+            if target.target.key == limit.target:
+                best.append(target.nearest.probe["ma"] if target.nearest else math.nan)
                 where = " of the selection texts"
                 reached += target.chosen is not None
                 if target.chosen is None and is_over(study.spec, study.candidates):

@@ -12,8 +12,8 @@ from harness.analysis.cells import number
 from harness.analysis.metrics import MetricInfo, compared_metrics
 from harness.analysis.tradeoff.trajectories import Columns
 from harness.contracts import CloserTo, Metric
-from harness.plans import Plan, Target
-from harness.specs import ORIGINAL, RETRAINED
+from harness.plans import Plan
+from harness.specs import ORIGINAL, RETRAINED, UNSEEN
 
 ERASURE_LEVELS = (0.9, 0.75)
 """Of a metric between 0 and 1 the most that is left; of any other, times the original's; of one that is to be close to
@@ -58,12 +58,10 @@ def matching_limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Li
     if not erasure or not utility:
         return []
     limits = []
-    targets: dict[str, Target] = {}
-    for study in plan.studies:
-        targets |= zip(map(str, study.targets), study.targets, strict=True)
+    targets = {level.key: level for level in plan.until if level.at != UNSEEN}
     for name, target in targets.items():
         if target.metric in info:
-            limit = _erasure_limit(rows, info[target.metric], target.at_most, name, utility, is_absolute=True)
+            limit = _erasure_limit(rows, info[target.metric], target.at, name, utility, is_absolute=True)
             limits.append(limit)
     for metric in erasure if not targets else ():
         for level in (*ERASURE_LEVELS, RETRAINED):

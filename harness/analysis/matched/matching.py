@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,11 +17,12 @@ from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
 from harness.metric import exponential
 from harness.records.results import StudyResults
-from harness.records.tuned import CLOSE
 from harness.specs import TrialSpec
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.frontier import crossing
 from harness.statistics.item_values import Floats, Integers, ItemValues, Match
+
+CLOSE = 0.02
 
 
 @dataclass(frozen=True)
@@ -230,28 +230,9 @@ class Variant:
             steps += study.optimiser_steps
         return f"{tried} candidates, {steps} steps" if tried else ""
 
-    def points_for(
-        self, target: str, specs: Mapping[str, TrialSpec], kind: Literal["chosen", "targets"]
-    ) -> list[tuple[Columns, int]]:
-        """Return each replicate's rows, and the place among them of the point that tuning has for a target.
-
-        That is the one that the search chose, or the one nearest to the target. Nothing if any replicate lacks one.
-        """
-        points = []
-        for one in self.trajectories:
-            for rows in one.replicates:
-                for place, strength in enumerate(rows["strength"]):
-                    if getattr(specs[rows["trial_id"][place]], kind).get(target) == strength:
-                        points.append((rows, place))
-        if len(points) < sum(len(study.spec.seeds) for study in self.studies):
-            return []
-        return sorted(points, key=lambda point: (point[0]["replicate"][0], point[0]["replicate_seed"][0]))
-
 
 def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], aims: Aims) -> list[Mixture]:
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
-    if variant.studies and limit.target:
-        return [_at_target(rows, place, limit) for rows, place in variant.points_for(limit.target, specs, "targets")]
     reported = limit.reported[0]
     best: list[Mixture] = []
     least = math.inf
