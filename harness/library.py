@@ -256,7 +256,7 @@ class SweepResults:
         """Return the folder of an erased model that was kept, after reading all of it."""
         from harness.records.artifacts import damage
 
-        name = kept_name(point_id, made.code if made else "")
+        name = kept_name(spec.model_id(made.strength), made.code) if made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "

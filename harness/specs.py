@@ -18,6 +18,8 @@ RETRAINED = "retrained"
 HOLDOUT = "holdout"
 STAND_IN = "stand_in"
 UNSEEN = "unseen"
+WALK_VERSION = 1
+"""Raised when a walk would find another strength; part of a walked trial's identity."""
 MIN_APART = 0.04
 """How far apart two levels of a sweep must be; a walk ends within half of it."""
 UNSEEN_ROWS = (HOLDOUT, STAND_IN)
@@ -186,8 +188,10 @@ class TrialSpec(PlainData):
     """The level to which a walked trial raises its strength; None: its strengths are given."""
     walk_to: Number | None = None
     """The largest strength that a walked trial may reach."""
+    levels: tuple[Level, ...] = ()
+    """All levels of a walked trial's sweep, no two of which may be the same in numbers."""
     unseen: Source | None = None
-    """The holdout, whose MA under the original is the level of a trial that is walked until `unseen`."""
+    """The holdout, where one of them is what the original has on it."""
     seed: int
     model: Checkpoint
     training: Training
@@ -197,13 +201,6 @@ class TrialSpec(PlainData):
     """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
     measured: Source | None = None
     """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
-    targets: Mapping[str, Number] = field(default_factory=dict)
-    """Of a tuned trial: each target, and the strength that stands for it: of all beside the search's choice the one
-    whose erasure is nearest to it."""
-    chosen: Mapping[str, Number] = field(default_factory=dict)
-    """Of a tuned trial: by target the strength that the search chose."""
-    neighbours: tuple[Number, ...] = ()
-    """Of a tuned trial: strengths that are measured only to say what it costs to meet a target."""
     searched: Mapping[str, Json] = field(default_factory=dict)
     """Of a tuned trial: what the search chose besides the strength."""
     replicate_of: str | None = None
@@ -214,7 +211,7 @@ class TrialSpec(PlainData):
     evaluators: tuple[EvaluatorSpec, ...]
     judges: Mapping[str, Checkpoint]
     retrained: Checkpoint | None = None
-    """The model that the `retrained` row measures; `model` stays the original, which it is compared with."""
+    """The model that the `retrained` row measures, or whose MA is a walked trial's level; `model` is the original."""
     cpus: int = 1
     gpus: float = 0.0
     time_limit: TimeLimit | None = None
@@ -255,10 +252,6 @@ class TrialSpec(PlainData):
             return None
         return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
 
-    def targets_at(self, strength: Number | None) -> tuple[str, ...]:
-        """Return the targets of tuning that the point at a strength stands for."""
-        return tuple(target for target, nearest in self.targets.items() if nearest == strength)
-
     @property
     def steps_per_epoch(self) -> int:
         """Return how many steps a pass over the forget set takes."""
@@ -278,8 +271,8 @@ class TrialSpec(PlainData):
         )
 
     def identified(self, *, is_cumulative: bool) -> TrialSpec:
-        """Return an erasing trial under its id; the values of a cumulative strength are no part of it."""
-        strength = None if is_cumulative else float(self.strengths[0])
+        """Return an erasing trial under its id; values that a cumulative strength or a walk has are no part of it."""
+        strength = None if is_cumulative or self.until else float(self.strengths[0])
         identity = erasure_identity(self.method, self.method_version, self.settings, strength, self.training)
         identity |= {
             "model": self.model.digest,
@@ -290,6 +283,10 @@ class TrialSpec(PlainData):
             "memorization": asdict(self.memorization) if self.reference == "memorized_model" else None,
             "validation": self.validation.digest if self.training.early_stop is not None else None,
         }
+        if self.until is not None:
+            read = {UNSEEN: self.unseen, RETRAINED: self.retrained}.get(str(self.until.at))
+            measured, at = (self.measured or self.forget).digest, read.digest if read else ""
+            identity["walk"] = [WALK_VERSION, self.until.key, at, float(self.walk_to or 0), measured]
         return replace(self, trial_id=digest_of(identity))
 
     def points(self) -> tuple[Number | None, ...]:
@@ -298,7 +295,16 @@ class TrialSpec(PlainData):
 
     def point_id(self, strength: Number | None) -> str:
         """Return the digest that names this trial's model at `strength`; a walked trial has one model."""
-        return digest_of([self.trial_id, None if strength is None or self.until else float(strength)])
+        return self.model_id(None if self.until else strength)
+
+    def model_id(self, strength: Number | None) -> str:
+        """Return the digest under which an erased model is kept; a walk elsewhere may find another strength."""
+        return digest_of([self.trial_id, None if strength is None else float(strength)])
+
+    @property
+    def last_strength(self) -> Number:
+        """Return the largest strength that an erasing trial may have."""
+        return max(self.strengths) if self.walk_to is None else self.walk_to
 
 
 def erasure_identity(

@@ -19,6 +19,7 @@ from harness.contracts import Metric
 from harness.records.point_names import point_name
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import changed_plugins
+from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, UNSEEN_ROWS
 
 UNKNOWN_LANGUAGE = 1000.0
@@ -121,6 +122,9 @@ def caveats(results: Results, shown: Results, table: ShownTable, readings: Seque
     said += results.plan.shared_texts
     for file, clause in changed_plugins(results):
         said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
+    for study in results.studies:
+        of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
+        said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
     said += [*_few_texts(results.measured, table.ranked.info), *judge_warnings(readings)]
     said += changed_choices(results.measured)
     said += [*_doubtful_health(results, table.whole), *design_limits(shown.measured, table.ranked)]

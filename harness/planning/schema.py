@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
-from pydantic import BeforeValidator, Field, StringConstraints, create_model, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, create_model
 
 from harness.base.settings import Place, Strict, quoted
 from harness.contracts import NonNegative, Number, Positive, PositiveCount, Precision, Training
 from harness.data.sections import Data
 from harness.errors import unknown
-from harness.plans import PROBED_UTILITY, SEARCH_SEEDS, Compare
+from harness.plans import SEARCH_SEEDS, Compare
 from harness.specs import MIN_APART, RETRAINED, UNSEEN, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -245,32 +245,16 @@ Levels = Annotated[tuple[Number | Literal["unseen", "retrained"], ...], BeforeVa
 
 
 class SearchBudget(Strict):
-    """What the search of each method may spend: one of these, the same for all."""
+    """How long the settings of each method are searched, the same for all."""
 
-    trials: Annotated[int, Ge(1), Le(10_000)] | None = None
+    trials: Annotated[int, Ge(1), Le(10_000)]
     """Candidates."""
-    seconds: Positive | None = None
-    """Seconds of its candidates, and of the memorised model if it needs one. Another machine tries another number."""
-    flops: Positive | None = None
-    """Floating-point operations of the same: equal on every machine; counting slows small models down."""
-
-    @model_validator(mode="after")
-    def _has_one(self) -> SearchBudget:
-        if len(self.model_fields_set) != 1 or None in (getattr(self, name) for name in self.model_fields_set):
-            raise ValueError("must have one of trials, seconds and flops, for instance {trials: 12}.")
-        return self
 
 
 class Tune(Strict):
-    """How the settings of each method are searched, instead of given."""
+    """How the settings of each method are searched, instead of given: for the levels of `until`."""
 
     budget: SearchBudget = Field(description="how long to search?", examples=["budget: {trials: 12}"])
-    erasure: Annotated[dict[str, Levels], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
-        description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
-    )
-    """How far to erase: `{ma: [0.9, retrained]}`."""
-    utility: str = PROBED_UTILITY
-    """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
     """How candidates are proposed."""
     seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
@@ -323,7 +307,7 @@ class Sweep(Strict):
     """An evaluator and its settings; `definition` is `exact` or `table`."""
     judges: Judges = Judges()
     measuring: Measuring = Measuring()
-    until: dict[Literal["ma"], Levels] = Field(default_factory=dict)
+    until: dict[str, Levels] = Field(default_factory=dict)
     """Levels that every row is walked to: `{ma: [0.75, unseen]}`; verdicts are about the first."""
     tune: Tune | None = None
     compare: CompareBlock = CompareBlock()

@@ -25,8 +25,10 @@ from harness.specs import (
     ORIGINAL,
     RETRAINED,
     STAND_IN,
+    UNSEEN,
     UNSEEN_ROWS,
     EvaluatorSpec,
+    Level,
     TimeLimit,
     TrialSpec,
     erasure_identity,
@@ -66,10 +68,12 @@ def trials_of(
     templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
+    levels: tuple[Level, ...],
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for. After
+    a model's grid come the walks of each of its rows to each of the levels.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
@@ -91,6 +95,8 @@ def trials_of(
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
             erasures += [erasure(seeded, model, sources, template) for template in templates]
+            walks = [] if sweep.tune else walked_templates(templates)
+            erasures += walked_trials(walkable(seeded, model, sources, levels), model, sources, walks)
         for kind in UNSEEN_ROWS if of_erasure else ():
             # The retrained model says better than a stand-in what a model says of texts that it never saw.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
@@ -194,6 +200,37 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     retrained = spec.retrained.digest if spec.retrained else None
     trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
+
+
+def walkable(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
+    """Return an original with the levels that trials of it may be walked to, and what says some of them in numbers."""
+    asked = {level.at for level in levels}
+    return replace(
+        original,
+        levels=levels,
+        unseen=sources[HOLDOUT] if UNSEEN in asked else None,
+        retrained=model.retrained if RETRAINED in asked else None,
+    )
+
+
+def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
+    """Return one template for each variant, with the last of its strengths."""
+    last: dict[str, TrialTemplate] = {}
+    for template in templates:
+        before = last.setdefault(template.variant, template)
+        last[template.variant] = max(before, template, key=lambda one: max(one.strengths))
+    return [replace(template, strengths=template.strengths[-1:]) for template in last.values()]
+
+
+def walked_trials(
+    original: TrialSpec, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
+) -> Iterator[TrialSpec]:
+    """Yield a trial for each template and each level of `original`, walked to the template's strength at most."""
+    for template in templates:
+        [walk_to] = template.strengths
+        spec = replace(erasure(original, model, sources, template), strengths=(), walk_to=walk_to)
+        for level in original.levels:
+            yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
 def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:

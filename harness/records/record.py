@@ -116,17 +116,13 @@ class Candidate(Journaled):
     probes: tuple[Mapping[str, Json], ...]
     """Rising: `strength`, the targets' metrics and the utility by name, and `optimiser_steps` so far."""
     targets: Mapping[str, float]
-    """What each target asks for, in numbers."""
+    """Each level in numbers, by its key."""
     original: Mapping[str, float]
-    """The original's own probe: the targets' metrics and the utility."""
+    """The original's own probe."""
     end: str
     """Why the trajectory ended, one of `ENDS`; or the error of one that failed."""
     seconds: float
     """Of erasing and probing, without what candidates share."""
-    flops: float = 0.0
-    """Floating-point operations of the same; 0 where the budget does not count them."""
-    memorized: Mapping[str, float] = field(default_factory=dict)
-    """What the memorised model that it needs took, in `seconds` and `flops`: a study pays for it once."""
 
     @property
     def error(self) -> str | None:

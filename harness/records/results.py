@@ -9,42 +9,42 @@ from pathlib import Path
 from typing import Literal
 
 from harness.contracts import Json, Number
-from harness.plans import Plan, StudySpec, Target
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
-from harness.records.spending import is_paid
-from harness.specs import EvaluatorSpec, TrialSpec
+from harness.specs import EvaluatorSpec, Level, TrialSpec
 
 Probe = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
 class ChosenPoint:
-    """The probe that reaches a target at the least cost, and the candidate whose it is."""
+    """The probe that reaches a level at the least cost, and the candidate whose it is."""
 
     candidate: Candidate
     probe: Probe
     is_collapsed: bool
-    """Only where every probe that reaches the target has collapsed."""
+    """Only where every probe that reaches the level has collapsed."""
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """How far a study got towards one target."""
+    """How far a study got towards one level."""
 
-    target: Target
+    target: Level
     chosen: ChosenPoint | None
     """None: no probe reached it."""
-    best: float
-    """The least of the target's metric that a probe saw; NaN if none saw any."""
+    nearest: ChosenPoint | None
+    """The probe of the least MA, which is walked where none reached the level; None: nothing was probed."""
 
     def __str__(self) -> str:
         """Return it in words, such as `not reached: best MA 0.71`."""
-        if self.chosen is None:
-            return f"not reached: best {self.target.metric.upper()} {self.best:.2f}"
-        probe = self.chosen.probe
-        return f"{self.target.metric.upper()} {probe[self.target.metric]:.2f} at strength {probe['strength']:g}"
+        best = self.chosen or self.nearest
+        if best is None:
+            return "not reached: nothing was probed"
+        ma, strength = best.probe[PROBED_ERASURE], best.probe["strength"]
+        return f"MA {ma:.2f} at strength {strength:g}" if self.chosen else f"not reached: best MA {ma:.2f}"
 
 
 @dataclass(frozen=True)
@@ -72,35 +72,37 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
     for record in records:
         if isinstance(record, Candidate):
             by_number.setdefault(record.number, record)
-    known = [by_number[number] for number in sorted(by_number)]
-    candidates = tuple(candidate for candidate in known if is_paid(spec, candidate.number, known))
+    candidates = tuple(by_number[number] for number in sorted(by_number) if number < spec.trials)
     return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
-def _target_result(spec: StudySpec, target: Target, candidates: Sequence[Candidate]) -> TargetResult:
+def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
     reaching, seen = [], []
     for candidate in candidates:
-        for probe in reaching_probes(spec, target, candidate):
+        for probe in reaching_probes(target, candidate):
             reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
-        seen += [probe[target.metric] for probe in candidate.probes if not math.isnan(probe[target.metric])]
+        for probe in candidate.probes:
+            if not math.isnan(probe[PROBED_ERASURE]):
+                seen.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
     # Of equal ones the first: the earliest candidate, and the least strength.
-    chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[spec.utility]), default=None)
-    return TargetResult(target, chosen, min(seen, default=math.nan))
+    chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
+    nearest = min(seen, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
+    return TargetResult(target, chosen, nearest)
 
 
-def reaching_probes(spec: StudySpec, target: Target, candidate: Candidate) -> list[Probe]:
-    """Return the probes of a candidate that reach a target and whose utility is known."""
+def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
+    """Return the probes of a candidate that reach a level and whose perplexity is known."""
     reaching = []
-    for probe in candidate.probes:  # One that failed before its first probe does not know its targets.
-        if probe[target.metric] <= candidate.targets[str(target)] and not math.isnan(probe[spec.utility]):
+    for probe in candidate.probes:  # One that failed before its first probe does not know its levels.
+        if probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]):
             reaching.append(probe)
     return reaching
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
-    """Return whether a probe's utility is outside of the study's bounds, times the original's, or not known."""
-    least, most = (bound * original[spec.utility] for bound in spec.utility_bounds)
-    return not least <= probe[spec.utility] <= most
+    """Return whether a probe's perplexity is outside of the study's bounds, times the original's, or not known."""
+    least, most = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
+    return not least <= probe[PROBED_UTILITY] <= most
 
 
 Status = Literal["done", "failed", "missing"]

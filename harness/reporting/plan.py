@@ -10,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.base.messages import amount
-from harness.contracts import Json, Number, Precision
+from harness.contracts import Json, Precision
 from harness.planning.memory import MemoryNeed, gigabytes
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
-from harness.records.spending import share_spent
 from harness.records.tuned import is_over
 from harness.specs import EvaluatorSpec, TrialSpec
 
@@ -126,9 +125,10 @@ def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
 def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
         return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
-    ranked: Number | None = plan.ranked_at.get(spec.variant, spec.strengths[-1])
-    if plan.first_target is not None:
-        ranked = spec.targets.get(plan.first_target)
+    if spec.until is not None:
+        is_ranked = plan.is_tuned and spec.until == plan.until[0]
+        return f"{spec.strength_name} to {spec.until}{'*' if is_ranked else ''}"
+    ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
     return f"{spec.strength_name} {values}"
 
@@ -142,10 +142,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
         candidates = Text(f"{done} done", "green")
         if not is_over(spec, study.candidates):
-            left = (
-                f"at most {spec.trials - done} to do" if spec.cost is None else share_spent(spec.cost, study.candidates)
-            )
-            candidates = Text(f"{done} done, {left}", "yellow")
+            candidates = Text(f"{done} done, at most {spec.trials - done} to do", "yellow")
         row, model = spec.trial.variant, Text(spec.trial.model.short_name)
         row += f", {spec.seeds_text}" if len(seeds) > 1 else ""
         row += f", {spec.search}" if len(kinds) > 1 else ""
