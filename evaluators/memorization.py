@@ -20,6 +20,7 @@ from harness.contracts import (
     Evaluation,
     EvaluationTask,
     Evaluator,
+    ItemKind,
     Metric,
     Model,
     PositiveCount,
@@ -36,6 +37,7 @@ from harness.toolkit import (
     retokenized,
     room_after,
     sample,
+    score_tokens,
     texts_key,
     tokenized,
     true_continuations,
@@ -62,12 +64,17 @@ class _Said:
 class Memorization(Evaluator):
     """EL_n, MA, SS and exact match on the forget set.
 
+    Next to them, the damage that the erasure did: MA and the mean NLL on unseen texts of the forget set's kind, and the
+    mean NLL on general texts. All three are teacher-forced, over the same positions under both definitions.
+
     `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens
     sampled after each fifth of the length, sets of n-grams, and MA at those four places only.
     """
 
-    version = 3
+    version = 4
     judges = ("similarity",)
+    reads = ("validation",)
+    reads_if_given = ("holdout",)
 
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
@@ -134,6 +141,7 @@ class Memorization(Evaluator):
                 ranked=False,
                 meaning="MA over all positions, the prefix's too",
             ),
+            *DAMAGE,
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
@@ -167,7 +175,17 @@ class Memorization(Evaluator):
             "exact_match_original": match_lengths(said.after_prefix, of_original),
             "ma_all": accuracies(forget, said.predicted_NT, first=1, left_out=0),
         }
-        numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
+        for kind, texts in (("unseen", task.holdout), ("general", task.validation)):
+            if texts is not None:
+                predicted_NT, nll_NT = score_tokens(model, texts)
+                if kind == "unseen":
+                    per_item["unseen_ma"] = accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+                per_item[f"{kind}_nll"] = mean_nll_by_text(texts, nll_NT)
+                counts[f"{kind}_tokens"] = texts.lengths_N.numpy() - 1.0
+        numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
+        for metric in self.metrics:
+            if metric.name in per_item:
+                numbers[metric.name] = weighted_mean(per_item[metric.name], counts.get(metric.weights or ""))
         el = f"el_{self.n}"
         notes = {
             "near_ties": said.near_ties,
@@ -269,6 +287,51 @@ class Memorization(Evaluator):
         parts = (prompts, generated[:count], true_continuations(task.forget)[:count])
         columns = [decoded(task.tokenizer, rows) for rows in parts]
         return tuple(Sample("forget", *texts) for texts in zip(*columns, strict=True))[:count]
+
+
+def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
+    """Return a metric of damage, which no rank counts: a mean NLL unless `others` say otherwise."""
+    nll = {
+        "better": "lower",
+        "unit": "nats a token",
+        "high": math.inf,
+        "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
+    }
+    about = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
+    return Metric(name=name, title=title, items=items, **about)
+
+
+UNSEEN = "texts of the forget set's kind that the model never saw"
+UNLIKELY = "mean negative log-likelihood that the model gives to the tokens of"
+DAMAGE = (
+    damage_metric(
+        "unseen_ma",
+        "MA on unseen texts",
+        f"MA on {UNSEEN}",
+        "holdout",
+        better="higher",
+        unit="fraction",
+        high=1.0,
+        source=PAPER,
+    ),
+    damage_metric("unseen_nll", "NLL of unseen texts", f"{UNLIKELY} {UNSEEN}", "holdout", weights="unseen_tokens"),
+    damage_metric(
+        "general_nll", "NLL of general texts", f"{UNLIKELY} general texts", "validation", weights="general_tokens"
+    ),
+)
+
+
+def mean_nll_by_text(texts: Sequences, nll_NT: torch.Tensor) -> np.ndarray:
+    """Return the mean NLL of each text's tokens after its first, in nats; NaN without one.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
+        >>> mean_nll_by_text(texts, torch.tensor([[math.nan, 1.0, 2.0], [math.nan, 3.0, math.nan]]))
+        array([1.5, 3. ])
+    """
+    return np.array(
+        [float(nll_T[1:length].mean()) for nll_T, length in zip(nll_NT, texts.lengths_N.tolist(), strict=True)]
+    )
 
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:

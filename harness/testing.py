@@ -58,7 +58,11 @@ RETRAINED_MODEL = f"{MODEL}-retrained"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
-MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN}
+MORE_TEXTS: Mapping[MoreTexts, Source] = {
+    "holdout": FORGET,
+    "retain": RETAIN,
+    "validation": replace(RETAIN, sequences=8),
+}
 """Read as a holdout, the embedded corpus has records that no model saw."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
@@ -84,7 +88,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
         forget=FORGET,
         retain=RETAIN,
         utility=UTILITY,
-        validation=replace(RETAIN, sequences=8),
+        validation=MORE_TEXTS["validation"],
         evaluators=(),
         judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
     )
@@ -92,7 +96,8 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
     """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
-    texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
+    read = {*evaluator.reads, *evaluator.reads_if_given}
+    texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
     return MeasuringTask(
         small_spec(),
@@ -419,8 +424,8 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        holdout = more_texts(spec, MORE_TEXTS, "holdout")
-        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), holdout)
+        more = more_texts(spec, MORE_TEXTS)
+        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), more)
         assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
 
     def test_it_leaves_everything_as_it_was(

@@ -16,12 +16,18 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.collapse import verdict
-from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
-from harness.analysis.erasure.recited_texts import has_erased_nothing, on_texts
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, metrics_in, own_groups
 from harness.analysis.ranks.drawn import COMPARED, INFINITE, drawn_ranks
 from harness.analysis.ranks.rule import all_ranks, printed
+from harness.analysis.recitation import (
+    Recitation,
+    has_erased_nothing,
+    on_texts,
+    recitation_answers,
+    recitations,
+    said_first,
+)
 from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError

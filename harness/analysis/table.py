@@ -17,16 +17,16 @@ from harness.base.csv_text import split_lists
 from harness.base.files import read_file
 from harness.base.messages import shown as shown_text
 from harness.base.messages import storable
-from harness.contracts import Metric, Number
+from harness.contracts import Metric
 from harness.errors import DataError
-from harness.plans import Compare
+from harness.plans import Compare, Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS
 from harness.statistics.frontier import non_dominated
 
 LEADING = (
     "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",
-    "targets", "engine", "precision", "definition", "judged_by_original",
+    "until", "engine", "precision", "definition", "judged_by_original",
 )  # fmt: skip
 TRAILING = (
     "collapsed", "collapse_class", "collapse_reason", "ranked", "control", "frontier", "stop_reason", "erase_seconds",
@@ -47,7 +47,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     evidence = evidence or Evidence()
     rows = []
     for trial in results.trials:
-        ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
+        ranked = _ranked_point(trial, results.plan)
         is_control = trial.spec.variant in results.plan.controls
         for point in trial.measured:
             rows.append({**_point_row(point, info, evidence), "ranked": point is ranked, "control": is_control})
@@ -97,7 +97,7 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
-        "targets": spec.targets_at(point.strength),
+        "until": spec.until.key if spec.until else "",
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": _definition(point),
@@ -132,17 +132,19 @@ def _definition(point: PointResults) -> str:
     return "+".join(sorted(definitions))
 
 
-def _ranked_point(trial: TrialResults, ranked_at: Number | None, first_target: str | None) -> PointResults | None:
+def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
     """Return the point that is ranked: at the strength that the sweep names, or else the last one.
 
-    In a tuned sweep it is the one that was chosen for the first target, and no other. A cumulative trial that failed
+    In a tuned sweep it is the walk to the first level, and no other. A cumulative trial that failed
     on its way has not reached its last point yet, so none is ranked.
     """
     if not trial.measured or trial.spec.is_reference:
         return None
-    if first_target is not None or ranked_at is not None:
-        strength = ranked_at if first_target is None else trial.spec.targets.get(first_target)
-        return next((point for point in trial.measured if point.strength == strength), None)
+    if trial.spec.until is not None:
+        return trial.measured[0] if plan.is_tuned and trial.spec.until == plan.until[0] else None
+    ranked_at = plan.ranked_at.get(trial.spec.variant)
+    if ranked_at is not None:
+        return next((point for point in trial.measured if point.strength == ranked_at), None)
     last = trial.measured[-1]
     is_on_its_way = trial.failure and last.strength != trial.spec.strengths[-1] and not last.stop_reason
     return None if is_on_its_way else last

@@ -50,6 +50,7 @@ from harness.toolkit.scoring import (
     judge_key,
     log_likelihoods,
     memorization_accuracy,
+    score_tokens,
 )
 from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import (
@@ -119,6 +120,7 @@ __all__ = [
     "rows_at_once",
     "sample",
     "sampling_log_p",
+    "score_tokens",
     "second_moments",
     "straight_through_mask",
     "texts_key",

@@ -57,7 +57,7 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        is_tuned = bool(rows["targets"].astype(bool).any())
+        is_tuned = bool((rows["until"] != "").all())
         points = []
         for seeds in repeats_of_points(rows):
             (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)

@@ -14,10 +14,9 @@ from rich.console import Console
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
-from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
-from harness.analysis.erasure.recited_texts import on_texts
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import in_column_order
+from harness.analysis.recitation import is_beyond, on_texts, recitations, said_first
 from harness.analysis.shown import shown_table
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
