@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from harness.contracts import (
-    Choice,
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
+from harness.contracts import Choice, ErasedModel, ErasureTask, LogUniform, Method, NonNegative, PositiveCount, Strength
 from harness.toolkit import unpadded
 
 if TYPE_CHECKING:

@@ -10,23 +10,12 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, train
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, PositiveCount
+from harness.toolkit import Batch, TrainedMethod, mean_nll, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialGradientDifference(Method):
+class SequentialGradientDifference(TrainedMethod):
     """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
 
     Chunks are made of the forget set in its order. An epoch goes through all of them; a fraction of an epoch has erased
@@ -48,7 +37,6 @@ class SequentialGradientDifference(Method):
     source = "Premptis et al. 2025, arXiv:2503.02443"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
 

@@ -35,6 +35,7 @@ from harness.toolkit.losses import (
     Batch,
     mean_nll,
     nll_loss,
+    nll_rise,
     preference_loss,
     token_distillation,
     token_kl,
@@ -63,6 +64,7 @@ from harness.toolkit.texts import (
     texts_key,
     tokenized,
 )
+from harness.toolkit.trained_methods import Epochs, RetainedMethod, RetainWeight, SumRetainWeight, TrainedMethod
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel
@@ -73,13 +75,18 @@ __all__ = [
     "CausalJudge",
     "Continuations",
     "Epoch",
+    "Epochs",
     "LogitLens",
     "LossTerms",
     "MLPMatrix",
     "PairModel",
+    "RetainWeight",
+    "RetainedMethod",
     "Scores",
     "SecondMoments",
     "Step",
+    "SumRetainWeight",
+    "TrainedMethod",
     "TrainingParts",
     "WeightMasks",
     "auc_items",
@@ -110,6 +117,7 @@ __all__ = [
     "memorization_accuracy",
     "mlp_matrices",
     "nll_loss",
+    "nll_rise",
     "padded_batches",
     "preference_loss",
     "retokenized",

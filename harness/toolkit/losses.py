@@ -189,6 +189,13 @@ def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     return mean_nll(model, forget)
 
 
+def nll_rise(original: Model, model: Model, batch: Batch) -> torch.Tensor:
+    """Return by how many nats each prediction's NLL lies above the original's; only `model` gets a gradient."""
+    with torch.no_grad():
+        before_BS = token_nll(batch.logits(original), batch.targets_BS)
+    return token_nll(batch.logits(model), batch.targets_BS) - before_BS
+
+
 def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats: the larger Δ, the less is left to gain.
 
