@@ -50,7 +50,6 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
 RoundingScheme = Literal["int8", "int4", "nf4"]
 """How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
-Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain"]
 Read = Literal["holdout", "retain", "retrained", "original"]
 """What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model, and
@@ -154,11 +153,6 @@ class Method(ABC):
     strength: ClassVar[Strength]
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
     """What of `training` a search varies besides the method's own settings; () where nothing is trained."""
-    lowers: ClassVar[Lowered] = "likelihood"
-    """What of the forget set its loss lowers: one that works on all logits or on hidden states is held to less by the
-    conformance suite, not to raise the likelihood beyond noise."""
-    drafted: ClassVar[bool] = True
-    """Whether `lethe init` proposes it in a first file; it writes others as comments."""
     published: ClassVar[Mapping[str, Json]] = {}
     """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
     beside the defaults."""
@@ -256,7 +250,7 @@ class EvaluationTask(Protocol):
     def load_original(self) -> Model:
         """Return a fresh copy of the original model, for an evaluator that `reads` it.
 
-        One that `prepares` may ask for it within `cached` alone, should what it prepared be lost.
+        One with a `prepare` may ask for it within `cached` alone, should what it prepared be lost.
         """
 
     def retrained_digest(self) -> str:
@@ -329,11 +323,6 @@ class Evaluator(ABC):
         return ()
 
     @property
-    def trained_texts(self) -> int:
-        """How many texts a step of `trained_briefly` reads: `--plan` counts what that holds. 0: it trains nothing."""
-        return 0
-
-    @property
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that these settings report, in the order of the table's columns."""
@@ -349,15 +338,6 @@ class Evaluator(ABC):
     def refuses_texts(self, forget: TextsShape) -> str | None:
         """Return why it cannot measure on such a forget set, and what to do; None if it can."""
         return None
-
-    def data_sets(self) -> Sequence[tuple[str, str | None]]:
-        """Return the id and configuration of every data set of the hub that it reads."""
-        return ()
-
-    @property
-    def prepares(self) -> bool:
-        """Whether it has anything to compute of the original alone: whether its class has a `prepare` of its own."""
-        return type(self).prepare is not Evaluator.prepare
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:  # noqa: B027
         """Compute by `task.cached` what is made of the original alone, before any model is measured; else nothing.

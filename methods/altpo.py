@@ -41,7 +41,6 @@ class AltPO(TrainedMethod):
     source = "Mekala et al. 2025, arXiv:2409.13474"
     reference = "retain_data"
     version = 1
-    drafted = False
 
     epochs: Epochs = 2
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1

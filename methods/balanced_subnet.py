@@ -42,7 +42,6 @@ class BalancedSubnet(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("dropped", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01

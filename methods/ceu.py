@@ -29,7 +29,6 @@ class CEU(TrainedMethod):
     source = "Yang 2025, arXiv:2503.01224"
     reference = "none"
     version = 1
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
 
     epochs: Epochs = 9

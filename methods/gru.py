@@ -31,7 +31,6 @@ class GRU(TrainedMethod):
     source = "Wang et al. 2025, arXiv:2503.09117"
     reference = "retain_data"
     version = 2
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
 
     newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8

@@ -30,7 +30,6 @@ class IHL(RetainedMethod):
     label = "IHL"
     source = "Cha et al. 2025, arXiv:2408.06621"
     version = 1
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-4}
 
     epochs: Epochs = 5

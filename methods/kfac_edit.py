@@ -34,7 +34,6 @@ class KFACEdit(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("erased_mass", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     erased_mass: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.0005, high=0.8)] = 0.4

@@ -45,7 +45,6 @@ class MemFree(Method):
     reference = "none"
     version = 1
     strength = Strength("gamma", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=1000.0)] = 1000.0

@@ -39,7 +39,6 @@ class NPOSAM(TrainedMethod):
     source = "Fan et al. 2025, arXiv:2502.05374"
     reference = "retain_data"
     version = 1
-    drafted = False
 
     epochs: Epochs = 10
     radius: Annotated[NonNegative, LogUniform(low=0.001, high=0.1)] = 0.01

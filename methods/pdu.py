@@ -31,8 +31,6 @@ class PDU(TrainedMethod):
     source = "PDU 2025, arXiv:2506.05314"
     reference = "retain_data"
     version = 1
-    drafted = False
-    lowers = "logits"
 
     multiplier: Annotated[NonNegative, LogUniform(low=1.0, high=200.0)] = 50.0
     """λ at first."""

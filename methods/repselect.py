@@ -47,7 +47,6 @@ class RepSelect(Method):
     reference = "none"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
-    drafted = False
     searched_training = ()
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1

@@ -31,8 +31,6 @@ class RMU(TrainedMethod):
     source = "Li et al. 2024, arXiv:2403.03218"
     reference = "retain_data"
     version = 1
-    drafted = False
-    lowers = "hidden_states"
 
     steering: Annotated[Positive, LogUniform(low=0.5, high=20.0)] = 5.0
     """β: how long the states become, as a multiple of the original's."""

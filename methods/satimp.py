@@ -32,7 +32,6 @@ class SatImp(RetainedMethod):
     label = "SatImp"
     source = "Yang et al. 2025, arXiv:2505.11953"
     version = 1
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
 
     epochs: Epochs = 5

@@ -29,7 +29,6 @@ class SelectiveGradientAscent(TrainedMethod):
     source = "Barbulescu and Triantafillou 2024, arXiv:2405.03097"
     reference = "none"
     version = 1
-    drafted = False
 
     threshold: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.2, high=0.9)] = 0.5
     """The least MA of a sequence that is trained on; 0 chooses all."""

@@ -29,7 +29,6 @@ class SimNPO(RetainedMethod):
     label = "SimNPO"
     source = "Fan et al. 2024, arXiv:2410.07163"
     version = 1
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
 
     epochs: Epochs = 10

@@ -37,7 +37,6 @@ class SequentialGradientDifference(TrainedMethod):
     source = "Premptis et al. 2025, arXiv:2503.02443"
     reference = "retain_data"
     version = 2
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1

@@ -46,6 +46,11 @@ NEEDS = {
     "memorized_model": "needs a memorised model, which is trained first",
     None: "what it needs depends on its settings",
 }
+PROPOSED = (
+    *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
+    *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
+)
+"""Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
 FEWEST_EPOCHS = 3
 """Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
 MOST_EPOCHS = 5
@@ -77,7 +82,7 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with what it needs; as comments those of `left_out` and those not `drafted`."""
+    """Yield the row of every method with what it needs, as a comment if it is left out, or ours and not `PROPOSED`."""
     for name in METHODS.names():
         try:
             plugin = METHODS.load(name)
@@ -90,7 +95,8 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
             continue
-        yield f"{'' if plugin.drafted else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{METHODS.package}.")
+        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
