@@ -67,7 +67,6 @@ class Generation(Evaluator):
                 noise=PERPLEXITY_NOISE,
                 judge="perplexity",
                 aggregate="exp_mean",
-                collapse="perplexity",
                 meaning="how unlikely a judge model finds what the model writes: 1 is certain",
             ),
             of_prompts(
@@ -76,7 +75,6 @@ class Generation(Evaluator):
                 better="lower",
                 source=su,
                 column=6,
-                collapse="repetition",
                 meaning=f"the share of a text's runs of {self.rep} words that were in it before",
             ),
             of_prompts(
@@ -108,7 +106,6 @@ class Generation(Evaluator):
                 noise=MAUVE_NOISE,
                 trusted_from=256,
                 judge="features",
-                collapse="mauve",
                 meaning="how near the model's texts, all together, are to human texts: 1 is the same distribution",
             ),
         )

@@ -88,8 +88,6 @@ class Metric:
     """How many generated texts it needs; the report warns where there were fewer."""
     judge: str | None = None
     """The role of the judge that it comes from, one of `Evaluator.judges`."""
-    collapse: Literal["mauve", "perplexity", "repetition"] | None = None
-    """What shows a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
     items: ItemKind | None = None
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
     attack: str = ""
@@ -100,11 +98,20 @@ class Metric:
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """How the number follows from values of parts: `exp_mean` is the exponential of their mean, and what lies between
     two such numbers is computed from their logarithms. It says so of a metric without items too."""
-    agrees_with: Literal["text", "original"] | None = None
-    """Of exact match: it counts tokens up to the first that is not as in the sequence's own text, or not what the
-    original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""
     weights: str | None = None
     """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""
+
+    @property
+    def collapse(self) -> Literal["mauve", "perplexity", "repetition"] | None:
+        """Return the sign of a collapse that its values show: each bound of a sweep file is its metric's name."""
+        if self.name.startswith("rep_"):
+            return "repetition"
+        return self.name if self.name in ("mauve", "perplexity") else None  # type: ignore[return-value]
+
+    @property
+    def agrees_with(self) -> Literal["text", "original"] | None:
+        """Return what exact match compares a continuation with: the sequence's own text, or the original's."""
+        return {"exact_match": "text", "exact_match_original": "original"}.get(self.name)  # type: ignore[return-value]
 
 
 def check_group(group: Group) -> Group:
@@ -122,11 +129,12 @@ def check_group(group: Group) -> Group:
 
 
 def metric_of(declared: Mapping[str, Any]) -> Metric:
-    """Return the metric that `dataclasses.asdict` made plain data of.
+    """Return the metric that `dataclasses.asdict` made plain data of, without what metrics no longer declare.
 
     Raises:
         TypeError: Something that has no default is missing.
     """
     better = declared.get("better")
     revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}
-    return Metric(**{**declared, **revived})
+    known = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
+    return Metric(**{**known, **revived})

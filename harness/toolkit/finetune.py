@@ -47,8 +47,8 @@ class TrainingParts(TypedDict, total=False):
     model is trained, and where that takes bf16 weights, theirs are rounded too, in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
-    trains: Collection[str] | WeightMasks
-    """The parameters that are trained, by their names in `named_parameters`, or the masks of matrices."""
+    masks: WeightMasks
+    """Trained in the weights' stead."""
     learning_rate: float
     """AdamW's, instead of `training.learning_rate`: of what is no weight."""
     rows: Rows
@@ -186,10 +186,8 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
         raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
     if task.training.lora and "select" in parts:
         raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
-    if task.training.lora and "trains" in parts:
-        raise TrialError("a method that says what it trains trains that alone, and no LoRA adapters: set lora: null.")
-    if "select" in parts and "trains" in parts:
-        raise TrialError("a method selects blocks, or says what it trains: give one of select and trains.")
+    if "masks" in parts and (task.training.lora or "select" in parts):
+        raise TrialError("a method that trains masks trains no LoRA adapters, and selects no blocks: set lora: null.")
     if "gradient" in parts and not isinstance(loss, LossTerms):
         raise TrialError("a gradient is made of two terms' gradients: give the loss as LossTerms(forget, retain).")
     if "gradient" in parts and "select" not in parts and task.engine.name != "torch":
@@ -202,22 +200,15 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
         raise TrialError(
             f"{len(beside)} texts stand beside {len(task.forget)} forget sequences. Give one for each, in their order."
         )
-    trains = parts.get("trains", ())
-    known = [name for name, _ in model.named_parameters()]
-    for name in () if isinstance(trains, WeightMasks) else trains:
-        if name not in known:
-            raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
 
 
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
         return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
-    trains = parts.get("trains")
-    if isinstance(trains, WeightMasks):
-        return trains
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(trains is None or name in trains)
+    if "masks" in parts:
+        return parts["masks"]
+    model.requires_grad_(True)
     return None
 
 

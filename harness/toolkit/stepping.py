@@ -174,9 +174,6 @@ class Stepper(Protocol):
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every live row and return the logits_RV that follow it."""
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed, for dry runs: what live rows hold at these places is not filled."""
-
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
     """Return the logits_BTV of a forward pass over rows without padding, and what their continuations start from."""
@@ -231,10 +228,6 @@ class ReadingStepper:
         parts = self._rows_RT[: self._live, : self._length].split(at_once)
         return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._length += tokens
-
 
 class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
@@ -260,11 +253,6 @@ class CacheStepper:
         logits: torch.Tensor = output.logits
         return logits[:, -1]
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._position += tokens
-        self._cache.skip(tokens)
-
 
 class PairStepper:
     """Steps two models and combines their logits."""
@@ -280,11 +268,6 @@ class PairStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every row of both."""
         return self._combine(*(half.step(tokens_R) for half in self._steppers))
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed to both."""
-        for half in self._steppers:
-            half.skip(tokens)
 
 
 @torch.inference_mode()
