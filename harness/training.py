@@ -41,8 +41,7 @@ class LoRA:
     alpha: PositiveCount | None = None
     """Null: twice the rank."""
     targets: Annotated[
-        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)],
-        doc(f"{ALL_LINEAR}, or a list of names of modules"),
+        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)], doc(f"{ALL_LINEAR}, or a list of names of modules")
     ] = ALL_LINEAR
     """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""
 

@@ -53,8 +53,7 @@ class EMSO(Method):
     loss: Annotated[Literal["em", "nll"], Choice(values=("em", "nll"))] = "em"
     """`em`: entropy maximisation; `nll`: gradient ascent on the same blocks."""
     selection: Annotated[
-        Literal["contrastive", "saliency", "random", "all"],
-        Choice(values=("contrastive", "saliency", "random", "all")),
+        Literal["contrastive", "saliency", "random", "all"], Choice(values=("contrastive", "saliency", "random", "all"))
     ] = "contrastive"
     """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model, embeddings and biases too."""
     reselect: Literal["epoch", "once"] = "epoch"

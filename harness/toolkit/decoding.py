@@ -331,11 +331,7 @@ def _sample(
 
 
 def choose(
-    logits_BV: torch.Tensor,
-    draws_B: torch.Tensor,
-    top_p: float,
-    top_k: int | None = None,
-    temperature: float = 1.0,
+    logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
     """Return one token for each row: the draw's position in the nucleus, most likely tokens first.
 
@@ -359,11 +355,7 @@ def choose(
 
 
 def sampling_log_p(
-    logits_BV: torch.Tensor,
-    tokens_B: torch.Tensor,
-    top_p: float,
-    top_k: int | None = None,
-    temperature: float = 1.0,
+    logits_BV: torch.Tensor, tokens_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
     """Return the log-probability with which `choose` takes each row's token, in nats, fp64; −∞ of one it never takes.
 

@@ -296,12 +296,7 @@ def _stopped_at(
 
 
 def _steps_of_epoch(
-    task: TrainingTask,
-    loss: Loss,
-    engine: TrainingEngine,
-    order: torch.Tensor,
-    number: int,
-    parts: TrainingParts,
+    task: TrainingTask, loss: Loss, engine: TrainingEngine, order: torch.Tensor, number: int, parts: TrainingParts
 ) -> Iterator[dict[str, float]]:
     """Take the steps of an epoch, each when it is asked for, and yield its values."""
     retain_order = order

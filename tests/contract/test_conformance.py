@@ -59,10 +59,7 @@ WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
 """What takes away weights or directions, and harms whichever it takes. tests/unit/methods has the wrong way round."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in METHODS.names() if name not in (*WITHOUT_SIGN, "pdu", "rmu")],
-)
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if name not in (*WITHOUT_SIGN, "pdu", "rmu")])
 def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypatch, name):
     plugin = METHODS.load(name)
     if name == "kl_divergence":

@@ -250,10 +250,7 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     _, notes = emso.choose(model, batches, torch.Generator())
     model.requires_grad_(True)
     log_p = model(TOKENS[:, :-1]).logits.log_softmax(-1)
-    losses = (
-        -log_p.gather(-1, TOKENS[:, 1:, None]).mean(),
-        (log_p.exp() * log_p).sum(-1).mean(),
-    )
+    losses = (-log_p.gather(-1, TOKENS[:, 1:, None]).mean(), (log_p.exp() * log_p).sum(-1).mean())
     names, weights = zip(*model.named_parameters(), strict=True)
     nll, entropy = (
         matrices_by_hand(
