@@ -148,7 +148,6 @@ class Generation(Evaluator):
         return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
-        """Score each text after its prompt; `table` joins the two before they are tokenised."""
         if self.definition == "table":
             joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
             return judge.score([""] * len(texts), joined, names=True)

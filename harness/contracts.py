@@ -11,21 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from harness.metric import CloserTo as CloserTo
-from harness.metric import Group as Group
-from harness.metric import ItemKind as ItemKind
-from harness.metric import Metric as Metric
-from harness.metric import exponential as exponential
-from harness.search_space import Choice as Choice
-from harness.search_space import LogUniform as LogUniform
-from harness.training import Count as Count
-from harness.training import LoRA as LoRA
-from harness.training import LossRegion as LossRegion
-from harness.training import NonNegative as NonNegative
-from harness.training import Positive as Positive
-from harness.training import PositiveCount as PositiveCount
-from harness.training import Precision as Precision
-from harness.training import Training as Training
+from harness.metric import CloserTo, Group, ItemKind, Metric, exponential
+from harness.search_space import Choice, LogUniform
+from harness.training import Count, LoRA, LossRegion, NonNegative, Positive, PositiveCount, Precision, Training
 
 if TYPE_CHECKING:
     import numpy as np

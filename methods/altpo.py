@@ -58,7 +58,7 @@ class AltPO(TrainedMethod):
         alternatives, longest_runs = self.alternatives(original, task)
         written = sum(run < self.longest_run for run in longest_runs)
         loss, model = partial(self.loss, original), task.load_original()
-        for erased in train_and_yield(task, model, loss, frozen=[original], beside=alternatives):
+        for erased in train_and_yield(task, model, loss, frozen=[original], paired_texts=alternatives):
             yield replace(erased, notes={**erased.notes, "texts_with_an_alternative": written})
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch, alternative: Batch) -> torch.Tensor:

@@ -52,4 +52,4 @@ class SelectiveGradientAscent(TrainedMethod):
                     rows.append(row)
             return rows
 
-        yield from train_and_yield(task, task.load_original(), self.loss, rows=memorised)
+        yield from train_and_yield(task, task.load_original(), self.loss, select_rows=memorised)

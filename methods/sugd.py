@@ -66,7 +66,7 @@ class SequentialGradientDifference(TrainedMethod):
             return rows
 
         model = task.load_original()
-        with closing(train(task, model, self.loss, math.ceil(last), strengths, rows=chunk_of)) as passes:
+        with closing(train(task, model, self.loss, math.ceil(last), strengths, select_rows=chunk_of)) as passes:
             for state in passes:
                 if state.number in strengths or state.stop_reason:
                     epochs = strengths.get(state.number, state.number / passes_of_epoch)

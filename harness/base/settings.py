@@ -241,7 +241,6 @@ def type_at(hint: Any, location: Iterable[int | str]) -> Any:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the type without its limits and without `or null`."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]

@@ -51,9 +51,9 @@ PROPOSED = (
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
 )
 """Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
-FEWEST_EPOCHS = 3
+MIN_EPOCHS = 3
 """Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
-MOST_EPOCHS = 5
+MAX_EPOCHS = 5
 """Of a cumulative strength: each is a point to be measured."""
 FACTORS = (0.5, 1, 2, 4)
 """Times its default, of any other strength."""
@@ -71,9 +71,9 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
     if default is None:
         return []
     if plugin.strength.cumulative:
-        most = max(int(default), FEWEST_EPOCHS)
-        steps = [round(most ** (place / (MOST_EPOCHS - 1))) for place in range(MOST_EPOCHS)]
-        steps = sorted(set(steps if most > MOST_EPOCHS else range(1, most + 1)))
+        most = max(int(default), MIN_EPOCHS)
+        steps = [round(most ** (place / (MAX_EPOCHS - 1))) for place in range(MAX_EPOCHS)]
+        steps = sorted(set(steps if most > MAX_EPOCHS else range(1, most + 1)))
         return [step for step in steps if not isinstance(dimension, LogUniform) or step <= dimension.high]
     values = [float(f"{factor * default:.3g}") for factor in FACTORS]
     if isinstance(dimension, LogUniform):
@@ -121,7 +121,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
             yield row
 
 
-MOST_TEXTS = 512
+MAX_TEXTS = 512
 """Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
 STEPS = 16
 """Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
@@ -152,7 +152,7 @@ def first_sweep(
 
 
 def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
-    read = read_given(given, MOST_TEXTS)
+    read = read_given(given, MAX_TEXTS)
     model = read.model
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if read.lengths is not None:
@@ -161,7 +161,7 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
             f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
             "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
         )
-    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MOST_TEXTS)
+    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     of_miniature = is_miniature(model.id)
     return {

@@ -59,7 +59,7 @@ LEAST_TOKENS = 16
 """A prefix of 8 tokens and a continuation of 8 are the least that says something."""
 SAMPLED_TEXTS = 64
 """Enough to see how a tokenizer reads them."""
-MOST_UNKNOWN = 0.05
+MAX_UNKNOWN = 0.05
 FEWEST_BYTES = 2.0
 """A token of a language that the tokenizer was made for has about four."""
 LEAST_VOCABULARY = 10_000
@@ -243,7 +243,7 @@ def read_lengths(
     size = sum(len(text.encode(errors="replace")) for text in tokenizer.batch_decode(read))
     unknown = tokenizer.unk_token_id
     share = sum(row.count(unknown) for row in read) / count if unknown is not None else 0.0
-    if share > MOST_UNKNOWN:
+    if share > MAX_UNKNOWN:
         raise DataError(
             f"{label}: {share:.0%} of the tokens are '{tokenizer.unk_token}', which the tokenizer says of what it does "
             "not know. Give texts in a language of the model, or name its own tokenizer with --tokenizer."

@@ -133,7 +133,6 @@ def _planned_probe(content: str, out: Path, texts: int) -> Plan:
 
 
 def _cheaper(study: StudySpec) -> StudySpec:
-    """Return the study with fewer validation texts, and with all of the machine's cores."""
     validation = study.trial.validation
     fewer = min(VALIDATION_TEXTS, validation.rows)
     validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.

@@ -172,7 +172,6 @@ def _is_inputs_first(module: torch.nn.Module) -> bool:
 
 
 def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
-    """Add alpha / rank · B A to a module's matrix; computed on the CPU, so that a kept adapter makes the same model."""
     inner, outer = update
     change = (outer.float() @ inner.float()) * scaling
     module.weight.add_((change.T if _is_inputs_first(module) else change).to(module.weight))

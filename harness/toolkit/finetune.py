@@ -51,9 +51,9 @@ class TrainingParts(TypedDict, total=False):
     """Trained in the weights' stead."""
     learning_rate: float
     """AdamW's, instead of `training.learning_rate`: of what is no weight."""
-    rows: Rows
+    select_rows: Rows
     """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
-    beside: Sequences
+    paired_texts: Sequences
     """Further texts, one beside each forget sequence: the loss gets their micro-batch as its last argument."""
     gradient: GradientRule
     """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
@@ -165,7 +165,7 @@ def train(
                 if engine.skipped_steps:
                     skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
-                if "rows" in parts:
+                if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
                 reason = _stop_reason(task, model, baseline, reached)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
@@ -195,11 +195,9 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
             f"a method that makes its own gradient needs the weights in one place, and engine: {task.engine.name} "
             "may part them. Say engine: torch."
         )
-    beside = parts.get("beside")
-    if beside is not None and len(beside) != len(task.forget):
-        raise TrialError(
-            f"{len(beside)} texts stand beside {len(task.forget)} forget sequences. Give one for each, in their order."
-        )
+    paired = parts.get("paired_texts")
+    if paired is not None and len(paired) != len(task.forget):
+        raise TrialError(f"{len(paired)} texts are paired with {len(task.forget)} forget sequences. Give one for each.")
 
 
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
@@ -214,7 +212,7 @@ def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapte
 
 def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
-    if (choose := parts.get("rows")) is None:
+    if (choose := parts.get("select_rows")) is None:
         return order
     is_chosen = torch.zeros(len(task.forget), dtype=torch.bool)
     is_chosen[torch.as_tensor(choose(model, number), dtype=torch.long)] = True
@@ -224,7 +222,6 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
 def _selected_blocks(
     task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
 ) -> tuple[Sequence[Block], dict[str, Json]]:
-    """Return the blocks that an epoch trains, chosen on one random global batch, and notes about the choice."""
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
@@ -304,8 +301,8 @@ def _steps_of_epoch(
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
         retain_order = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
     streams = [(task.forget, order), (task.retain, retain_order)]
-    if (beside := parts.get("beside")) is not None:
-        streams.append((beside, order))
+    if (paired := parts.get("paired_texts")) is not None:
+        streams.append((paired, order))
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
         step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))

@@ -139,7 +139,6 @@ def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dic
 
 
 def _rank_and_workers() -> tuple[int, int]:
-    """Return which worker of a process group this is, and how many there are: of one where there is no group."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
@@ -444,14 +443,12 @@ def _no_moments(model: Model, matrix: MLPMatrix) -> SecondMoments:
 
 
 def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
-    """Return the sum of v vᵀ over the counted positions, in fp64; some models have all positions in one dimension."""
     flat = values.reshape(counted_BS.numel(), -1).float()
     flat = flat * counted_BS.reshape(-1, 1)
     return (flat.T @ flat).double()
 
 
 def _drawn(logits_BSV: torch.Tensor, uniform_BT: torch.Tensor) -> torch.Tensor:
-    """Return a token for each prediction, drawn from it: the one in whose share of [0, 1) its number lies."""
     up_to_BSV = logits_BSV.softmax(-1).cumsum(-1)
     uniform_BS1 = uniform_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
     return (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)

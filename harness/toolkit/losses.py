@@ -109,7 +109,6 @@ class Batch:
 
 
 def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
-    """Raise for values of another shape: where broadcasting can fit them, it makes another loss of them."""
     if values.shape != shape:
         raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
 

@@ -198,7 +198,6 @@ def _answers(
 
 
 def _takes_last_only(model: Model) -> bool:
-    """Return whether a model can leave out the logits of all tokens but the last; a pair can where both can."""
     from harness.toolkit.cached_models import PairModel
 
     if isinstance(model, PairModel):
@@ -525,7 +524,6 @@ def auc_items(
 
 
 def _shares_below(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each score the share of others that are lower; equal ones count half."""
     ordered = np.sort(others)
     lower, not_higher = (np.searchsorted(ordered, scores, side) for side in ("left", "right"))
     return np.asarray((lower + not_higher) / (2 * len(ordered)), dtype=np.float64)

@@ -191,12 +191,12 @@ class TestRows:
             seen.append(forget.tokens_BT[:, 0].tolist())
             return ascent(model, forget)
 
-        points = list(train_and_yield(task, model, loss, rows=choose))
+        points = list(train_and_yield(task, model, loss, select_rows=choose))
         return seen, points
 
     def test_all_rows_are_the_training_without_a_choice(self, make_model, texts):
         whole, _ = trained(make_model(1), Task(*texts), difference)
-        chosen, _ = trained(make_model(1), Task(*texts), difference, rows=lambda model, epoch: [4, 1, 0, 2, 3])
+        chosen, _ = trained(make_model(1), Task(*texts), difference, select_rows=lambda model, epoch: [4, 1, 0, 2, 3])
         assert all(torch.equal(whole[name], chosen[name]) for name in whole)
 
     def test_an_epoch_trains_on_what_is_chosen_for_it(self, make_model, texts):
@@ -219,11 +219,11 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         return ascent(model, forget) + nll(model, beside)
 
     assert len(first) == 5
-    trained(make_model(1), Task(forget, retain), loss, beside=beside)
+    trained(make_model(1), Task(forget, retain), loss, paired_texts=beside)
     assert len(seen) == 10
     assert all(row == other for row, other in seen)
-    with pytest.raises(TrialError, match="3 texts stand beside 5 forget sequences"):
-        trained(make_model(1), Task(forget, retain), loss, beside=retain)
+    with pytest.raises(TrialError, match="3 texts are paired with 5 forget sequences"):
+        trained(make_model(1), Task(forget, retain), loss, paired_texts=retain)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
         (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
         (difference, {"masks": None, "select": lambda *_: ([], {})}, {}, "selects no blocks"),
-        (difference, {"row": lambda model, epoch: [0]}, {}, "no part of training is called 'row'. Did you mean 'rows'"),
+        (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):
