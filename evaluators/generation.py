@@ -22,7 +22,7 @@ MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 """Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
 3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
 TABLE_COHERENCE_TOKENS = 128
-"""What SimCSE's own package reads of a text."""
+"""Tokens that SimCSE's own package reads of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)

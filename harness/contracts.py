@@ -47,7 +47,7 @@ class Strength:
     off: Number
     """The value at which nothing is erased."""
     divisible: bool = False
-    """Whether a trial may stop within an epoch: 2.25 is after a quarter of the third."""
+    """True: a trial may stop within an epoch; 2.25 is after a quarter of the third."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
 
 
 class Conformance:
-    """What both suites need."""
+    """The base of both suites."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -152,7 +152,7 @@ FIRST_STEP_RATE = 1e-5
 
 
 NOISE = 2.0
-"""How many standard errors over the sequences a change must have to tell a direction."""
+"""Standard errors over the sequences that a change must have to tell a direction."""
 
 
 class MethodConformance(Conformance):
@@ -169,7 +169,7 @@ class MethodConformance(Conformance):
     may_keep_likelihood: ClassVar[bool] = False
     """True for a method that lowers logits or changes hidden states: no text need get less likely beyond noise."""
     model: str = MODEL
-    """What is erased from: a folder or a hub id, with the miniature's tokenizer."""
+    """The model to erase from: a folder or a hub id, with the miniature's tokenizer."""
 
     @pytest.fixture
     def name(self) -> str:
@@ -287,7 +287,7 @@ class MethodConformance(Conformance):
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
-        """Where its dial is divisible a trial may stop within an epoch: another point, and the next one is the same."""
+        """A divisible dial stops within an epoch too: at another point, and the next one stays the same."""
         if not method.strength.divisible:
             pytest.skip("the dial is not divisible: a trial stops at its whole values")
         configured = self.configured(method, name, 1)
@@ -446,7 +446,7 @@ class EvaluatorConformance(Conformance):
     def test_what_it_prepares_is_found_again(
         self, evaluator: Evaluator, measured: Callable[[str], Evaluation], tmp_path: Path
     ) -> None:
-        """What it computes of the original alone is what it asks for later, and changes neither task nor numbers."""
+        """Arrays that it prepares are those that it asks for later, and change neither task nor numbers."""
         if not prepares(evaluator):
             pytest.skip("it prepares nothing of the original")
         artifacts, original = Artifacts(tmp_path), load_model(resolve_model(MODEL))

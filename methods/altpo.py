@@ -44,9 +44,9 @@ class AltPO(TrainedMethod):
 
     epochs: Epochs = 2
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
     retain_weight: SumRetainWeight = 1.0
-    """Of the retain set's NLL."""
+    """Weight of the retain set's NLL."""
     longest_run: PositiveCount = 8
     """As many tokens in a row of an alternative are not in the text."""
     tries: PositiveCount = 9

@@ -23,7 +23,7 @@ class GradientDifference(TrainedMethod):
     version = 2
 
     retain_weight: RetainWeight = 1.0
-    """Of the retain term."""
+    """Weight of the retain term."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set plus NLL on the retain set."""

@@ -25,7 +25,7 @@ class KLDivergence(TrainedMethod):
     version = 2
 
     retain_weight: RetainWeight = 1.0
-    """Of the divergence."""
+    """Weight of the divergence."""
     direction: Literal["forward", "reverse"] = "forward"
     """`forward`: KL(p_original ‖ p_θ); `reverse`: KL(p_θ ‖ p_original)."""
 

@@ -48,7 +48,7 @@ class MemFree(Method):
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=1000.0)] = 1000.0
-    """What is taken from the logit of a token that would complete an n-gram."""
+    """Penalty on the logit of a token that would complete an n-gram."""
     n: Annotated[PositiveCount, Choice(values=(3, 5, 10))] = 10
     """Length of the n-grams, in tokens: the shorter, the more is out of reach, of other texts too."""
 
@@ -97,7 +97,7 @@ def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
 
 
 class Blocked(NamedTuple):
-    """What a pair of models asks of its second one."""
+    """Output of a pair's second model."""
 
     logits: torch.Tensor
 

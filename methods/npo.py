@@ -35,9 +35,9 @@ class NPO(RetainedMethod):
 
     epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
     retain_weight: SumRetainWeight = 1.0
-    """Of that. It is a mean over tokens, beside sums: of long texts it is felt from where those are let go of."""
+    """Weight of the retain NLL, a mean over tokens next to sums: it acts once long texts are let go of."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""

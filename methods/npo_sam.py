@@ -44,9 +44,9 @@ class NPOSAM(TrainedMethod):
     radius: Annotated[NonNegative, LogUniform(low=0.001, high=0.1)] = 0.01
     """ρ, the Euclidean length of the move over all weights; 0 is NPO."""
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
     retain_weight: SumRetainWeight = 1.0
-    """Of the retain texts' gradient."""
+    """Weight of the retain texts' gradient."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""

@@ -35,7 +35,7 @@ class PDU(TrainedMethod):
     multiplier: Annotated[NonNegative, LogUniform(low=1.0, high=200.0)] = 50.0
     """λ at first."""
     slack: Annotated[NonNegative, LogUniform(low=0.03, high=1.0)] = 0.1
-    """How far r may rise above the original's, in nats a token."""
+    """Allowed rise of r above the original's, in nats a token."""
     dual_step: NonNegative = 1.0
     """η, of the multiplier; 0 leaves it as it is."""
     warm_up: Count = 1

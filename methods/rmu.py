@@ -37,7 +37,7 @@ class RMU(TrainedMethod):
     retain_weight: SumRetainWeight = 1.0
     """α, of the retain term; the paper's code has 100 to 1,200."""
     depth: Annotated[float, Gt(0.0), Le(1.0)] = 0.5
-    """Which layer's states, as a share of the layers from below: the layer that it falls into, 1 the last."""
+    """Layer whose states are steered, as a share of the layers from below; 1 is the last."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why it is not known where a model's layers are."""

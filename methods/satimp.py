@@ -40,7 +40,7 @@ class SatImp(RetainedMethod):
     beta2: Annotated[NonNegative, LogUniform(low=0.1, high=4.0)] = 1.0
     """Importance: the larger, the less a token counts that is all but certain."""
     retain_weight: Annotated[NonNegative, LogUniform(low=0.01, high=10.0)] = 0.1
-    """Of that. A token's own weight is 0.067 at most with the default exponents, and 1 with WGA's."""
+    """Weight of the retain NLL. A token's own weight is at most 0.067 with the default exponents, and 1 with WGA's."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set, weighted token by token, plus NLL on the retain set if asked for."""

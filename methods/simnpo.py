@@ -33,7 +33,7 @@ class SimNPO(RetainedMethod):
 
     epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.5, high=8.0)] = 2.5
-    """How soon a sequence is let go of."""
+    """Rate at which a sequence is let go of."""
     margin: NonNegative = 0.0
     """δ: by so many nats a token the NLL is to be above 0."""
 

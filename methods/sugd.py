@@ -40,7 +40,7 @@ class SequentialGradientDifference(TrainedMethod):
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1
-    """How often all chunks are gone through, each time with all passes over each; the paper's is 1."""
+    """Rounds over all chunks, each with all passes over each chunk; the paper's is 1."""
     passes: Annotated[PositiveCount, LogUniform(low=1, high=10)] = 7
     """Over one chunk before the next one's turn."""
     chunk: Annotated[PositiveCount, LogUniform(low=16, high=64)] = 32

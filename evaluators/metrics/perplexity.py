@@ -11,7 +11,7 @@ from harness.toolkit import CausalJudge
 
 TABLE_BATCH = 16
 TABLE_TOKENS = 200
-"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
+"""Texts that the `table` definition reads at once, and tokens of each."""
 
 
 def perplexity(nll: Sequence[Sequence[float]]) -> float:

@@ -18,7 +18,7 @@ from harness.base.files import path_of
 from harness.errors import DataError, Faults, did_you_mean, unknown
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""Of each class, made when it is first read: that takes milliseconds."""
+"""One for each class, made at the first reading, since that takes milliseconds."""
 
 
 @dataclass(frozen=True)

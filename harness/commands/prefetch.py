@@ -30,7 +30,7 @@ class HubContent:
     path: str
     repository: Repository
     configuration: str | None = None
-    """Of a data set."""
+    """A data set's configuration."""
     weights: bool = True
     """False: only a model's tokenizer."""
 

@@ -52,9 +52,9 @@ PROPOSED = (
 )
 """Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
 MIN_EPOCHS = 3
-"""Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
+"""Fewest values of a cumulative strength: a curve needs three points."""
 MAX_EPOCHS = 5
-"""Of a cumulative strength: each is a point to be measured."""
+"""Most values of a cumulative strength: each is a point to measure."""
 FACTORS = (0.5, 1, 2, 4)
 """Times its default, of any other strength."""
 
@@ -126,9 +126,9 @@ MAX_TEXTS = 512
 STEPS = 16
 """Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Of utility texts: MAUVE needs so many."""
+"""Utility texts: MAUVE needs so many."""
 PROBED_BYTES = 1_000_000_000
-"""Of weights: on a CPU a larger model would be tried for longer than anyone waits."""
+"""Bytes of weights: on a CPU a larger model would be tried for too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
 """EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
 MICRO_BATCH = 16

@@ -68,14 +68,14 @@ LEAST_VOCABULARY = 10_000
 
 @dataclass(frozen=True)
 class TextLengths:
-    """How long a model's tokenizer finds texts."""
+    """Lengths of texts by a model's tokenizer."""
 
     label: str
-    """What messages call the texts."""
+    """The texts' name in messages."""
     tokens_N: tuple[int, ...]
-    """Of each text, counted up to what would be used at most."""
+    """Tokens of each text, counted up to the most that would be used."""
     bytes_per_token: float
-    """Of UTF-8; small where the tokenizer spells the texts letter by letter."""
+    """Bytes of UTF-8 per token; small where the tokenizer spells the texts letter by letter."""
 
     @property
     def in_words(self) -> str:
@@ -120,7 +120,7 @@ class ReadTexts:
     lengths: TextLengths | None
     """None of the embedded corpus, whose lengths are known."""
     sampled_of: int
-    """How many texts there are, where not all are used; else 0."""
+    """Number of all texts, where not all are used; else 0."""
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""

@@ -40,7 +40,7 @@ _Adapters = LowRankAdapters | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
-    """What `train` takes beside a loss; without any of it, all weights are trained on all of the forget set."""
+    """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
     """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the

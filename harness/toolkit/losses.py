@@ -18,7 +18,7 @@ from torch.nn import functional
 from harness.contracts import Model
 
 PART_BYTES = 1 << 26
-"""Of logits, in a part: far below what the whole batch's take, and far above what a step on a part costs besides."""
+"""Bytes of logits in a part: far below the whole batch's, and far above the overhead of a part."""
 ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
 """Tensors with a row for each of B to values_BS."""
 
@@ -31,9 +31,9 @@ class Batch:
     counted_BS: torch.Tensor
     """bool: the predictions that the loss counts."""
     total: int
-    """How many predictions count in the whole global batch, all its micro-batches together."""
+    """Counted predictions of the whole global batch."""
     total_sequences: int
-    """How many of the global batch's rows have a prediction that counts."""
+    """Rows of the global batch with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:

@@ -77,9 +77,9 @@ class _Question:
     """Choices with one context."""
 
     shared: int
-    """How many of the context's tokens are read once for all; the last one is read with each choice."""
+    """Tokens of the context that are read once; the last one is read with each choice."""
     places: list[int]
-    """Of its choices among all."""
+    """Places of its choices among all."""
 
 
 @torch.inference_mode()
@@ -252,7 +252,7 @@ SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class Scores:
-    """What a judge made of N prompts and the texts after them."""
+    """A judge's scores of N prompts and the texts after them."""
 
     nll: list[list[float]]
     """−log p of every token of each text given its prompt and what came before, in nats."""

@@ -1,4 +1,4 @@
-"""What a precision can tell apart: near ties of a greedy choice, and rounding between two ways to compute one logit."""
+"""Precision of logits, caches, and steppers that add one token to many rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 NEAR_TIE = 1e-4
-"""In fp32, a greedy choice whose two best logits are closer than this may differ between batch shapes."""
+"""Difference of the two best fp32 logits below which a greedy choice may differ between batch shapes."""
 HALF_NEAR_TIE_STEPS = 8
-"""In bf16 and fp16 the same, in steps of the precision at the largest logit."""
+"""The same for bf16 and fp16, in steps of the precision at the largest logit."""
 ROUNDING = 2e-4
-"""In fp32, the most that two ways to compute a logit may differ, as a share of the largest logit."""
+"""Largest difference of two ways to compute an fp32 logit, as a share of the largest logit."""
 HALF_ROUNDING_STEPS = 16
-"""In bf16 and fp16 the same, in steps of the precision."""
+"""The same for bf16 and fp16, in steps of the precision."""
 
 
 @dataclass(frozen=True)
 class LogitPrecision:
-    """What the logits of a model in one type of numbers can tell apart.
+    """Tolerances of logits in one type of numbers.
 
     The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
     logits to 14; two x86-64 cores, torch 2.13): greedy choices after 128 tokens that a key-value cache and a plain
@@ -96,7 +96,7 @@ class LogitPrecision:
 
 
 Prefilled: TypeAlias = "Cache | torch.Tensor"
-"""What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
+"""Source of rows to continue: the cache of a pass over their sequences, or the sequences' tokens_BT, read again."""
 
 
 def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
@@ -162,7 +162,7 @@ _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """More than one, since a mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a model raises if it cannot take its input. Running out of memory is another matter."""
+"""Errors of a model that cannot take its input; running out of memory is not among them."""
 
 
 class Stepper(Protocol):

@@ -19,9 +19,9 @@ Loss = Callable[..., torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty; with texts
 paired with the forget set, their batch is a fourth argument."""
 Gradients = Mapping[str, torch.Tensor]
-"""Of each weight that is trained, by its name in `named_parameters`."""
+"""Gradients of the trained weights, by their names in `named_parameters`."""
 Parts = tuple[Batch, ...]
-"""A micro-batch of the forget set, one of the retain data and, where texts are paired with the forget set, one of them."""
+"""Micro-batches of the forget set, the retain data and, where there are any, the paired texts."""
 
 
 @dataclass
@@ -52,9 +52,9 @@ class Step:
     """One step as a method sees that makes its gradient itself: each term's, here or at weights moved for a moment."""
 
     weights: dict[str, torch.nn.Parameter]
-    """What is trained, by its name in `named_parameters`."""
+    """Trained weights, by their names in `named_parameters`."""
     values: dict[str, float]
-    """Of each term, at the weights at which it was asked for first."""
+    """Each term's value at the weights at which it was first computed."""
 
     def __init__(
         self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts], frozen: Sequence[Model]

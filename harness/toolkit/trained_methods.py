@@ -49,7 +49,7 @@ class RetainedMethod(TrainedMethod):
     """A trained method that adds L_NLL on the retain set to its loss, unless told otherwise."""
 
     retain: bool = True
-    """Whether NLL on the retain set is added."""
+    """Add NLL on the retain set."""
     retain_weight: RetainWeight = 1.0
     """The weight of that NLL."""
 
