@@ -194,11 +194,6 @@ class TestRows:
         points = list(train_and_yield(task, model, loss, select_rows=choose))
         return seen, points
 
-    def test_all_rows_are_the_training_without_a_choice(self, make_model, texts):
-        whole, _ = trained(make_model(1), Task(*texts), difference)
-        chosen, _ = trained(make_model(1), Task(*texts), difference, select_rows=lambda model, epoch: [4, 1, 0, 2, 3])
-        assert all(torch.equal(whole[name], chosen[name]) for name in whole)
-
     def test_an_epoch_trains_on_what_is_chosen_for_it(self, make_model, texts):
         by_epoch = {1: [0, 3], 2: [4]}
         seen, points = self.seen_rows(make_model(1), Task(*texts), lambda model, epoch: by_epoch[epoch])
