@@ -26,7 +26,7 @@ class Extraction(Evaluator):
     version = 1
 
     tokens: PositiveCount = 50
-    """How many tokens after its prefix a sequence must be recited for, to the letter, to count as recited."""
+    """Tokens after its prefix that a sequence must match exactly to count as recited."""
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
         """Refuse texts none of which has so many tokens after its prefix."""

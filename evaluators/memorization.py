@@ -124,14 +124,12 @@ class Memorization(Evaluator):
                 "Exact match",
                 "EMSO paper, section 4.4",
                 column=4,
-                agrees_with="text",
                 meaning="tokens after the prefix that it writes as the text has them, up to the first that differs",
             ),
             tokens(
                 "exact_match_original",
                 "Exact match with the original",
                 "EMSO paper, figure 5",
-                agrees_with="original",
                 meaning="tokens after the prefix that it writes as the original does, up to the first that differs",
             ),
             share(

@@ -24,14 +24,7 @@ import yaml
 
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import DataError, LetheError, TrialError
-from harness.toolkit import (
-    AnswerChoice,
-    data_set_commit,
-    data_set_folder,
-    embedded_task,
-    log_likelihoods,
-    token_lists,
-)
+from harness.toolkit import AnswerChoice, data_set_commit, data_set_folder, embedded_task, log_likelihoods, token_lists
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -44,16 +37,16 @@ Question = dict[str, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a task's files are called, and what its rows hold."""
+    """Names of a task's files, and fields of its rows."""
 
     names: tuple[str, ...]
     """File names in the task's folder, or in the folder of all tasks; the first is what a message recommends."""
     fields: tuple[str, ...]
-    """What every row must hold, in the hub's schema."""
+    """Fields of every row, in the hub's schema."""
     label: str
     """The field with the right answer."""
     labels: tuple[object, ...]
-    """What a label may be; empty where the row's own choices say it."""
+    """Allowed labels; empty where the row's own choices say it."""
 
 
 LAYOUTS: Mapping[str, Layout] = {

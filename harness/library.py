@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What a sweep has measured so far, with its table, ranking and models."""
+    """A sweep's results so far, with its table, ranking and models."""
 
     folder: Path
     """`results/<sweep>`."""

@@ -101,12 +101,7 @@ def run_planned(
 
 
 def _finish(
-    planned: Plan,
-    before: Results,
-    journal: Journal,
-    folders: Folders,
-    executor: ExecutorName,
-    tracking: LiveCopy,
+    planned: Plan, before: Results, journal: Journal, folders: Folders, executor: ExecutorName, tracking: LiveCopy
 ) -> Results:
     """Run what is missing, and then the trials of finished searches' choices; return all that is measured."""
     journal.write_plan(before.plan)

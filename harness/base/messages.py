@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness import errors
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 _ACTING = (
     *(code for code in range(0x20) if chr(code) not in "\t\n"),
     *range(0x7F, 0xA0),
@@ -23,7 +23,7 @@ _ACTING = (
 _WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in _ACTING}
 
 
-def storable(text: str, most: int = MOST_CHARACTERS) -> str:
+def storable(text: str, most: int = MAX_CHARACTERS) -> str:
     r"""Return text that any file can hold: what UTF-8 cannot encode is escaped, and what is too long is cut, saying so.
 
     Twice is the same as once.

@@ -18,7 +18,7 @@ from harness.base.files import path_of
 from harness.errors import DataError, Faults, did_you_mean, unknown
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""Of each class, made when it is first read: that takes milliseconds."""
+"""One for each class, made at the first reading, since that takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,6 @@ def type_at(hint: Any, location: Iterable[int | str]) -> Any:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the type without its limits and without `or null`."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]

@@ -22,7 +22,7 @@ from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
 from harness.reporting.text_tables import result_table, table_console
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
@@ -113,7 +113,6 @@ def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
 
 
 def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
-    """Return each number with its definition, by metric."""
     return {name: (value, each.definition) for each in point.measurements for name, value in each.numbers.items()}
 
 
@@ -137,11 +136,11 @@ def _cpus(results: Results) -> str:
 
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
-    left_out = len(rows) - MOST_ROWS
+    left_out = len(rows) - MAX_ROWS
     table = result_table("", f"and {left_out:,} more: --csv FILE writes all of them." if left_out > 0 else "")
     for head in ("What", "Point", "A", "B", ""):
         table.add_column(head, overflow="fold")
-    for _, point, what, *values, _, verdict in rows.head(MOST_ROWS).itertuples(index=False):
+    for _, point, what, *values, _, verdict in rows.head(MAX_ROWS).itertuples(index=False):
         texts = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
         table.add_row(*(Text(text) for text in (what, point, *texts, verdict)))
     table_console().print(table)

@@ -30,7 +30,7 @@ class HubContent:
     path: str
     repository: Repository
     configuration: str | None = None
-    """Of a data set."""
+    """A data set's configuration."""
     weights: bool = True
     """False: only a model's tokenizer."""
 
@@ -92,7 +92,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
             contents.append(HubContent(path, Repository(section.path, "dataset"), section.name))
     for name, evaluator in evaluators.items():
-        for id, configuration in evaluator.data_sets():
+        for id, configuration in getattr(evaluator, "data_sets", list)():
             contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
     once: dict[tuple[Repository, str | None, bool], HubContent] = {}
     for content in contents:

@@ -46,10 +46,15 @@ NEEDS = {
     "memorized_model": "needs a memorised model, which is trained first",
     None: "what it needs depends on its settings",
 }
-FEWEST_EPOCHS = 3
-"""Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
-MOST_EPOCHS = 5
-"""Of a cumulative strength: each is a point to be measured."""
+PROPOSED = (
+    *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
+    *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
+)
+"""Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
+MIN_EPOCHS = 3
+"""Fewest values of a cumulative strength: a curve needs three points."""
+MAX_EPOCHS = 5
+"""Most values of a cumulative strength: each is a point to measure."""
 FACTORS = (0.5, 1, 2, 4)
 """Times its default, of any other strength."""
 
@@ -66,9 +71,9 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
     if default is None:
         return []
     if plugin.strength.cumulative:
-        most = max(int(default), FEWEST_EPOCHS)
-        steps = [round(most ** (place / (MOST_EPOCHS - 1))) for place in range(MOST_EPOCHS)]
-        steps = sorted(set(steps if most > MOST_EPOCHS else range(1, most + 1)))
+        most = max(int(default), MIN_EPOCHS)
+        steps = [round(most ** (place / (MAX_EPOCHS - 1))) for place in range(MAX_EPOCHS)]
+        steps = sorted(set(steps if most > MAX_EPOCHS else range(1, most + 1)))
         return [step for step in steps if not isinstance(dimension, LogUniform) or step <= dimension.high]
     values = [float(f"{factor * default:.3g}") for factor in FACTORS]
     if isinstance(dimension, LogUniform):
@@ -77,7 +82,7 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with what it needs; as comments those of `left_out` and those not `drafted`."""
+    """Yield the row of every method with what it needs, as a comment if it is left out, or ours and not `PROPOSED`."""
     for name in METHODS.names():
         try:
             plugin = METHODS.load(name)
@@ -90,7 +95,8 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
             continue
-        yield f"{'' if plugin.drafted else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{METHODS.package}.")
+        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
@@ -115,14 +121,14 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
             yield row
 
 
-MOST_TEXTS = 512
+MAX_TEXTS = 512
 """Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
 STEPS = 16
 """Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Of utility texts: MAUVE needs so many."""
+"""Utility texts: MAUVE needs so many."""
 PROBED_BYTES = 1_000_000_000
-"""Of weights: on a CPU a larger model would be tried for longer than anyone waits."""
+"""Bytes of weights: on a CPU a larger model would be tried for too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
 """EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
 MICRO_BATCH = 16
@@ -146,7 +152,7 @@ def first_sweep(
 
 
 def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
-    read = read_given(given, MOST_TEXTS)
+    read = read_given(given, MAX_TEXTS)
     model = read.model
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if read.lengths is not None:
@@ -155,7 +161,7 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
             f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
             "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
         )
-    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MOST_TEXTS)
+    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     of_miniature = is_miniature(model.id)
     return {

@@ -59,7 +59,7 @@ LEAST_TOKENS = 16
 """A prefix of 8 tokens and a continuation of 8 are the least that says something."""
 SAMPLED_TEXTS = 64
 """Enough to see how a tokenizer reads them."""
-MOST_UNKNOWN = 0.05
+MAX_UNKNOWN = 0.05
 FEWEST_BYTES = 2.0
 """A token of a language that the tokenizer was made for has about four."""
 LEAST_VOCABULARY = 10_000
@@ -68,14 +68,14 @@ LEAST_VOCABULARY = 10_000
 
 @dataclass(frozen=True)
 class TextLengths:
-    """How long a model's tokenizer finds texts."""
+    """Lengths of texts by a model's tokenizer."""
 
     label: str
-    """What messages call the texts."""
+    """The texts' name in messages."""
     tokens_N: tuple[int, ...]
-    """Of each text, counted up to what would be used at most."""
+    """Tokens of each text, counted up to the most that would be used."""
     bytes_per_token: float
-    """Of UTF-8; small where the tokenizer spells the texts letter by letter."""
+    """Bytes of UTF-8 per token; small where the tokenizer spells the texts letter by letter."""
 
     @property
     def in_words(self) -> str:
@@ -120,7 +120,7 @@ class ReadTexts:
     lengths: TextLengths | None
     """None of the embedded corpus, whose lengths are known."""
     sampled_of: int
-    """How many texts there are, where not all are used; else 0."""
+    """Number of all texts, where not all are used; else 0."""
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
@@ -243,7 +243,7 @@ def read_lengths(
     size = sum(len(text.encode(errors="replace")) for text in tokenizer.batch_decode(read))
     unknown = tokenizer.unk_token_id
     share = sum(row.count(unknown) for row in read) / count if unknown is not None else 0.0
-    if share > MOST_UNKNOWN:
+    if share > MAX_UNKNOWN:
         raise DataError(
             f"{label}: {share:.0%} of the tokens are '{tokenizer.unk_token}', which the tokenizer says of what it does "
             "not know. Give texts in a language of the model, or name its own tokenizer with --tokenizer."

@@ -16,10 +16,10 @@ from harness.base.digests import known_digest
 from harness.errors import DataError, ModelError
 
 FORGET_RECORDS, UNSEEN_RECORDS = 256, 128
-"""How many records the originals memorised, and how many no model ever saw."""
+"""Numbers of records that the originals memorised, and that no model ever saw."""
 WEIGHTS = Path(__file__).parent / "weights"
 MANIFEST = "manifest.json"
-"""In the folder of the shipped models, and in each that `python -m studies.miniature` writes."""
+"""A file in the folder of the shipped models, and in each that `python -m studies.miniature` writes."""
 
 ORIGINALS = ("miniature-s", "miniature-m", "miniature-l")
 RETRAINED = tuple(f"{name}-retrained" for name in ORIGINALS)

@@ -1,4 +1,4 @@
-"""What stands for changed weights: LoRA adapters and masks in training, and the patches in which an erasure is kept.
+"""LoRA adapters and masks that are trained instead of weights, and patches in which an erasure is kept.
 
 The adapted model is another tree of modules around the plain model's own tensors, so that the plain one stays what
 transformers made of it. Merging adds the update to its matrices, in their fp32; going on puts back, bit for bit, what
@@ -43,7 +43,7 @@ class Adapter:
     targets: tuple[str, ...]
     """The names of the adapted modules, as peft's configuration has them."""
     inputs_first: bool
-    """Whether some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
+    """True where some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
 
 
 _MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
@@ -172,7 +172,6 @@ def _is_inputs_first(module: torch.nn.Module) -> bool:
 
 
 def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
-    """Add alpha / rank · B A to a module's matrix; computed on the CPU, so that a kept adapter makes the same model."""
     inner, outer = update
     change = (outer.float() @ inner.float()) * scaling
     module.weight.add_((change.T if _is_inputs_first(module) else change).to(module.weight))

@@ -26,14 +26,14 @@ class Family:
     layers: str
     """The list of layers: its path from the causal LM."""
     matrices: Mapping[str, str]
-    """Of each kind of block, the path of the module that holds it, from a layer.
+    """Path of each kind's module from a layer.
 
     A module that several kinds name holds them one after the other, in the order in which they stand here.
     """
     interleaved: bool = False
-    """Whether a module that holds W_q, W_k and W_v has those of head 0 first, then of head 1; else all W_q first."""
+    """True: a module with W_q, W_k and W_v has those of head 0 first, then of head 1. False: all W_q first."""
     inputs_first: bool = False
-    """Whether weights are [inputs, outputs], as of transformers' Conv1D; else [outputs, inputs], as of Linear."""
+    """True: weights are [inputs, outputs], as of transformers' Conv1D. False: [outputs, inputs], as of Linear."""
 
 
 def _attention(module: str, query: str, key: str, value: str, output: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3"), _LLAMA),
     **dict.fromkeys(("qwen2", "qwen3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
 }
-"""By transformers' `model_type`."""
+"""Families by transformers' `model_type`."""
 
 
 HEAD_KINDS = ("W_q", "W_k", "W_v", "W_o")
@@ -110,14 +110,14 @@ class Block:
 
 @dataclass(frozen=True)
 class BlockPlace:
-    """Where in a model a block is."""
+    """A block's place in a model."""
 
     layer: int
     """From 0, the shallowest."""
     kind: str
     """One of `KINDS`."""
     head: int | None
-    """Of a group's W_k or W_v, the group; None for a block that is no head's."""
+    """The group for a group's W_k or W_v; None for a block that is no head's."""
     is_group: bool = False
 
 
@@ -165,7 +165,7 @@ def block_count(config: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Heads:
-    """What the configuration says of the attention heads."""
+    """Attention heads as the configuration describes them."""
 
     heads: int
     groups: int

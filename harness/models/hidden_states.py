@@ -1,4 +1,4 @@
-"""What flows through a model's layers: the hidden states between them, and what a model reads from such a state."""
+"""Hidden states between a model's layers, and the logit lens that reads them."""
 
 from __future__ import annotations
 

@@ -120,7 +120,6 @@ def reads_beyond(config: PreTrainedConfig) -> bool:
 
 
 def _rotary_settings(text: PreTrainedConfig) -> list[Mapping[str, Any]]:
-    """Return the settings of the rotary positions: one for all layers, or one for each kind of layer; none without."""
     settings = getattr(text, "rope_parameters", None) or {}
     return [value for value in settings.values() if isinstance(value, Mapping)] or [settings][: len(settings)]
 
@@ -170,7 +169,7 @@ def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
 def _fresh_model(auto_class: str, checkpoint: Checkpoint) -> PreTrainedModel:
     local = ensure_local(checkpoint)
     model = _whole_model(auto_class, local)
-    _own_finite_weights(model, local)
+    copy_and_check_weights(model, local)
     check_unchanged(local)
     return model
 
@@ -214,10 +213,10 @@ def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> 
         ModelError: As for `check_encoder`, or one of the weights is NaN or infinite.
     """
     check_encoder(checkpoint)
-    _own_finite_weights(encoder, checkpoint)
+    copy_and_check_weights(encoder, checkpoint)
 
 
-def _own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
+def copy_and_check_weights(model: torch.nn.Module, local: Checkpoint) -> None:
     """Give weights memory of their own, since they may lie in the file and change with it; refuse NaN and infinity."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         tensor.data = tensor.data.clone()

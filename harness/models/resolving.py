@@ -89,7 +89,6 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
 
 
 def _tokenizer_pin(tokenizer: str) -> str:
-    """Return the digest of a tokenizer's folder, or the commit of its repository on the hub."""
     folder = path_of(tokenizer, ModelError)
     if not folder.is_dir():
         return hub.commit(Repository(tokenizer, "model"))
@@ -107,7 +106,6 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 
 
 def _refuse_other_weights(where: str, names: Sequence[str]) -> None:
-    """Refuse files that are no checkpoint in safetensors."""
     lacks = [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]
     if lacks:
         others = (reason for patterns, reason in OTHER_WEIGHTS.items() if hub.matching(names, patterns))
@@ -181,7 +179,6 @@ def _packaged_minilm() -> Checkpoint:
 
 
 def _checkpoint_digest(folder: Path, tokenizer: Path) -> str:
-    """Return a sha256 of every file that decides a checkpoint's numbers: weights, configurations, tokenizer."""
     digest = hashlib.sha256()
     for place in dict.fromkeys((folder, tokenizer)):
         for file in _matching_files(place, (*MODEL_FILES, *TOKENIZER_FILES)):

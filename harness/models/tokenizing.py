@@ -81,7 +81,6 @@ def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) 
 
 
 def _missing_bytes(tokenizer: PreTrainedTokenizerBase) -> frozenset[str] | None:
-    """Return the bytes that a byte-level vocabulary lacks, in its own alphabet; None where it is of another kind."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or "ByteLevel" not in str(backend.pre_tokenizer):
         return None

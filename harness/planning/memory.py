@@ -229,7 +229,7 @@ def _needs(spec: TrialSpec) -> tuple[int, int]:
     judges, reading = _judges_bytes(spec)
     resident += judges
     passes = [decoding_bytes(spec, rehearsal.models), reading]
-    if texts := max((evaluator.trained_texts for evaluator in configured), default=0):
+    if texts := max((getattr(evaluator, "trained_texts", 0) for evaluator in configured), default=0):
         training = Training(global_batch=texts, micro_batch=spec.training.micro_batch)
         memorization = replace(spec.memorization, global_batch=texts)
         briefly = replace(spec, training=training, memorization=memorization, engine=Engine())

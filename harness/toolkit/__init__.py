@@ -1,7 +1,6 @@
-"""What methods and evaluators are made of: losses, training, decoding, judges, texts. Plugins import from here.
+"""Parts of methods and evaluators: losses, training, decoding, judges, texts. Plugins import from here.
 
-Together with `harness.contracts`, `harness.errors` and, to choose blocks, `harness.models.blocks`, this is all
-that a plugin may import: the names below stay, the modules behind them may change.
+The names below stay, the modules behind them may change.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from harness.toolkit.losses import (
     Batch,
     mean_nll,
     nll_loss,
+    nll_rise,
     preference_loss,
     token_distillation,
     token_kl,
@@ -64,79 +64,10 @@ from harness.toolkit.texts import (
     texts_key,
     tokenized,
 )
+from harness.toolkit.trained_methods import Epochs, RetainedMethod, RetainWeight, SumRetainWeight, TrainedMethod
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel
-
-__all__ = [
-    "AnswerChoice",
-    "Batch",
-    "CausalJudge",
-    "Continuations",
-    "Epoch",
-    "LogitLens",
-    "LossTerms",
-    "MLPMatrix",
-    "PairModel",
-    "Scores",
-    "SecondMoments",
-    "Step",
-    "TrainingParts",
-    "WeightMasks",
-    "auc_items",
-    "before_end",
-    "check_encoder",
-    "check_sentence_encoder",
-    "chosen_sequences",
-    "cleaned",
-    "computing_device",
-    "continuations_by_group",
-    "data_set_commit",
-    "data_set_folder",
-    "decoded",
-    "embedded_task",
-    "experts_in_one_tensor",
-    "gradients_by_layer",
-    "greedy_choices",
-    "greedy_continuations",
-    "hidden_states",
-    "judge_key",
-    "judges_dtype",
-    "lacks_layers",
-    "load_encoder",
-    "load_tokenizer",
-    "log_likelihoods",
-    "loss_gradient",
-    "mean_nll",
-    "memorization_accuracy",
-    "mlp_matrices",
-    "nll_loss",
-    "padded_batches",
-    "preference_loss",
-    "retokenized",
-    "room_after",
-    "rounded_copy",
-    "rounding_to",
-    "rows_at_once",
-    "sample",
-    "sampling_log_p",
-    "score_tokens",
-    "second_moments",
-    "straight_through_mask",
-    "texts_key",
-    "token_distillation",
-    "token_kl",
-    "token_lists",
-    "token_negative_entropy",
-    "token_nll",
-    "tokenized",
-    "train",
-    "train_and_yield",
-    "trained_briefly",
-    "true_continuations",
-    "unpadded",
-    "whole_loss",
-]
 
 
 def __getattr__(name: str) -> Any:

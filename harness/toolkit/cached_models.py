@@ -141,11 +141,6 @@ class JoiningCache(Cache):  # type: ignore[misc]
         for layer in self.layers:
             layer.join(sources)
 
-    def skip(self, tokens: int) -> None:
-        """Have every live row hold so many tokens more, without contents."""
-        for layer in self.layers:
-            layer.length += tokens
-
 
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values of B beginnings, and which of them each row continues; what rows add is not kept."""
@@ -235,10 +230,6 @@ class GPTNeoStepper:
             hidden = hidden + layer.mlp.c_proj(inner)
         self._length += 1
         return self._model.lm_head(transformer.ln_f(hidden))  # type: ignore[no-any-return]
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._length += tokens
 
     def _attend(self, number: int, inputs: torch.Tensor) -> torch.Tensor:
         rows, end = len(inputs), self._length + 1

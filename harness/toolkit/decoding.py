@@ -188,7 +188,6 @@ def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> i
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
-    """Return for each position the next one where the choice is not the text, or `none`; position 0 is never one."""
     mismatches = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
     mismatches[:, 0] = none
     mismatches[:, 1:][tokens_BT[:, 1:] == choice_BS] = none
@@ -196,7 +195,6 @@ def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) 
 
 
 def _by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield a length, and some of the sequences that have it: as many as are read at once."""
     for length in sequences.lengths_N.unique().tolist():
         at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
         for members in (sequences.lengths_N == length).nonzero()[:, 0].split(at_once):
@@ -204,7 +202,6 @@ def _by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> I
 
 
 def _likeliest_tokens(logits: torch.Tensor, precision: LogitPrecision) -> tuple[torch.Tensor, int]:
-    """Return the likeliest tokens, of equal ones the first, and how many are near ties; the logits are used up."""
     limit = precision.near_tie(logits)
     best = logits.max(dim=-1)
     second = logits.scatter_(-1, best.indices.unsqueeze(-1), float("-inf")).amax(dim=-1)
@@ -331,11 +328,7 @@ def _sample(
 
 
 def choose(
-    logits_BV: torch.Tensor,
-    draws_B: torch.Tensor,
-    top_p: float,
-    top_k: int | None = None,
-    temperature: float = 1.0,
+    logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
     """Return one token for each row: the draw's position in the nucleus, most likely tokens first.
 
@@ -359,11 +352,7 @@ def choose(
 
 
 def sampling_log_p(
-    logits_BV: torch.Tensor,
-    tokens_B: torch.Tensor,
-    top_p: float,
-    top_k: int | None = None,
-    temperature: float = 1.0,
+    logits_BV: torch.Tensor, tokens_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
     """Return the log-probability with which `choose` takes each row's token, in nats, fp64; −∞ of one it never takes.
 
@@ -402,7 +391,6 @@ def sampling_log_p(
 
 
 def _last_of_nucleus(cumulative_BK: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Return for each row how many of its tokens, the likeliest first, come before the nucleus's last one."""
     top_p_B1 = torch.full_like(cumulative_BK[:, :1], top_p)
     return torch.searchsorted(cumulative_BK, top_p_B1).clamp(max=cumulative_BK.shape[-1] - 1)
 

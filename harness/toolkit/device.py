@@ -1,4 +1,4 @@
-"""Where a trial computes, and what fits on that device at once: rows of a forward pass, judges."""
+"""The device of a trial, and the rows and judges that fit on it at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.models.loading import longest_context
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """The most that the logits of one forward pass may take: with a vocabulary of 50,000 they outweigh all else."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
-"""In one forward pass over texts: on a CPU, what a layer computes then stays in the caches."""
+"""Tokens of one forward pass over texts: on a CPU, a layer's results then stay in the caches."""
 JUDGE_BYTES = 1 << 30
 """Judges that weigh less than this together stay loaded beside a model that is measured."""
 

@@ -17,16 +17,16 @@ from harness.models.blocks import Block
 
 
 class TrainingEngine(Protocol):
-    """What the loop asks of an engine."""
+    """The training loop's view of an engine."""
 
     model: Any
-    """What losses are computed with."""
+    """The model that losses are computed with."""
     workers: int
     """Processes that share each global batch; every one of them calls every method here."""
     rank: int
     """This process among them."""
     precision: str
-    """What all of a trial's losses are computed in: `fp32`, `bf16 autocast` or `bf16 weights`."""
+    """Precision of a trial's losses: `fp32`, `bf16 autocast` or `bf16 weights`."""
 
     @property
     def skipped_steps(self) -> int:

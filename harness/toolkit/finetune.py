@@ -40,20 +40,20 @@ _Adapters = LowRankAdapters | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
-    """What `train` takes beside a loss; without any of it, all weights are trained on all of the forget set."""
+    """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
     """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
     model is trained, and where that takes bf16 weights, theirs are rounded too, in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
-    trains: Collection[str] | WeightMasks
-    """The parameters that are trained, by their names in `named_parameters`, or the masks of matrices."""
+    masks: WeightMasks
+    """Trained in the weights' stead."""
     learning_rate: float
     """AdamW's, instead of `training.learning_rate`: of what is no weight."""
-    rows: Rows
+    select_rows: Rows
     """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
-    beside: Sequences
+    paired_texts: Sequences
     """Further texts, one beside each forget sequence: the loss gets their micro-batch as its last argument."""
     gradient: GradientRule
     """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
@@ -165,7 +165,7 @@ def train(
                 if engine.skipped_steps:
                     skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
-                if "rows" in parts:
+                if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
                 reason = _stop_reason(task, model, baseline, reached)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
@@ -186,10 +186,8 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
         raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
     if task.training.lora and "select" in parts:
         raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
-    if task.training.lora and "trains" in parts:
-        raise TrialError("a method that says what it trains trains that alone, and no LoRA adapters: set lora: null.")
-    if "select" in parts and "trains" in parts:
-        raise TrialError("a method selects blocks, or says what it trains: give one of select and trains.")
+    if "masks" in parts and (task.training.lora or "select" in parts):
+        raise TrialError("a method that trains masks trains no LoRA adapters, and selects no blocks: set lora: null.")
     if "gradient" in parts and not isinstance(loss, LossTerms):
         raise TrialError("a gradient is made of two terms' gradients: give the loss as LossTerms(forget, retain).")
     if "gradient" in parts and "select" not in parts and task.engine.name != "torch":
@@ -197,33 +195,24 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
             f"a method that makes its own gradient needs the weights in one place, and engine: {task.engine.name} "
             "may part them. Say engine: torch."
         )
-    beside = parts.get("beside")
-    if beside is not None and len(beside) != len(task.forget):
-        raise TrialError(
-            f"{len(beside)} texts stand beside {len(task.forget)} forget sequences. Give one for each, in their order."
-        )
-    trains = parts.get("trains", ())
-    known = [name for name, _ in model.named_parameters()]
-    for name in () if isinstance(trains, WeightMasks) else trains:
-        if name not in known:
-            raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
+    paired = parts.get("paired_texts")
+    if paired is not None and len(paired) != len(task.forget):
+        raise TrialError(f"{len(paired)} texts are paired with {len(task.forget)} forget sequences. Give one for each.")
 
 
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
         return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
-    trains = parts.get("trains")
-    if isinstance(trains, WeightMasks):
-        return trains
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(trains is None or name in trains)
+    if "masks" in parts:
+        return parts["masks"]
+    model.requires_grad_(True)
     return None
 
 
 def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
-    if (choose := parts.get("rows")) is None:
+    if (choose := parts.get("select_rows")) is None:
         return order
     is_chosen = torch.zeros(len(task.forget), dtype=torch.bool)
     is_chosen[torch.as_tensor(choose(model, number), dtype=torch.long)] = True
@@ -233,7 +222,6 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
 def _selected_blocks(
     task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
 ) -> tuple[Sequence[Block], dict[str, Json]]:
-    """Return the blocks that an epoch trains, chosen on one random global batch, and notes about the choice."""
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
@@ -305,12 +293,7 @@ def _stopped_at(
 
 
 def _steps_of_epoch(
-    task: TrainingTask,
-    loss: Loss,
-    engine: TrainingEngine,
-    order: torch.Tensor,
-    number: int,
-    parts: TrainingParts,
+    task: TrainingTask, loss: Loss, engine: TrainingEngine, order: torch.Tensor, number: int, parts: TrainingParts
 ) -> Iterator[dict[str, float]]:
     """Take the steps of an epoch, each when it is asked for, and yield its values."""
     retain_order = order
@@ -318,8 +301,8 @@ def _steps_of_epoch(
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
         retain_order = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
     streams = [(task.forget, order), (task.retain, retain_order)]
-    if (beside := parts.get("beside")) is not None:
-        streams.append((beside, order))
+    if (paired := parts.get("paired_texts")) is not None:
+        streams.append((paired, order))
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
         step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))

@@ -1,4 +1,4 @@
-"""What losses ask of a model's weights, one layer at a time: for methods that look at every layer, and keep none."""
+"""Gradients and second moments of a model's layers, one layer at a time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.P
 
 @dataclass
 class _Call:
-    """What a layer was given."""
+    """A layer's input."""
 
     arguments: tuple[Any, ...]
     named: dict[str, Any]
@@ -118,12 +118,12 @@ class _Call:
 
 @dataclass
 class _Pass:
-    """What is left of a micro-batch's way through the layers that have not been differentiated yet."""
+    """The layers of a micro-batch's pass that are still to be differentiated."""
 
     calls: list[_Call]
-    """Of each layer, the shallowest first."""
+    """One for each layer, the shallowest first."""
     gradients: list[torch.Tensor]
-    """Of each loss, in what the last of these layers gives."""
+    """Each loss's gradient in the output of the last of these layers."""
 
 
 def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dict[int, list[str]]:
@@ -139,7 +139,6 @@ def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dic
 
 
 def _rank_and_workers() -> tuple[int, int]:
-    """Return which worker of a process group this is, and how many there are: of one where there is no group."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
@@ -225,16 +224,16 @@ def _layer_gradients(
 
 @dataclass(frozen=True)
 class MLPMatrix:
-    """Which weight matrix of an MLP this is, and how it lies in its model."""
+    """A weight matrix of an MLP."""
 
     parameter: str
     """The matrix, as `named_parameters` calls it."""
     layer: int
     """From 0, the shallowest."""
     kinds: tuple[str, ...]
-    """What it holds: `C_gate`, `C_fc` (up), `C_proj` (down), or the first two, one after the other."""
+    """Its blocks: `C_gate`, `C_fc` (up), `C_proj` (down), or the first two, one after the other."""
     inputs_first: bool
-    """Whether it is stored as I x O, as in transformers' Conv1D; else O x I, as in Linear."""
+    """True: stored as I x O, as in transformers' Conv1D. False: O x I, as in Linear."""
 
     def outputs_first(self, stored: torch.Tensor) -> torch.Tensor:
         """Return the O x I view of the matrix, or of its gradient: writing to it writes to what was given.
@@ -263,7 +262,7 @@ class MLPMatrix:
 
 @dataclass(frozen=True)
 class SecondMoments:
-    """What passes through a matrix: the two factors of its curvature in K-FAC, in fp64."""
+    """The two factors of a matrix's curvature in K-FAC, in fp64."""
 
     inputs_II: torch.Tensor
     """A = E[a aᵀ] over the counted positions, of what the matrix is given."""
@@ -444,14 +443,12 @@ def _no_moments(model: Model, matrix: MLPMatrix) -> SecondMoments:
 
 
 def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
-    """Return the sum of v vᵀ over the counted positions, in fp64; some models have all positions in one dimension."""
     flat = values.reshape(counted_BS.numel(), -1).float()
     flat = flat * counted_BS.reshape(-1, 1)
     return (flat.T @ flat).double()
 
 
 def _drawn(logits_BSV: torch.Tensor, uniform_BT: torch.Tensor) -> torch.Tensor:
-    """Return a token for each prediction, drawn from it: the one in whose share of [0, 1) its number lies."""
     up_to_BSV = logits_BSV.softmax(-1).cumsum(-1)
     uniform_BS1 = uniform_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
     return (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)

@@ -77,9 +77,9 @@ class _Question:
     """Choices with one context."""
 
     shared: int
-    """How many of the context's tokens are read once for all; the last one is read with each choice."""
+    """Tokens of the context that are read once; the last one is read with each choice."""
     places: list[int]
-    """Of its choices among all."""
+    """Places of its choices among all."""
 
 
 @torch.inference_mode()
@@ -198,7 +198,6 @@ def _answers(
 
 
 def _takes_last_only(model: Model) -> bool:
-    """Return whether a model can leave out the logits of all tokens but the last; a pair can where both can."""
     from harness.toolkit.cached_models import PairModel
 
     if isinstance(model, PairModel):
@@ -253,7 +252,7 @@ SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class Scores:
-    """What a judge made of N prompts and the texts after them."""
+    """A judge's scores of N prompts and the texts after them."""
 
     nll: list[list[float]]
     """−log p of every token of each text given its prompt and what came before, in nats."""
@@ -541,7 +540,6 @@ def auc_items(
 
 
 def _shares_below(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each score the share of others that are lower; equal ones count half."""
     ordered = np.sort(others)
     lower, not_higher = (np.searchsorted(ordered, scores, side) for side in ("left", "right"))
     return np.asarray((lower + not_higher) / (2 * len(ordered)), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What a precision can tell apart: near ties of a greedy choice, and rounding between two ways to compute one logit."""
+"""Precision of logits, caches, and steppers that add one token to many rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 NEAR_TIE = 1e-4
-"""In fp32, a greedy choice whose two best logits are closer than this may differ between batch shapes."""
+"""Difference of the two best fp32 logits below which a greedy choice may differ between batch shapes."""
 HALF_NEAR_TIE_STEPS = 8
-"""In bf16 and fp16 the same, in steps of the precision at the largest logit."""
+"""The same for bf16 and fp16, in steps of the precision at the largest logit."""
 ROUNDING = 2e-4
-"""In fp32, the most that two ways to compute a logit may differ, as a share of the largest logit."""
+"""Largest difference of two ways to compute an fp32 logit, as a share of the largest logit."""
 HALF_ROUNDING_STEPS = 16
-"""In bf16 and fp16 the same, in steps of the precision."""
+"""The same for bf16 and fp16, in steps of the precision."""
 
 
 @dataclass(frozen=True)
 class LogitPrecision:
-    """What the logits of a model in one type of numbers can tell apart.
+    """Tolerances of logits in one type of numbers.
 
     The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
     logits to 14; two x86-64 cores, torch 2.13): greedy choices after 128 tokens that a key-value cache and a plain
@@ -96,7 +96,7 @@ class LogitPrecision:
 
 
 Prefilled: TypeAlias = "Cache | torch.Tensor"
-"""What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
+"""Source of rows to continue: the cache of a pass over their sequences, or the sequences' tokens_BT, read again."""
 
 
 def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
@@ -162,7 +162,7 @@ _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """More than one, since a mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a model raises if it cannot take its input. Running out of memory is another matter."""
+"""Errors of a model that cannot take its input; running out of memory is not among them."""
 
 
 class Stepper(Protocol):
@@ -173,9 +173,6 @@ class Stepper(Protocol):
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every live row and return the logits_RV that follow it."""
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed, for dry runs: what live rows hold at these places is not filled."""
 
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
@@ -231,10 +228,6 @@ class ReadingStepper:
         parts = self._rows_RT[: self._live, : self._length].split(at_once)
         return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._length += tokens
-
 
 class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
@@ -260,11 +253,6 @@ class CacheStepper:
         logits: torch.Tensor = output.logits
         return logits[:, -1]
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._position += tokens
-        self._cache.skip(tokens)
-
 
 class PairStepper:
     """Steps two models and combines their logits."""
@@ -280,11 +268,6 @@ class PairStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every row of both."""
         return self._combine(*(half.step(tokens_R) for half in self._steppers))
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed to both."""
-        for half in self._steppers:
-            half.skip(tokens)
 
 
 @torch.inference_mode()

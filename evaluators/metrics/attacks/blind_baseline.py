@@ -15,11 +15,7 @@ FOLDS = 5
 
 
 def blind_auc_items(
-    members: Sequence[Sequence[int]],
-    others: Sequence[Sequence[int]],
-    copies: Sequence[Hashable] = (),
-    *,
-    seed: int,
+    members: Sequence[Sequence[int]], others: Sequence[Sequence[int]], copies: Sequence[Hashable] = (), *, seed: int
 ) -> np.ndarray:
     """Return for each member and then each other text the value of which the mean is the AUC of a blind attack.
 

@@ -35,6 +35,7 @@ from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.tokenizing import text_ends
+from harness.plugins import prepares
 from harness.records.artifacts import Artifacts
 from harness.specs import EvaluatorSpec, Source, TrialSpec
 from harness.toolkit.decoding import sample
@@ -274,7 +275,7 @@ def measuring_task(
         measuring.texts,
         retrained=measuring.retrained,
         reads=evaluator.reads,
-        prepares=evaluator.prepares,
+        prepares=prepares(evaluator),
         precision=measuring.precision,
         judge_precision=measuring.judge_precision,
         progress=progress,

@@ -109,13 +109,6 @@ def card_of(root, point, tmp_path):
     return card, name, {(each.metric_type, each.dataset_name): each.metric_value for each in found}
 
 
-def test_the_cards_index_has_finite_numbers_only(results, tmp_path):
-    card, _, found = card_of(results[0], "s:gradient_ascent@1", tmp_path)
-    assert {metric for metric, _ in found} == {"ma", "mauve"}
-    assert "Infinite, and so left out of the model index: perplexity." in card
-    assert re.search(r"\| Perplexity ↓ \| ∞ \| 31.25 \|", card)
-
-
 def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_measurement):
     root, rows = results
     spec = rows["emso"]

@@ -88,18 +88,6 @@ def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicat
     }
 
 
-def test_a_model_whose_id_others_replicate_belongs_to_them(planned, world):
-    own = str(world / "OTHER")
-    assert names(planned("[{id: MODEL, replicate_of: OTHER}, OTHER]")) == {str(world / "MODEL"): own, own: own}
-
-
-def test_the_name_decides_no_number(planned):
-    apart = planned("[MODEL, OTHER]")
-    together = planned("[{id: MODEL, replicate_of: both}, {id: OTHER, replicate_of: both}]")
-    assert [spec.trial_id for spec in apart.trials] == [spec.trial_id for spec in together.trials]
-    assert [spec.evaluators for spec in apart.trials] == [spec.evaluators for spec in together.trials]
-
-
 @pytest.mark.parametrize(
     ("models", "path", "reason"),
     [

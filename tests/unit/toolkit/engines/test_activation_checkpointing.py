@@ -116,17 +116,6 @@ def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
     assert passes
 
 
-def test_a_step_holds_less(make_model, make_sequences, measured):
-    texts = make_sequences([list(range(1, 49))] * 4), make_sequences([list(range(1, 49))] * 4)
-    model = make_model(1, layers=8, hidden=32)
-
-    def most(**changes):
-        task = Task(*texts, training=replace(TRAINING, micro_batch=4, **changes))
-        return measured(lambda: list(train(task, model, difference, 1)))
-
-    assert most(activation_checkpointing=True) < 0.5 * most()
-
-
 def test_a_model_is_given_back_without_a_trace():
     model = make("gpt_neo")
     with pytest.raises(RuntimeError, match="a loss broke"), checkpointed_layers(model):

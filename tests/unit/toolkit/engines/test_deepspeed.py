@@ -10,7 +10,7 @@ from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts, memorized_key
+from harness.records.artifacts import Artifacts
 from harness.specs import Engine
 from harness.testing import small_spec
 from harness.toolkit.engines import TorchEngine
@@ -151,8 +151,3 @@ def test_a_method_gives_what_the_plain_engine_gives(name, settings, tmp_path):
     """Blocks, a teacher, steps that depend on losses, edits, hidden states, a pair of models, masks."""
     plain, ours = (erased(name, settings, tmp_path / engine.name, engine) for engine in (Engine(), STAGES[3]))
     assert torch.allclose(plain, ours, atol=2e-3)
-
-
-def test_engines_have_memorised_models_of_their_own():
-    spec = small_spec("memorized_model")
-    assert memorized_key(spec) != memorized_key(replace(spec, engine=STAGES[2]))
