@@ -37,7 +37,7 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Compare, Plan
+from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
@@ -402,8 +402,7 @@ def simulate_sweep(make_row, make_plan):
                 for strength, level in zip(spec.strengths, (0.97, 0.82, 0.62), strict=True):
                     append(spec, strength, {"ma": level, "perplexity": 2.0 + cost * (0.99 - level) / 0.24 + aside})
                 specs.append(spec)
-        compare = Compare(utility=("perplexity",), erasure=("ma",))
-        journal.write_plan(make_plan(*specs, compare=compare))
+        journal.write_plan(make_plan(*specs))
         return folder
 
     return make
