@@ -37,7 +37,7 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Compare, Plan
+from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
