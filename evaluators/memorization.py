@@ -297,7 +297,7 @@ def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: A
         "high": math.inf,
         "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
     }
-    about = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
+    about: dict[str, Any] = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
     return Metric(name=name, title=title, items=items, **about)
 
 

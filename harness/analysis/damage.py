@@ -79,6 +79,11 @@ def point_state(row: Mapping[Any, Any]) -> State:
     return "collapsed" if row.get("collapsed") is True else "over-erased" if row.get("over_erased") is True else ""
 
 
+def state_of_repeats(rows: pd.DataFrame) -> State:
+    """Return the state of a point that several rows repeat: the worst of theirs."""
+    return point_state({name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")})
+
+
 def is_broken(rows: pd.DataFrame) -> pd.Series:
     """Return which points collapsed or are over-erased: they take no rank and are never recommended."""
     return rows["collapsed"].eq(True) | rows["over_erased"].eq(True)

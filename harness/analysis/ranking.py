@@ -112,8 +112,8 @@ def rank_names(info: MetricInfo) -> tuple[str, ...]:
 def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:
     """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
-    Ranked are the table's `ranked` rows, as means over their seeds. A variant that is broken on any
-    seed (collapsed or over-erased), or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
+    Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed or is
+    over-erased on any seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing.
     `rank_*_low` and `rank_*_high` bound 95 % of the ranks that draws of the numbers give, `rank_average_first` is the
     share of draws in which a row is the first, and rows that share a letter of `rank_group` cannot be told apart by
     their average rank (see `DrawnRanks`); '' and NaN where a row is unranked, or no metric has an interval.

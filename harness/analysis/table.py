@@ -30,8 +30,8 @@ LEADING = (
     "targets", "engine", "precision", "definition", "judged_by_original",
 )  # fmt: skip
 TRAILING = (
-    "collapsed", "collapse_class", "collapse_reason", "over_erased", "ranked", "control", "frontier", "stop_reason", "erase_seconds",
-    "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
+    "collapsed", "collapse_class", "collapse_reason", "over_erased", "ranked", "control", "frontier", "stop_reason",
+    "erase_seconds", "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
 )  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
 """The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""

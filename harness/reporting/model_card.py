@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from harness.analysis.damage import point_state
 from harness.analysis.metrics import MetricInfo, arrow, group_title
 from harness.base.messages import printable
 from harness.contracts import Group, Json, Metric
@@ -28,7 +29,12 @@ _TASKS: Mapping[Group, tuple[str, str]] = {
     "reasoning": ("multiple-choice", "Answering questions"),
 }
 """Of the hub's list, and in words."""
-_ROLES = {"forget": "forget set", "utility": "utility prompts"}
+_ROLES = {
+    "forget": "forget set",
+    "utility": "utility prompts",
+    "holdout": "unseen texts",
+    "validation": "general texts",
+}
 
 
 def model_card(
@@ -62,7 +68,7 @@ def model_card(
                 left_out["Not measurable" if math.isnan(value) else "Infinite"].append(name)
         for metric, value in _numbers_of_model(measurement, spec, info):
             before = original.iloc[0].get(metric.name, math.nan) if len(original) else math.nan
-            dataset = _dataset(metric.group, spec, measurement)["name"]
+            dataset = _dataset(metric, spec, measurement)["name"]
             heading = f"{metric.title} {arrow(metric)}"
             digits = [f"{each:.6g}".replace("inf", "∞") for each in (value, before)]
             measured.append((heading, *digits, dataset, measurement.definition))
@@ -78,6 +84,7 @@ def model_card(
         source_name=_source_name,
         without_folders=_without_folders,
         row=row,
+        state=point_state(row),
         made_by=made_by,
         is_adapter=is_adapter,
     )
@@ -115,23 +122,28 @@ def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> di
         arguments: dict[str, Json] = {"definition": measurement.definition, "evaluator": measured_by}
         for name, setting in evaluator.settings.items():
             arguments[name] = _without_folders(setting)
-        by_group: dict[Group, list[dict[str, Any]]] = {group: [] for group in _TASKS}
+        by_texts: dict[tuple[Group, bool], tuple[Metric, list[dict[str, Any]]]] = {}
         for metric, value in _numbers_of_model(measurement, spec, info):
             if math.isfinite(value):
                 shown = {"type": metric.name, "name": metric.title, "value": value, "args": dict(arguments)}
-                by_group.setdefault(metric.group, []).append(shown)
-        for group, metrics in by_group.items():
-            if metrics:
-                task, words = _TASKS.get(group, ("text-generation", group_title(group)))
-                dataset = _dataset(group, spec, measurement)
-                results.append({"task": {"type": task, "name": words}, "dataset": dataset, "metrics": metrics})
+                by_texts.setdefault((metric.group, metric.items == "validation"), (metric, []))[1].append(shown)
+        for metric, metrics in by_texts.values():
+            task, words = _TASKS.get(metric.group, ("text-generation", group_title(metric.group)))
+            dataset = _dataset(metric, spec, measurement)
+            results.append({"task": {"type": task, "name": words}, "dataset": dataset, "metrics": metrics})
     front["tags"] = ["lethe", "unlearning", spec.method]
     front["model-index"] = [{"name": _title(point), "results": results}]
     return front
 
 
-def _dataset(group: Group, spec: TrialSpec, measurement: Measurement) -> dict[str, Any]:
-    behind = spec.texts_behind(group)
+def _dataset(metric: Metric, spec: TrialSpec, measurement: Measurement) -> dict[str, Any]:
+    more = {
+        role: source for each in spec.evaluators if each.key == measurement.key for role, source in each.texts.items()
+    }
+    if metric.items in ("holdout", "validation") and metric.items in more:
+        behind: tuple[str, Source] | None = (metric.items, more[metric.items])
+    else:
+        behind = spec.texts_behind(metric.group)
     if behind is None:
         return {"type": measurement.evaluator, "name": f"the tasks of the evaluator '{measurement.evaluator}'"}
     role, source = behind

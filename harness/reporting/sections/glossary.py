@@ -28,6 +28,10 @@ _REFERENCES = {
     HOLDOUT: "the original on texts of the forget set's kind that it never saw",
     STAND_IN: "the original on validation texts, which it never saw",
 }
+_OVER_ERASED = (
+    "recites less of the forget set than the original does of texts that it never saw, or has lost more likelihood on "
+    "such texts than on general ones"
+)
 _CLASSES = {
     "healthy": "writes as before, within the bounds",
     "degenerate": "collapsed: it repeats itself, or is far too predictable",
@@ -76,6 +80,8 @@ def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
     if plan.erases:
         rule = rules_in_words(ranked.info, plan.collapse)
         states = [("collapsed", rule)] if rule else []
+        if ranked.table["over_erased"].eq(True).any():
+            states.append(("over-erased", _OVER_ERASED))
         states += _present(_CLASSES, ranked.table["collapse_class"])
     parts = {
         "Words": list(_WORDS) if plan.erases else list(_WORDS[:1]),

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.analysis.cells import NOTHING, strength_text
 from harness.analysis.collapse import verdict
+from harness.analysis.damage import point_state
 from harness.analysis.metrics import first_axes, in_sentence
 from harness.analysis.seeds import seed_count
 from harness.reporting.section import Section
@@ -38,5 +39,6 @@ class Points(Section):
             "seeds": seed_count(analysis.points),
             "sampled": sampled,
             "strength_text": strength_text,
+            "point_state": point_state,
             "verdict": verdict,
         }
