@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics import standard_error, weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, MeasuredCurve, Metric, Model, Sequences
 from harness.toolkit import LogitLens, hidden_states, lacks_layers, padded_batches, token_nll
 

@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from evaluators.metrics.means import standard_error, weighted_mean
-from evaluators.metrics.teacher_forced import extraction_strengths
+from evaluators.metrics import extraction_strengths, standard_error, weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, TextsShape
 from harness.toolkit import greedy_continuations
 

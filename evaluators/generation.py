@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from evaluators.metrics.mauve import mauve_score
-from evaluators.metrics.means import weighted_mean
-from evaluators.metrics.perplexity import perplexity, table_perplexity
-from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
+from evaluators.metrics import ngrams, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
+from harness.contracts import (
+    Evaluation,
+    EvaluationTask,
+    Evaluator,
+    Generations,
+    Metric,
+    Model,
+    PositiveCount,
+    Sample,
+    exponential,
+)
 from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
@@ -209,3 +218,150 @@ class Generation(Evaluator):
         human = self._human(task, written, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])
+
+
+TABLE_BATCH = 16
+TABLE_TOKENS = 200
+"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
+
+
+def perplexity(nll: Sequence[Sequence[float]]) -> float:
+    """Return exp of the judge's mean NLL over all generated tokens, each given the prompt and what came before.
+
+    1 is no surprise at all. Lower is not always better: a model that repeats itself falls far below
+    the original. NaN if nothing was generated, infinite above a mean of 709 nats.
+
+    Differs from the paper: the prompt's own tokens are not counted.
+
+    Source: EMSO paper, appendix E.
+
+    Example:
+        >>> perplexity([[0.0], [0.0, 0.0]]), perplexity([[800.0]])
+        (1.0, inf)
+    """
+    values = [value for row in nll for value in row]
+    return exponential(float(np.mean(values))) if values else float("nan")
+
+
+def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
+    """Return the perplexity that the published tables were almost certainly made with.
+
+    Prompt and generation together, cut at 200 tokens, in batches of 16 of which a last partial one is
+    dropped; padding is predicted too, as ends of text, and not attended to; exp of the mean of the batches'
+    means. NaN below 16 texts.
+
+    Differs from the paper: it does not say any of this; these are the habits of arXiv:2402.10052's code.
+
+    Raises:
+        ModelError: The judge's tokenizer has no end of text to pad with.
+    """
+    joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+    whole = len(joined) - len(joined) % TABLE_BATCH
+    batches = (joined[start : start + TABLE_BATCH] for start in range(0, whole, TABLE_BATCH))
+    return perplexity([[judge.padded_mean_nll(batch, TABLE_TOKENS) for batch in batches]])
+
+
+def rep_n(text: str, n: int) -> float:
+    """Return 1 − unique / all n-grams of whitespace words: 0 if none comes twice, near 1 if one comes always.
+
+    A text without an n-gram gets 1.0, the worst: a model that stops at once must not look perfect.
+
+    Source: Su et al., arXiv:2202.06417, rep-n; EMSO paper, appendix E.
+
+    Example:
+        Of the bigrams "a b", "b a", "a b" two are different:
+
+        >>> round(rep_n("a b a b", 2), 4)
+        0.3333
+    """
+    grams = ngrams(text.split(), n)
+    return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
+
+
+def div_n(text: str, n: int) -> float:
+    """Return unique / all n-grams of whitespace words; 0.0, the worst, for a text without one.
+
+    Example:
+        >>> round(div_n("a b a b", 2), 4)
+        0.6667
+    """
+    grams = ngrams(text.split(), n)
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def table_rep_n(text: str, n: int) -> float:
+    """Return a text's rep-n as the published tables have it: 0 without repetition.
+
+    Words are what stands between single spaces: two spaces hold an empty word, a newline stays inside its
+    word. NaN for a text without an n-gram: it is left out of the mean.
+
+    Differs from the paper: it says nothing of this; these are the habits of arXiv:2402.10052's code, but that
+    it returns 0, here the best, where every text is left out.
+
+    Example:
+        Of the bigrams "a b", "b ", " a", "a b" three are different, and "word" holds none:
+
+        >>> table_rep_n("a b  a b", 2), table_rep_n("word", 2)
+        (0.25, nan)
+    """
+    grams = ngrams(text.split(" "), n)
+    return 1.0 - len(set(grams)) / len(grams) if grams else math.nan
+
+
+def table_div_n(text: str, n: int) -> float:
+    """Return a text's unique n-grams / words, the published tables' diversity: below 1 without repetition too.
+
+    Words and NaN as in `table_rep_n`.
+
+    Differs from the paper: it cites Su et al., whose diversity is a product over n; its numbers fit only this.
+
+    Example:
+        Two different bigrams in four words:
+
+        >>> table_div_n("a b a b", 2), table_div_n("word", 2)
+        (0.5, nan)
+    """
+    words = text.split(" ")
+    return len(set(ngrams(words, n))) / len(words) if len(words) >= n else math.nan
+
+
+def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[int]) -> list[float]:
+    """Return MAUVE for each k-means seed: near 0 for another language, near 1 for the human's own.
+
+    Features are the same model's on both sides. Empty if the optional package is not installed or a
+    feature is not finite: MAUVE is then not measurable.
+
+    Args:
+        generated_ND: Features of N generated texts.
+        human_ND: Features of N human texts.
+        seeds: Of the clustering; one score for each.
+
+    Source: Pillutla et al., arXiv:2102.01454; the package's defaults: scaling 5, N / 10 clusters.
+    """
+    try:
+        import mauve
+    except ImportError:
+        return []
+    if not (np.isfinite(generated_ND).all() and np.isfinite(human_ND).all()):
+        return []
+    state = np.random.get_state()
+    try:
+        with _silence():
+            return [
+                float(mauve.compute_mauve(p_features=generated_ND, q_features=human_ND, seed=seed, verbose=False).mauve)
+                for seed in seeds
+            ]
+    finally:
+        np.random.set_state(state)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.extraction_likelihood import likelihoods, sampled_prefixes, set_overlap
-from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
+from evaluators.metrics import (
+    accuracies,
+    exact_match,
+    likelihoods,
+    means_by_row,
+    sampled_prefixes,
+    set_overlap,
+    standard_error,
+    weighted_mean,
+)
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from evaluators.metrics.teacher_forced import accuracies
 from harness.contracts import (
     Evaluation,
     EvaluationTask,

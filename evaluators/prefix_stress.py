@@ -14,8 +14,7 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch.nn import functional
 
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics import exact_match, standard_error, weighted_mean
 from harness.contracts import (
     Evaluation,
     EvaluationTask,

@@ -9,9 +9,14 @@ from typing import get_args
 
 import numpy as np
 
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.means import standard_errors, weighted_mean
-from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from evaluators.metrics import (
+    accuracies,
+    extraction_strengths,
+    likelihoods,
+    seeded_prefixes,
+    standard_errors,
+    weighted_mean,
+)
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
 from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 

@@ -13,7 +13,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import ArrayLike
 
-from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics import standard_error, weighted_mean
 from harness.contracts import (
     Evaluation,
     EvaluationTask,

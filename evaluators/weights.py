@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from evaluators.metrics.means import weighted_mean
+from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
 
 _LAYER = re.compile(r"\.(\d+)\.")

@@ -320,7 +320,7 @@ class Evaluator(ABC):
     """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
     them."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it also gets if the sweep names them, and that are part of its identity then; else the task has None."""
+    """Texts that it also gets if the sweep names them, as part of its identity; else the task has None for them."""
     definition: Definition = "exact"
 
     @property
