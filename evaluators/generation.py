@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,16 @@ FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 """Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
 3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
+PERPLEXITY: dict[str, Any] = {
+    "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
+    "judge": "perplexity", "aggregate": "exp_mean", "collapse": "perplexity",
+    "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
+}  # fmt: skip
+MAUVE: dict[str, Any] = {
+    "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
+    "trusted_from": 256, "judge": "features", "collapse": "mauve",
+    "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
+}  # fmt: skip
 TABLE_COHERENCE_TOKENS = 128
 """What SimCSE's own package reads of a text."""
 
@@ -56,70 +67,30 @@ class Generation(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the five metrics, all of them ranked."""
-        fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
+        fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
+        su = partial(of_prompts, source="Su et al., arXiv:2202.06417")
+        rep = f"the share of a text's runs of {self.rep} words that were in it before"
+        div = f"the share of a text's runs of {self.div} words that are different ones"
+        gao = partial(of_prompts, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
+        cosine = "how near a text is to its prompt: cosine of embeddings"
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        perplexity_metric = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
-        su = "Su et al., arXiv:2202.06417"
+        surprise = partial(
+            fraction if self.definition == "table" else partial(of_prompts, weights="tokens"), **PERPLEXITY
+        )
         return (
-            perplexity_metric(
-                name="perplexity",
-                title="Perplexity",
-                better="lower",
-                unit="perplexity",
-                low=1.0,
-                high=math.inf,
-                source="EMSO paper, appendix E",
-                column=5,
-                axis=2,
-                headline=True,
-                noise=PERPLEXITY_NOISE,
-                judge="perplexity",
-                aggregate="exp_mean",
-                collapse="perplexity",
-                meaning="how unlikely a judge model finds what the model writes: 1 is certain",
-            ),
-            of_prompts(
+            surprise(name="perplexity", title="Perplexity", better="lower", unit="perplexity", low=1.0, high=math.inf),
+            su(
                 name=f"rep_{self.rep}",
                 title=f"Rep_{self.rep}",
                 better="lower",
-                source=su,
                 column=6,
                 collapse="repetition",
-                meaning=f"the share of a text's runs of {self.rep} words that were in it before",
+                meaning=rep,
             ),
-            of_prompts(
-                name=f"div_{self.div}",
-                title=f"Div_{self.div}",
-                better="higher",
-                source=su,
-                column=7,
-                meaning=f"the share of a text's runs of {self.div} words that are different ones",
-            ),
-            of_prompts(
-                name="coherence",
-                title="Coherence",
-                better="higher",
-                low=-1.0,
-                source="Gao et al., arXiv:2104.08821",
-                column=8,
-                judge="coherence",
-                meaning="how near a text is to its prompt: cosine of embeddings",
-            ),
-            fraction(
-                name="mauve",
-                title="MAUVE",
-                better="higher",
-                source="Pillutla et al., arXiv:2102.01454",
-                column=9,
-                axis=1,
-                headline=True,
-                noise=MAUVE_NOISE,
-                trusted_from=256,
-                judge="features",
-                collapse="mauve",
-                meaning="how near the model's texts, all together, are to human texts: 1 is the same distribution",
-            ),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),
+            gao(name="coherence", title="Coherence", column=8, meaning=cosine),
+            fraction(name="mauve", title="MAUVE", **MAUVE),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

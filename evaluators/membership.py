@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from evaluators.metrics import standard_error, weighted_mean
+from evaluators.metrics import attack_share, item_evaluation, standard_error, weighted_mean
 from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
 from harness.toolkit import auc_items, decoded, padded_batches, token_nll, true_continuations, unpadded
 
@@ -22,6 +22,29 @@ if TYPE_CHECKING:
 
 WIDTH = 1.96
 """Standard errors to either side that hold 95 %."""
+MIN_K_SHARE = 0.2
+"""Of a text's tokens, the least likely ones that Min-K and Min-K++ look at. Fixed before anything was measured: to
+take the share that separates best would be to train on what is tested."""
+ATTACKS = {
+    "min_k": ("Min-K", "Shi et al., arXiv:2310.16789", f"has the more likely {MIN_K_SHARE:.0%} of least likely tokens"),
+    "loss": ("Loss", "Yeom et al., arXiv:1709.01604", "has the lower loss"),
+    "zlib": (
+        "Zlib",
+        "Carlini et al., arXiv:2012.07805",
+        "has the lower loss for each byte that zlib compresses it to",
+    ),
+    "min_k_plus": (
+        "Min-K++",
+        "Zhang et al., arXiv:2404.02936",
+        "does better by Min-K of log-probabilities that are standardised over the vocabulary",
+    ),
+    "reference": (
+        "Reference",
+        "Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
+        "has the loss that is lower by more than the retrained model's",
+    ),
+}
+"""Title, source and a member's sign of each attack, in the order of the table's columns."""
 MEMBERS_ARE: Mapping[str, Literal["higher", "lower"]] = {
     "min_k": "higher",
     "loss": "lower",
@@ -65,68 +88,20 @@ class Membership(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the AUC of each attack, and of the blind one."""
-        auc = partial(
-            Metric,
-            better=CloserTo("retrained"),
-            unit="fraction",
-            low=0.0,
-            high=1.0,
-            group="robustness",
-            ranked=False,
-            items="sequence_and_holdout",
-        )
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
-        of_attacks = [
-            auc(
-                name="membership_min_k",
-                title="Min-K AUC",
-                source="Shi et al., arXiv:2310.16789",
-                column=150,
-                attack="Membership",
-                meaning=f"{recognised} has the more likely {MIN_K_SHARE:.0%} of least likely tokens: .5 is a guess",
-            ),
-            auc(
-                name="membership_loss",
-                title="Loss AUC",
-                source="Yeom et al., arXiv:1709.01604",
-                column=151,
-                meaning=f"{recognised} has the lower loss: .5 is a guess",
-            ),
-            auc(
-                name="membership_zlib",
-                title="Zlib AUC",
-                source="Carlini et al., arXiv:2012.07805",
-                column=152,
-                meaning=f"{recognised} has the lower loss for each byte that zlib compresses it to: .5 is a guess",
-            ),
-            auc(
-                name="membership_min_k_plus",
-                title="Min-K++ AUC",
-                source="Zhang et al., arXiv:2404.02936",
-                column=153,
-                meaning=f"{recognised} does better by Min-K of log-probabilities that are standardised over the "
-                "vocabulary: .5 is a guess",
-            ),
-        ]
-        if self.reference:
-            reference = auc(
-                name="membership_reference",
-                title="Reference AUC",
-                source="Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
-                column=154,
-                meaning=f"{recognised} has the loss that is lower by more than the retrained model's: .5 is a guess",
-            )
-            of_attacks.append(reference)
-        blind = auc(
-            name="blind_auc",
-            title="Blind AUC",
-            better=CloserTo(0.5),
-            source="Das et al., arXiv:2406.16201",
-            column=155,
-            meaning="how well the tokens in them tell forget sequences from unseen texts, without any "
-            "model: above .5 the other AUCs may show no more than that",
+        auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
+        metrics = []
+        for column, (name, (title, source, sign)) in enumerate(ATTACKS.items(), start=150):
+            if name != "reference" or self.reference:
+                told = f"{recognised} {sign}: .5 is a guess"
+                about = {"source": source, "column": column, "attack": "Membership" if name == "min_k" else ""}
+                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
+        told = (
+            "how well the tokens in them tell forget sequences from unseen texts, without any "
+            "model: above .5 the other AUCs may show no more than that"
         )
-        return (*of_attacks, blind)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", column=155, meaning=told)
+        return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the AUCs; a text whose score is not a number does not count."""
@@ -144,12 +119,10 @@ class Membership(Evaluator):
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),
-            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
         }
         if warnings := _warnings(per_item):
             notes["warnings"] = warnings
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, notes=notes, per_item=per_item)
+        return item_evaluation(per_item, notes)
 
     def _losses_of_retrained(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> Scores:
 
@@ -290,9 +263,6 @@ def blind_auc_items(
     return mean + (items_K - mean) * width
 
 
-MIN_K_SHARE = 0.2
-"""Of a text's tokens, the least likely ones that Min-K and Min-K++ look at. Fixed before anything was measured: to
-take the share that separates best would be to train on what is tested."""
 LEAST_VARIANCE = 1e-6
 """A model that is sure of a token's distribution has a variance near 0, by which nothing is to be divided."""
 

@@ -13,10 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from evaluators.metrics import (
     accuracies,
+    attack_share,
     extraction_strengths,
+    item_evaluation,
     likelihoods,
     seeded_prefixes,
-    standard_errors,
     weighted_mean,
 )
 from harness.contracts import (
@@ -47,9 +48,6 @@ MOST_TEXTS = 32
 RELEARNING = "after Lynch et al., arXiv:2402.16835; measured on texts that are not shown"
 IN_CONTEXT = "after Lynch et al., arXiv:2402.16835; nothing but texts in the context"
 RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
-SHARE = partial(
-    Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", ranked=False, items="sequence"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +104,12 @@ class Relearning(Evaluator):
         of = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
         before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
-        likelihood = SHARE(
-            name=f"relearned_el_{self.n}",
-            title=f"EL_{self.n} (relearned)",
-            source=RELEARNING,
-            column=30,
-            log_scale=True,
-            meaning=f"EL_{self.n} of sequences that are not shown, after {last} training steps on others of the set",
-        )
+        el = f"EL_{self.n}"
+        meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
+        likelihood = partial(attack_share, source=RELEARNING, column=30, log_scale=True, meaning=meaning)
         return (
             *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}", 30),
-            likelihood,
+            likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
             *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}", 31),
             *recall_metrics("in_context", "In context", IN_CONTEXT, before, 32),
         )
@@ -157,11 +150,9 @@ class Relearning(Evaluator):
             "retain_shown": len(texts.retain),
             "retain_digest": texts.retain.digest,
             "measured": len(texts.rows),
-            "standard_errors": standard_errors(per_item),
             "warnings": warnings,
         }
-        numbers = {name: weighted_mean(of_items) for name, of_items in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item, curves=worst_curves(notes))
+        return item_evaluation(per_item, notes, curves=worst_curves(notes))
 
     def _attacked(
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
@@ -295,7 +286,7 @@ class Texts:
 
 def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -> tuple[Metric, Metric]:
     """Return an attack's MA, which is in the table of attacks, and its extraction strength."""
-    share = partial(SHARE, source=source, column=column)
+    share = partial(attack_share, source=source, column=column)
     strength = f"Extraction strength ({attack.lower()})"
     return (
         share(name=f"{name}_ma", title=f"MA ({attack.lower()})", attack=attack, meaning=f"MA {how}"),

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from harness.contracts import Sequences
+from harness.contracts import Evaluation, Json, Metric, Sequences
 from harness.toolkit import Continuations, memorization_accuracy
+
+attack_share = partial(
+    Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False
+)
+"""A share of each sequence that an attack brings back."""
+
+
+def item_evaluation(per_item: dict[str, np.ndarray], notes: Mapping[str, Json], **others: Any) -> Evaluation:
+    """Return an evaluation whose numbers are means of their items; those' standard errors are in its notes."""
+    numbers = {name: weighted_mean(values) for name, values in per_item.items()}
+    notes = {**notes, "standard_errors": standard_errors(per_item)}
+    return Evaluation(numbers, notes=notes, per_item=per_item, **others)
 
 
 def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
