@@ -320,7 +320,7 @@ class Evaluator(ABC):
     """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
     them."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it also gets where the sweep names them; the task has None where not. Part of its identity if given."""
+    """Texts that it also gets if the sweep names them, as part of its identity; else the task has None for them."""
     definition: Definition = "exact"
 
     @property

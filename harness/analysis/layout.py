@@ -15,6 +15,7 @@ import pandas as pd
 
 from harness.analysis.cells import NOTHING, Cell, Mark, interval_cell
 from harness.analysis.collapse import verdict
+from harness.analysis.damage import State, is_broken, state_of_repeats
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import Letters, significance_groups
 from harness.analysis.metrics import Aims, group_title, mean_over, metrics_in, own_groups, table_metrics
@@ -47,11 +48,16 @@ class TableRow:
     """One for each metric of the table."""
     ranks: tuple[str, ...]
     """A text for each of the table's `rank_titles`: `1 (1–4)`, `ab`; `–` where not ranked."""
-    collapsed: bool
+    state: State
     verdict: str
     """The worst collapse class of its seeds, with the metrics that show it; '' for reference rows."""
     note: str
     """Why a rank is missing; '' if none is."""
+
+    @property
+    def collapsed(self) -> bool:
+        """Return whether it collapsed on any seed."""
+        return self.state == "collapsed"
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ def _table_row(
         strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
         cells=tuple(cells),
         ranks=tuple(rank_texts),
-        collapsed=bool(seeds["collapsed"].eq(True).any()),
+        state=state_of_repeats(seeds),
         verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", ())),
         note=ranks.get("unranked", ""),
     )
@@ -169,7 +175,7 @@ def _marks(
     The best is marked where it shares a letter with none of the others, the second one where the best is and it shares
     one with none of those that come after it. A number without letters was not tested and so is not told apart.
     """
-    left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
+    left_out = set(ranked.loc[is_broken(ranked) | ranked["control"], "variant"])
     kept = {str(name): rows for name, rows in ranked.groupby("variant") if name not in left_out}
     marks: dict[tuple[str, str], Mark] = {}
     for metric in metrics:

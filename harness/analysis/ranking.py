@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.collapse import verdict
+from harness.analysis.damage import is_broken
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, metrics_in, own_groups
 from harness.analysis.ranks.drawn import COMPARED, INFINITE, drawn_ranks
@@ -36,7 +37,7 @@ from harness.statistics.item_values import Floats
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
-STATE = ("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked")
+STATE = ("collapsed", "collapse_class", "collapse_reason", "over_erased", "seeds", "recited", "unranked")
 CONTROL = "a control"
 """Why a row is shown and not ranked though nothing is wrong with it."""
 NOTHING_TO_ERASE = "nothing to erase"
@@ -117,8 +118,8 @@ def rank_names(info: MetricInfo) -> tuple[str, ...]:
 def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:
     """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
-    Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
-    seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
+    Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed or is
+    over-erased on any seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing.
     `rank_*_low` and `rank_*_high` bound 95 % of the ranks that draws of the numbers give, `rank_average_first` is the
     share of draws in which a row is the first, and rows that share a letter of `rank_group` cannot be told apart by
     their average rank (see `DrawnRanks`); '' and NaN where a row is unranked, or no metric has an interval.
@@ -203,14 +204,19 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
     reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
     unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
+    is_over = rows["over_erased"].eq(True)
+    broken = collapsed if collapsed.any() else is_over
+    if broken.any():
+        seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
+        unranked = f"over-erased{seeds}"
     if collapsed.any():
-        seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
         unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reasons)})"
     return dict(first[list(IDENTITY)]) | {
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
         "collapse_class": worst,
         "collapse_reason": reasons,
+        "over_erased": True if is_over.any() else None if rows["over_erased"].isna().any() else False,
         "seeds": len(rows),
         "unranked": unranked,
     }
@@ -219,10 +225,10 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
 def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats:
     """Return what one variant's means over its seeds cost (M,).
 
-    A metric that it lacks on any seed is NaN, and all are if it collapsed, erased nothing or is a control: no mean may
+    A metric that it lacks on any seed is NaN, and all are if it is broken, erased nothing or is a control: no mean may
     hide a hole.
     """
-    if (rows["collapsed"].eq(True) | rows["idle"] | rows["control"]).any():
+    if (is_broken(rows) | rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])

@@ -19,6 +19,7 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.analysis.cells import number
 from harness.analysis.collapse import verdict
+from harness.analysis.damage import unmeasured_damage
 from harness.analysis.metrics import in_sentence
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
@@ -180,14 +181,14 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     if missed:
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
         said.append(f"Not there: {_names(labels)}.")
-    if math.isnan(head["unseen_ma"]):
-        said.append("Damage to similar texts was not measured: there is no data.holdout.")
+    table = analysis.ranked.table
+    said.append(unmeasured_damage(table[table["model"] == model]))
     if analysis.ranked.recitations[model].recites is None:
         said.append("Nothing shows that there was anything to erase.")
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         said.append("The seeds share one search: its luck is in no interval.")
-    return " ".join(said) or "Nothing was found: all methods get there and none is broken."
+    return " ".join(filter(None, said)) or "Nothing was found: all methods get there and none is broken."
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:

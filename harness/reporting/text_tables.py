@@ -136,7 +136,7 @@ def ranking_table(shown: ShownTable) -> RenderableType:
             terminal.add_row(Text(table.model, style="bold"))
         references = [row for row in table.rows() if row.variant in REFERENCE_ROWS]
         for row in [*references, *table.best_first]:
-            terminal.add_row(*_terminal_cells(row, drawn), style="red" if row.collapsed else None)
+            terminal.add_row(*_terminal_cells(row, drawn), style="red" if row.state else None)
         terminal.add_section()
     return terminal
 

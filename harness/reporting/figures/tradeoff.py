@@ -101,7 +101,7 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
         for across, along_y in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
             if all(map(math.isfinite, (*across, *along_y))):
                 ax.add_artist(Line2D(across, along_y, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
-        look = style.point_style(colour, is_collapsed=point.collapsed)
+        look = style.point_style(colour, is_collapsed=bool(point.state))
         ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **look)
 
 
@@ -112,8 +112,8 @@ def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D
             references.append(style.reference_handle(curve.method, curve.label))
         else:
             variants.append(style.variant_handle(curve.label, *styles[curve.variant]))
-    has_collapsed = any(point.collapsed for curve in drawn for point in curve.points)
-    return [*references, *variants, style.collapsed_handle()] if has_collapsed else [*references, *variants]
+    states = sorted({point.state for curve in drawn for point in curve.points if point.state})
+    return [*references, *variants, *([style.collapsed_handle(" or ".join(states))] if states else [])]
 
 
 def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: style.Styles) -> None:

@@ -41,6 +41,7 @@ def table_of(rows, seeds=(0,), **columns):
     filled |= {
         "ranked": ~frame["variant"].isin(["retrained", "original"]),
         "collapsed": False,
+        "over_erased": None,
         "targets": [()] * len(frame),
     }
     filled |= {
