@@ -19,7 +19,6 @@ from harness.analysis.erasure.recitation import NAME_A_HOLDOUT
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, is_within_noise, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
-from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.point_names import point_name
 from harness.records.ranges import edges_reached, widened_ranges
@@ -28,15 +27,17 @@ from harness.records.setting_changes import changed_plugins
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3
+UNFINISHED = 40
+"""Trials that failed, named one by one."""
 
 
-def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequence[HumanReading]) -> list[str]:
+def warnings(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
     """Return everything that limits what the numbers can carry.
 
     Args:
         results: All that was measured.
-        shown: The part of it that is shown.
-        table: Its points.
+        whole: Its points.
+        shown: Those that a page shows.
         readings: What the judges make of human text.
     """
     said = []
@@ -56,14 +57,14 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
         said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
         for name, wide in widened_ranges(study).items():
             said.append(f"{of_study}: {name} was widened to {wide.low:.3g} to {wide.high:.3g}.")
-    said += _few_texts(results.measured, table.ranked.info)
+    said += _few_texts(results.measured, shown.info)
     said += judge_warnings(readings)
     said += changed_choices(results.measured)
     if results.plan.erases:
-        said += _unknown_health(results, table.whole)
-    said += _doubtful_health(results, table.ranked)
-    said += design_limits(shown.measured, table.ranked, shown.studies)
-    return said + _warnings_of_plugins(shown.measured)
+        said += _unknown_health(results, whole)
+    said += _doubtful_health(results, shown)
+    said += design_limits(results.measured, shown, results.studies)
+    return said + _warnings_of_plugins(results.measured)
 
 
 def design_limits(

@@ -1,4 +1,4 @@
-"""One file is one section of the report; a new one is such a file, a template, and a place in this list."""
+"""One file is one section of the report; a new one is such a file and a place in this list."""
 
 from harness.reporting.section import Section
 from harness.reporting.sections.attacks import Attacks
@@ -14,7 +14,6 @@ from harness.reporting.sections.published import Published
 from harness.reporting.sections.reasoning import ReasoningTasks
 from harness.reporting.sections.repeat import Repeat
 from harness.reporting.sections.samples import Samples
-from harness.reporting.sections.survivors import SurvivingSequences
 from harness.reporting.sections.tradeoff import Tradeoff
 from harness.reporting.sections.trials import Trials
 
@@ -26,7 +25,6 @@ SECTIONS: tuple[type[Section], ...] = (
     MainTable,
     Attacks,
     Published,
-    SurvivingSequences,
     ExactMatch,
     ReasoningTasks,
     Points,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.analysis.collapse import rules_in_words
-from harness.analysis.layout import SECTIONS
+from harness.analysis.main_table import NEEDS
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
 from harness.errors import PluginError
@@ -58,7 +58,7 @@ class Words(Section):
 
     def context(self) -> dict[str, Any]:
         """Return the entries by the title of their part."""
-        return {"glossary": glossary(self.analysis.shown.plan, self.analysis.shown_table.ranked)}
+        return {"glossary": glossary(self.analysis.results.plan, self.analysis.head)}
 
 
 def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
@@ -70,7 +70,7 @@ def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
         if spec.label not in methods:
             methods[spec.label] = f"{spec.method}, {_method_source(spec.method)}strength: {spec.strength_name}"
     needed = {spec.reference for spec in erasing}
-    groups = [(title, f"methods that {meaning}") for name, (title, meaning) in SECTIONS.items() if name in needed]
+    groups = [(title, f"methods that {meaning}") for name, (title, meaning) in NEEDS.items() if name in needed]
     labels = dict(zip(ranked.table["method"], ranked.table["label"], strict=True))
     states = []
     if plan.erases:

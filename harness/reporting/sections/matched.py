@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from harness.analysis.curves import styles
 from harness.analysis.matched.comparison import MatchedTable
 from harness.analysis.matched.verdicts import VerdictTable, verdict_clause
-from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.answer.price_curves import price_figure
 from harness.reporting.figures.answer.verdicts import verdict_figure

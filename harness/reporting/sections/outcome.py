@@ -8,12 +8,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.tradeoff.curves import styles
+from harness.analysis.curves import styles
+from harness.analysis.main_table import recited_frame
 from harness.reporting.figures.answer.matched import matched_figure
+from harness.reporting.render import Column, render
 from harness.reporting.section import Section
+from harness.reporting.sections.main_table import recited_columns
 from harness.reporting.sections.matched import matched_sentences
 from harness.reporting.summary import caption, outcome
-from harness.reporting.text_tables import recitation_tables
 
 
 class Outcome(Section):
@@ -39,14 +41,18 @@ class Outcome(Section):
     def context(self) -> dict[str, Any]:
         """Return sentences, and the table of what is recited."""
         analysis = self.analysis
-        recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
+        recited = ""
+        if not analysis.results.plan.erases and len(analysis.points):
+            frame = recited_frame(analysis.ranked)
+            about = Column("unit", "Unit", "note"), Column("source", "Source", "note")
+            recited = render(frame, [*recited_columns(frame), *about], "html")
         return {"recited": recited, "outcome": first_sentences(analysis), "caption": caption(analysis.points)}
 
 
 def first_sentences(analysis: Analysis) -> list[tuple[str, list[str]]]:
     """Return what is said first of each model: of the matched comparison, else of the ranks."""
     sentences = []
-    for model, of_ranks in outcome(analysis.shown_table.ranked):
+    for model, of_ranks in outcome(analysis.head):
         margin = analysis.results.plan.compare.margin
         sentences.append((model, matched_sentences(analysis.verdicts, model, margin) or of_ranks))
     return sentences

@@ -12,6 +12,8 @@ from harness.reporting.section import Section
 from harness.specs import REFERENCE_ROWS
 
 _MOST_MARKED = 0.8
+POINTS = 2000
+"""Listed of each model."""
 
 
 class Points(Section):
@@ -27,12 +29,13 @@ class Points(Section):
         for point in analysis.sampled:
             if any(measurement.samples for measurement in point.measurements):
                 sampled.add(point.spec.point_id(point.strength))
-        of_methods = analysis.listed[~analysis.listed["method"].isin(REFERENCE_ROWS)]
+        listed = analysis.points.groupby("model", sort=False).head(POINTS)
+        of_methods = listed[~listed["method"].isin(REFERENCE_ROWS)]
         return {
             # A mark on nearly every row tells nothing.
             "has_beaten": bool(of_methods["frontier"].mean() < _MOST_MARKED),
-            "has_stopped": bool(analysis.listed["stop_reason"].any()),
-            "points": {str(model): rows for model, rows in analysis.listed.groupby("model", sort=False)},
+            "has_stopped": bool(listed["stop_reason"].any()),
+            "points": {str(model): rows for model, rows in listed.groupby("model", sort=False)},
             "axes": " and ".join(in_sentence(metric) if metric else NOTHING for metric in axes),
             "metrics": list(analysis.info.values()),
             "seeds": seed_count(analysis.points),

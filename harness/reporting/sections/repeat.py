@@ -19,7 +19,7 @@ class Repeat(Section):
         """Return the file, and all that it does not say."""
         results = self.analysis.results
         return {
-            "settings": _all_settings(self.analysis.shown.plan),
+            "settings": _all_settings(self.analysis.results.plan),
             "digests": _what_was_read(results.plan),
             "versions": _versions(results),
         }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.analysis.shown import TRIALS, UNFINISHED
 from harness.records.results import TrialResults
 from harness.reporting.provenance import ran_on
 from harness.reporting.section import Section
+
+TRIALS = 2000
+UNFINISHED = 40
+"""At most: whose costs are listed, and whose failures."""
 
 
 class Trials(Section):
@@ -16,7 +19,7 @@ class Trials(Section):
     def context(self) -> dict[str, Any]:
         """Return a row for each trial."""
         failed = [trial for trial in self.analysis.results.trials if trial.failure]
-        costs = [_cost(trial) for trial in self.analysis.shown.trials[:TRIALS]]
+        costs = [_cost(trial) for trial in self.analysis.results.trials[:TRIALS]]
         return {"costs": costs, "failed": failed[:UNFINISHED]}
 
 

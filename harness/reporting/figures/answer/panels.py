@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from harness.analysis.matched.comparison import MatchedRow, MatchedTable
 from harness.reporting.figures import style
-from harness.reporting.figures.colours import text_colour
 
 PANEL_INCHES = 3.1
 TINY = 7.5
@@ -68,7 +67,7 @@ def dress_lines(ax: Axes, rows: Sequence[MatchedRow], of_variant: style.Styles, 
     """Name a panel's lines by their methods, in the methods' colours, and give it its frame."""
     ax.set_yticks(range(len(rows)), [style.without_mathtext(row.label) for row in rows], fontsize=8.5)
     for label, row in zip(ax.get_yticklabels(), rows, strict=True):
-        label.set_color(text_colour(of_variant[row.variant][0]) if row.variant in of_variant else style.SOFT)
+        label.set_color(of_variant[row.variant][0] if row.variant in of_variant else style.SOFT)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.margins(x=0.12)
     ax.set_xlabel(x_title, fontsize=9, color=style.INK)
