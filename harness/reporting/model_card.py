@@ -21,7 +21,8 @@ from harness.records.results import PointResults
 from harness.reporting.template import text_file
 from harness.specs import ORIGINAL, EvaluatorSpec, Source, TrialSpec
 
-_ROLES = {"forget": "forget set", "utility": "utility prompts", "holdout": "unseen texts", "validation": "general texts"}
+_ROLES = {"forget": "forget set", "utility": "utility prompts"}
+_ROLES |= {"holdout": "unseen texts", "validation": "general texts"}
 
 
 def model_card(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -237,7 +237,13 @@ def _about(seconds: float) -> str:
         >>> _about(12.3), _about(130.0), _about(9000.0)
         ('12 s', '2 min', '2.5 h')
     """
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 60
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def times(ratio: float) -> str:
@@ -259,7 +265,11 @@ def _names(names: Iterable[str], between: str = ", ") -> str:
 def head_text(model: str, analysis: Analysis) -> str:
     """Return the numbers above a table: how many texts and runs, what was recited, and the never-seen model's price."""
     head, cost = analysis.answer.heads[model], analysis.answer.cost
-    parts = [amount(head["texts"], "text"), amount(head["runs"], "run"), f"recited before: MA {number(head['recited'])}"]
+    parts = [
+        amount(head["texts"], "text"),
+        amount(head["runs"], "run"),
+        f"recited before: MA {number(head['recited'])}",
+    ]
     if not math.isnan(head["unseen_ma"]):
         parts.append(f"of unseen texts: {number(head['unseen_ma'])}")
     if not math.isnan(head["retrained_ma"]):
@@ -292,7 +302,9 @@ def _gets_there(row: Mapping[str, Any]) -> str:
         return "not run"
     if not row["reached"]:
         return f"no: {nearest_text(row)}".removesuffix(": ")
-    broken = [words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True]
+    broken = [
+        words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True
+    ]
     said = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
     return f"{said}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
@@ -320,18 +332,23 @@ def _steps(steps: float) -> str:
 
 
 def answer_markdown(analysis: Analysis) -> str:
-    """Return the sweep's question, each model's card, and its tables, as Markdown."""
-    parts = [f"# {markdown_escape(analysis.results.plan.question)}"]
+    """Return the sweep's question and below it the answer, as Markdown."""
+    return f"# {markdown_escape(analysis.results.plan.question)}\n\n{answer_text(analysis)}"
+
+
+def answer_text(analysis: Analysis) -> str:
+    """Return each model's card and its tables, as Markdown."""
+    parts: list[str] = []
     of_models = cards(analysis)
     for model, card in of_models:
-        parts += [f"## {markdown_escape(model)}"] if len(of_models) > 1 else []
+        parts += [f"**{markdown_escape(model)}**"] if len(of_models) > 1 else []
         lines = []
         for heading, text, command in card:
             lines.append(f"- **{heading}.** {markdown_escape(text)}" + (f" `{command}`" if command else ""))
         parts.append("\n".join(lines))
         for level, frame, columns in level_tables(model, analysis):
             parts += [markdown_escape(f"{level}. {head_text(model, analysis)}"), render(frame, columns, "markdown")]
-    return "\n\n".join([*parts, *further_notes(analysis)])
+    return "\n\n".join([*parts, *map(markdown_escape, further_notes(analysis))])
 
 
 def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:

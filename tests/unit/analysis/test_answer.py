@@ -98,7 +98,10 @@ def rows_of(analysis, level=AT):
 def test_rows_stand_by_price_then_the_broken_then_those_that_did_not_get_there(analysed):
     rows = rows_of(
         analysed(
-            dear={"price": 4.0}, broken={"price": 1.1, "mauve": 0.01}, missed={"miss": (0.83, 5)}, cheap={"price": 1.3},
+            dear={"price": 4.0},
+            broken={"price": 1.1, "mauve": 0.01},
+            missed={"miss": (0.83, 5)},
+            cheap={"price": 1.3},
             over={"price": 0.9, "over": True},
         )  # fmt: skip
     )
@@ -170,7 +173,11 @@ def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(a
         steps = {"title": "", "x_title": "steps", "y_title": ""}
         return [{"name": "relearned", "xs": (0.0, 1.0, 2.0, 4.0), "ys": ys} | steps]
 
-    curves = {"original": curve(0.9, 0.9, 0.9, 0.9), "back": curve(0.5, 0.6, 0.7, 0.8), "gone": curve(0.5, 0.5, 0.6, 0.69)}
+    curves = {
+        "original": curve(0.9, 0.9, 0.9, 0.9),
+        "back": curve(0.5, 0.6, 0.7, 0.8),
+        "gone": curve(0.5, 0.5, 0.6, 0.69),
+    }
     analysis = analysed(curves=curves, back={}, gone={}, whole={})
     assert rows_of(analysis).loc[["back", "gone"], "comes_back"].tolist() == [2.0, math.inf]
     assert math.isnan(rows_of(analysis).loc["whole", "comes_back"]), "it was not attacked"
@@ -260,7 +267,10 @@ def test_the_figure_has_a_band_in_one_run_and_bars_in_three(analysed):
         return answer_figure(analysis.answer, analysis.results.plan, styles)
 
     one, three = drawn(gd={"price": 1.3}, ta={"price": 2.0}), drawn(**THREE)
-    bars = [[line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_alpha()] for figure in (one, three)]
+    bars = [
+        [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_alpha()]
+        for figure in (one, three)
+    ]
     assert [len(of) for of in bars] == [0, 2]
     band = one.axes[0].patches[0]
     assert band.get_x() == pytest.approx(1.3 / 1.5)

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from harness.analysis.layout import model_tables
+from harness.analysis.ranks.drawn import DrawnRanks
+from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.collapse import flag
 from harness.analysis.evidence import Evidence
-from harness.analysis.layout import model_tables
 from harness.analysis.metrics import in_column_order
 from harness.analysis.ranking import RANKS, rank
-from harness.analysis.ranks.drawn import DrawnRanks
-from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 from harness.analysis.seeds import with_replicates
 from harness.analysis.table import read_table
 from harness.records.items import MetricItems
