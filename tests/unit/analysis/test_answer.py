@@ -251,14 +251,6 @@ def test_a_card_of_many_methods_and_all_that_can_be_wrong_has_at_most_90_words(a
     assert len(words) <= 90, words
 
 
-def test_a_sweep_without_a_level_has_the_papers_ranks(analysed, make_plan):
-    analysis = analysed(gd={"price": 1.3}, ta={"price": 2.0, "mauve": 0.01})
-    plain = Analysis(replace(analysis.results, plan=replace(analysis.results.plan, until=())))
-    card = card_of(plain)
-    assert card["To do"].endswith("until: {ma: [0.75]}")
-    assert len(plain.answer.frame) == 0
-
-
 def test_the_figure_has_a_band_in_one_run_and_bars_in_three(analysed):
     styles = {"gd": ("#0072b2", "o"), "ta": ("#e69f00", "s")}
 

@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.layout import model_tables
 from harness.analysis.shown import shown_table
 from harness.reporting.text_tables import latex, markdown, ranking_table
 
+from harness.analysis.caveats import design_limits
 from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
 from harness.analysis.table import _on_frontier

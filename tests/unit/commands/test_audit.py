@@ -7,6 +7,7 @@ from html import unescape
 from io import StringIO
 
 import pytest
+from harness.reporting.text_tables import ranking_table
 from rich.console import Console
 
 from harness.analysis.analysis import Analysis
@@ -17,7 +18,6 @@ from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.reporting.files import write
 from harness.reporting.page import page
-from harness.reporting.text_tables import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "

@@ -11,10 +11,10 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+from harness.analysis.tradeoff.curves import STYLES
 from mlflow import MlflowClient
 
 from harness import cli
-from harness.analysis.tradeoff.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
 from harness.plans import StudySpec, Target

@@ -5,10 +5,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.colors import to_hex
-from matplotlib.text import Text
-
-import harness.reporting
 from harness.analysis.tradeoff.curves import STYLES
 from harness.reporting.figures.blocks import COLOURS
 from harness.reporting.figures.colours import (
@@ -22,8 +18,12 @@ from harness.reporting.figures.colours import (
     text_colour,
     with_dark_colours,
 )
-from harness.reporting.figures.style import INK, RED, REFERENCE_STYLES, SOFT, rendered
 from harness.reporting.figures.tradeoff import tradeoff
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+import harness.reporting
+from harness.reporting.figures.style import INK, RED, REFERENCE_STYLES, SOFT, rendered
 
 TEMPLATES = Path(harness.reporting.__file__).parent / "templates"
 PALETTE = [*(colour for colour, _ in STYLES), INK, SOFT, RED, *(style[2] for style in REFERENCE_STYLES.values())]

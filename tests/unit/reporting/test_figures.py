@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from harness.analysis.tradeoff.curves import STYLES, better_corner, curves, panels, styles
+from harness.reporting.figures.tradeoff import tradeoff
 from matplotlib.colors import to_hex
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.metrics import in_column_order
-from harness.analysis.tradeoff.curves import STYLES, better_corner, curves, panels, styles
 from harness.reporting.figures.style import rendered
-from harness.reporting.figures.tradeoff import tradeoff
 
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")

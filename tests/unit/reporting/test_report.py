@@ -5,10 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from harness.analysis.layout import model_tables
+from harness.reporting.text_tables import latex, markdown
 
 from harness import collate
 from harness.analysis.analysis import Analysis
-from harness.analysis.layout import model_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
@@ -19,7 +20,6 @@ from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.page import page
 from harness.reporting.template import latex_escape, markdown_escape
-from harness.reporting.text_tables import latex, markdown
 from harness.specs import CollapseBounds
 
 FILES = {
