@@ -8,7 +8,6 @@ import pytest
 
 from evaluators.generation import Generation
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.exact_match import survivors
 from harness.analysis.matched.comparison import matched_tables
 from harness.analysis.matched.matching import Mixture, mix
 from harness.analysis.matched.price_curves import price_curves
@@ -16,7 +15,7 @@ from harness.analysis.matched.verdicts import reference_variant, verdict_clause,
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
-from harness.analysis.tradeoff.curves import styles
+from harness.analysis.curves import styles
 from harness.contracts import CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems, aggregated
@@ -334,28 +333,6 @@ def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
     lost = judged(tables, reference="ga")["MA at most 0.75"]
     assert "GA, the reference, not reached" in verdict_clause(lost, 0.1)
     assert all(one.contrast is None for one in lost.rows)
-
-
-def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured, trial):
-    _, ranked = measured(
-        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (trial("emso", (1,)), {1: (0.4, 5.0, 0.8)}),
-        (trial("ga", (1,)), {1: (0.7, 5.0, 0.8)}),
-    )  # fmt: skip
-    # `headline` says which metric of erasure is told first.
-    headline = {name: replace(metric, headline=name == "ma") for name, metric in ranked.info.items()}
-    [table] = survivors(replace(ranked, info=headline))
-    assert (table.columns, table.total, table.unseen) == (("Original", "EMSO", "GA"), ITEMS, "retrained")
-    values = items_of({"ma": 0.4, "perplexity": 1.0}, 0.1, 0)["ma"].values_N
-    level = np.quantile(values, 0.95)
-    assert table.level == pytest.approx(level)
-    assert table.counts == (ITEMS, int((values > level).sum()), int((values + 0.3 > level).sum()))
-    assert table.counts[1] == 4  # what is left of the retrained model's own noise
-    ids, rows = zip(*table.rows, strict=True)
-    assert list(ids) == [f"i{row}" for row in np.argsort(-values, kind="stable")[:24]]
-    assert rows[0] == pytest.approx((values.max() + 0.6, values.max(), values.max() + 0.3))
-    assert survivors(ranked) == []  # no headline, no table
-    headline["ma"] = replace(headline["ma"], items="sequence_and_holdout")
-    assert survivors(replace(ranked, info=headline)) == []  # its values are no sequence's own
 
 
 def closer(aim, name="ma"):

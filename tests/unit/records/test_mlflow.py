@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import cli
-from harness.analysis.tradeoff.curves import STYLES
+from harness.analysis.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
 from harness.plans import StudySpec, Target
