@@ -160,7 +160,6 @@ def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, shown, tm
         assert "othing to erase" not in text
         assert "is anything to erase" not in text
     assert "Average rank, the paper&#39;s: 1" in main
-    assert "**0." not in markdown, "of one seed nothing is told apart"
     assert {row["recited"] for row in ranking(tmp_path)} == {"true"}
     assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
 
