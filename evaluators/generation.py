@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from evaluators.metrics.extraction_likelihood import ngrams
-from evaluators.metrics.means import weighted_mean
+from evaluators.metrics import ngrams, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import (
     Evaluation,
@@ -27,9 +27,172 @@ from harness.contracts import (
 )
 from harness.toolkit import CausalJudge, Scores
 
+FIRST_KMEANS_SEED = 25
+MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
+"""Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
+3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
+PERPLEXITY: dict[str, Any] = {
+    "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
+    "judge": "perplexity", "aggregate": "exp_mean",
+    "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
+}  # fmt: skip
+MAUVE: dict[str, Any] = {
+    "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
+    "trusted_from": 256, "judge": "features",
+    "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
+}  # fmt: skip
+TABLE_COHERENCE_TOKENS = 128
+"""What SimCSE's own package reads of a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation(Evaluator):
+    """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
+
+    `exact`: the judge scores the generated tokens alone, diversity is a share of n-grams, MAUVE
+    compares texts of the same length and is averaged over clusterings. `table`: as the published
+    tables have it.
+    """
+
+    version = 3
+    judges = ("perplexity", "features", "coherence")
+
+    rep: PositiveCount = 2
+    """rep_n's n, in words."""
+    div: PositiveCount = 3
+    """div_n's n, in words."""
+    mauve_seeds: PositiveCount = 5
+    """Clusterings that MAUVE is averaged over (`exact`)."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the five metrics, all of them ranked."""
+        fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
+        of_prompts = partial(fraction, items="prompt")
+        su = partial(of_prompts, source="Su et al., arXiv:2202.06417")
+        rep = f"the share of a text's runs of {self.rep} words that were in it before"
+        div = f"the share of a text's runs of {self.div} words that are different ones"
+        gao = partial(of_prompts, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
+        cosine = "how near a text is to its prompt: cosine of embeddings"
+        # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
+        surprise = partial(
+            fraction if self.definition == "table" else partial(of_prompts, weights="tokens"), **PERPLEXITY
+        )
+        return (
+            surprise(name="perplexity", title="Perplexity", better="lower", unit="perplexity", low=1.0, high=math.inf),
+            su(
+                name=f"rep_{self.rep}",
+                title=f"Rep_{self.rep}",
+                better="lower",
+                column=6,
+                meaning=rep,
+            ),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),
+            gao(name="coherence", title="Coherence", column=8, meaning=cosine),
+            fraction(name="mauve", title="MAUVE", **MAUVE),
+        )
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return the numbers of the model's shared generations."""
+        written = task.generations(self.definition)
+        texts = written.texts
+        table = self.definition == "table"
+        judge = task.judge("perplexity", CausalJudge)
+        # The table's perplexity is of padded batches, which say nothing that MAUVE could use.
+        scores = None if table else self._score(judge, written.prompts, texts)
+        surprise = perplexity(scores.nll) if scores else table_perplexity(judge, written.prompts, texts)
+        scored = {judge.digest: scores} if scores else {}
+        human = {"perplexity": self._human_perplexity(task, written, judge)}
+        del judge  # Makes room: the judges of the paper's size do not fit beside one another.
+        mauve_by_seed, human["features"] = self._mauve(task, written, scored)
+        repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
+        of_texts = {
+            f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
+            f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
+            "coherence": self._coherences(task, written),
+        }
+        numbers = {"perplexity": surprise}
+        for name, values in of_texts.items():
+            numbers[name] = weighted_mean(values.tolist())
+        numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
+        notes = {
+            "prompts": len(written.prompts),
+            "mauve_by_seed": mauve_by_seed,
+            "human_perplexity": human,
+            "empty_generations": sum(not text.strip() for text in texts),
+        }
+        count = task.sample_count
+        samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
+        of_tokens = {}
+        if scores:
+            mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
+            of_tokens = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
+        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
+
+    def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
+        """Score each text after its prompt; `table` joins the two before they are tokenised."""
+        if self.definition == "table":
+            joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+            return judge.score([""] * len(texts), joined, names=True)
+        return judge.score(prompts, texts)
+
+    def _coherences(self, task: EvaluationTask, written: Generations) -> np.ndarray:
+        """Return the cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
+        embedder = task.judge("coherence", Embedder)
+        table = self.definition == "table"
+        embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
+        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, written.digest
+        prompts = task.cached(key, lambda: {"embeddings": embed(written.prompts)})
+        return row_cosine(prompts["embeddings"], embed(written.texts))
+
+    def _human(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
+        """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
+
+        def make() -> dict[str, np.ndarray]:
+            scores = self._score(judge, written.prompts, written.references)
+            return {"features": self._features(scores), "perplexity": np.array([perplexity(scores.nll)])}
+
+        return task.cached(("human", str(self.version), self._reading, judge.digest, written.digest), make)
+
+    def _human_perplexity(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> float:
+        """Return the perplexity of the human continuations, by the formula that the generations get."""
+
+        def make() -> dict[str, np.ndarray]:
+            return {"perplexity": np.array([table_perplexity(judge, written.prompts, written.references)])}
+
+        if self.definition == "table":
+            key = "human_perplexity", str(self.version), self._reading, judge.digest, written.digest
+            return float(task.cached(key, make)["perplexity"][0])
+        return float(self._human(task, written, judge)["perplexity"][0])
+
+    @property
+    def _reading(self) -> str:
+        return "table, names are tokens" if self.definition == "table" else self.definition
+
+    def _features(self, scores: Scores) -> np.ndarray:
+        return scores.last_ND if self.definition == "table" else scores.mean_ND
+
+    def _mauve(
+        self, task: EvaluationTask, written: Generations, scored: Mapping[str, Scores]
+    ) -> tuple[list[float], float]:
+        """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
+
+        `scored` has what judges made of the texts so far, by the judge's digest.
+
+        Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
+        one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
+        scored 0.72, and by the mean 0.01.
+        """
+        judge = task.judge("features", CausalJudge)
+        scores = scored.get(judge.digest) or self._score(judge, written.prompts, written.texts)
+        human = self._human(task, written, judge)
+        seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
+        return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])
+
+
 TABLE_BATCH = 16
 TABLE_TOKENS = 200
-"""Texts that the `table` definition reads at once, and tokens of each."""
+"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
 
 
 def perplexity(nll: Sequence[Sequence[float]]) -> float:
@@ -172,193 +335,3 @@ def _silence() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-FIRST_KMEANS_SEED = 25
-MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
-"""Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
-3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
-TABLE_COHERENCE_TOKENS = 128
-"""Tokens that SimCSE's own package reads of a text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generation(Evaluator):
-    """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
-
-    `exact`: the judge scores the generated tokens alone, diversity is a share of n-grams, MAUVE
-    compares texts of the same length and is averaged over clusterings. `table`: as the published
-    tables have it.
-    """
-
-    version = 3
-    judges = ("perplexity", "features", "coherence")
-
-    rep: PositiveCount = 2
-    """rep_n's n, in words."""
-    div: PositiveCount = 3
-    """div_n's n, in words."""
-    mauve_seeds: PositiveCount = 5
-    """Clusterings that MAUVE is averaged over (`exact`)."""
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Return the five metrics, all of them ranked."""
-        fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
-        of_prompts = partial(fraction, items="prompt")
-        # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        perplexity_metric = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
-        su = "Su et al., arXiv:2202.06417"
-        return (
-            perplexity_metric(
-                name="perplexity",
-                title="Perplexity",
-                better="lower",
-                unit="perplexity",
-                low=1.0,
-                high=math.inf,
-                source="EMSO paper, appendix E",
-                column=5,
-                axis=2,
-                headline=True,
-                noise=PERPLEXITY_NOISE,
-                judge="perplexity",
-                aggregate="exp_mean",
-                meaning="how unlikely a judge model finds what the model writes: 1 is certain",
-            ),
-            of_prompts(
-                name=f"rep_{self.rep}",
-                title=f"Rep_{self.rep}",
-                better="lower",
-                source=su,
-                column=6,
-                meaning=f"the share of a text's runs of {self.rep} words that were in it before",
-            ),
-            of_prompts(
-                name=f"div_{self.div}",
-                title=f"Div_{self.div}",
-                better="higher",
-                source=su,
-                column=7,
-                meaning=f"the share of a text's runs of {self.div} words that are different ones",
-            ),
-            of_prompts(
-                name="coherence",
-                title="Coherence",
-                better="higher",
-                low=-1.0,
-                source="Gao et al., arXiv:2104.08821",
-                column=8,
-                judge="coherence",
-                meaning="how near a text is to its prompt: cosine of embeddings",
-            ),
-            fraction(
-                name="mauve",
-                title="MAUVE",
-                better="higher",
-                source="Pillutla et al., arXiv:2102.01454",
-                column=9,
-                axis=1,
-                headline=True,
-                noise=MAUVE_NOISE,
-                trusted_from=256,
-                judge="features",
-                meaning="how near the model's texts, all together, are to human texts: 1 is the same distribution",
-            ),
-        )
-
-    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers of the model's shared generations."""
-        written = task.generations(self.definition)
-        texts = written.texts
-        table = self.definition == "table"
-        judge = task.judge("perplexity", CausalJudge)
-        # The table's perplexity is of padded batches, which say nothing that MAUVE could use.
-        scores = None if table else self._score(judge, written.prompts, texts)
-        surprise = perplexity(scores.nll) if scores else table_perplexity(judge, written.prompts, texts)
-        scored = {judge.digest: scores} if scores else {}
-        human = {"perplexity": self._human_perplexity(task, written, judge)}
-        del judge  # Makes room: the judges of the paper's size do not fit beside one another.
-        mauve_by_seed, human["features"] = self._mauve(task, written, scored)
-        repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
-        of_texts = {
-            f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
-            f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
-            "coherence": self._coherences(task, written),
-        }
-        numbers = {"perplexity": surprise}
-        for name, values in of_texts.items():
-            numbers[name] = weighted_mean(values.tolist())
-        numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
-        notes = {
-            "prompts": len(written.prompts),
-            "mauve_by_seed": mauve_by_seed,
-            "human_perplexity": human,
-            "empty_generations": sum(not text.strip() for text in texts),
-        }
-        count = task.sample_count
-        samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
-        of_tokens = {}
-        if scores:
-            mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
-            of_tokens = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
-        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
-
-    def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
-        if self.definition == "table":
-            joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
-            return judge.score([""] * len(texts), joined, names=True)
-        return judge.score(prompts, texts)
-
-    def _coherences(self, task: EvaluationTask, written: Generations) -> np.ndarray:
-        """Return the cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
-        embedder = task.judge("coherence", Embedder)
-        table = self.definition == "table"
-        embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
-        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, written.digest
-        prompts = task.cached(key, lambda: {"embeddings": embed(written.prompts)})
-        return row_cosine(prompts["embeddings"], embed(written.texts))
-
-    def _human(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
-        """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
-
-        def make() -> dict[str, np.ndarray]:
-            scores = self._score(judge, written.prompts, written.references)
-            return {"features": self._features(scores), "perplexity": np.array([perplexity(scores.nll)])}
-
-        return task.cached(("human", str(self.version), self._reading, judge.digest, written.digest), make)
-
-    def _human_perplexity(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> float:
-        """Return the perplexity of the human continuations, by the formula that the generations get."""
-
-        def make() -> dict[str, np.ndarray]:
-            return {"perplexity": np.array([table_perplexity(judge, written.prompts, written.references)])}
-
-        if self.definition == "table":
-            key = "human_perplexity", str(self.version), self._reading, judge.digest, written.digest
-            return float(task.cached(key, make)["perplexity"][0])
-        return float(self._human(task, written, judge)["perplexity"][0])
-
-    @property
-    def _reading(self) -> str:
-        return "table, names are tokens" if self.definition == "table" else self.definition
-
-    def _features(self, scores: Scores) -> np.ndarray:
-        return scores.last_ND if self.definition == "table" else scores.mean_ND
-
-    def _mauve(
-        self, task: EvaluationTask, written: Generations, scored: Mapping[str, Scores]
-    ) -> tuple[list[float], float]:
-        """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
-
-        `scored` has what judges made of the texts so far, by the judge's digest.
-
-        Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
-        one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
-        scored 0.72, and by the mean 0.01.
-        """
-        judge = task.judge("features", CausalJudge)
-        scores = scored.get(judge.digest) or self._score(judge, written.prompts, written.texts)
-        human = self._human(task, written, judge)
-        seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
-        return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.extraction_likelihood import likelihoods, sampled_prefixes, set_overlap
-from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
+from evaluators.metrics import (
+    accuracies,
+    exact_match,
+    likelihoods,
+    means_by_row,
+    sampled_prefixes,
+    set_overlap,
+    standard_error,
+    weighted_mean,
+)
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from evaluators.metrics.teacher_forced import accuracies
 from harness.contracts import (
     Evaluation,
     EvaluationTask,
@@ -44,6 +50,9 @@ from harness.toolkit import (
 )
 
 PAPER = "EMSO paper, section 4.1.3"
+TIRUMALA = "Tirumala et al., arXiv:2205.10770"
+AFTER = "what it writes after a prefix"
+SAME, FIRST_OTHER = "tokens after the prefix that it writes", "up to the first that differs"
 WINDOW_TOKENS = 200
 """New tokens after each window of the `table` definition, at most."""
 
@@ -73,8 +82,7 @@ class Memorization(Evaluator):
 
     version = 4
     judges = ("similarity",)
-    reads = ("validation",)
-    reads_if_given = ("holdout",)
+    reads_if_given = ("holdout", "validation")
 
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
@@ -86,58 +94,33 @@ class Memorization(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return EL_n, MA and SS, and their unranked companions."""
-        share = partial(erasure_metric, unit="fraction", high=1.0)
+        share = partial(erasure_metric, unit="fraction", high=1.0, source=PAPER)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
         texts, positions = ("texts", "positions") if self.definition == "table" else (None, None)
-        meanings = {
-            "el": f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
-            f"{self.n}-token runs that stand in the rest of the sequence",
-            "ma": "memorization accuracy: the share of a sequence's next tokens that are the model's first choice",
-            "ss": "semantic similarity of what it writes after a prefix to the true continuation: cosine of embeddings",
-        }
+        el = (
+            f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
+            f"{self.n}-token runs that stand in the rest of the sequence"
+        )
+        first = partial(share, column=1, axis=2, weights=texts, log_scale=True)
+        main = partial(share, column=2, axis=1, headline=True, weights=positions, attack="As erased")
+        meant = partial(share, low=-1.0, column=3, judge="similarity", weights=texts)
+        as_text = partial(tokens, column=4, source="EMSO paper, section 4.4")
+        as_original = partial(tokens, source="EMSO paper, figure 5")
         return (
-            share(
-                f"el_{self.n}",
-                f"EL_{self.n}",
-                PAPER,
-                column=1,
-                axis=2,
-                weights=texts,
-                meaning=meanings["el"],
-                log_scale=True,
-            ),
-            share(
+            first(f"el_{self.n}", f"EL_{self.n}", el),
+            main(
                 "ma",
                 "MA",
-                PAPER,
-                column=2,
-                axis=1,
-                headline=True,
-                weights=positions,
-                attack="As erased",
-                meaning=meanings["ma"],
+                "memorization accuracy: the share of a sequence's next tokens that are the model's first choice",
             ),
-            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts, meaning=meanings["ss"]),
-            tokens(
-                "exact_match",
-                "Exact match",
-                "EMSO paper, section 4.4",
-                column=4,
-                meaning="tokens after the prefix that it writes as the text has them, up to the first that differs",
-            ),
-            tokens(
-                "exact_match_original",
-                "Exact match with the original",
-                "EMSO paper, figure 5",
-                meaning="tokens after the prefix that it writes as the original does, up to the first that differs",
+            meant("ss", "SS", f"semantic similarity of {AFTER} to the true continuation: cosine of embeddings"),
+            as_text("exact_match", "Exact match", f"{SAME} as the text has them, {FIRST_OTHER}"),
+            as_original(
+                "exact_match_original", "Exact match with the original", f"{SAME} as the original does, {FIRST_OTHER}"
             ),
             share(
-                "ma_all",
-                "MA (all positions)",
-                "Tirumala et al., arXiv:2205.10770",
-                ranked=False,
-                meaning="MA over all positions, the prefix's too",
+                "ma_all", "MA (all positions)", "MA over all positions, the prefix's too", ranked=False, source=TIRUMALA
             ),
             *DAMAGE,
         )
@@ -295,23 +278,15 @@ def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: A
         "high": math.inf,
         "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
     }
-    about = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
+    about: dict[str, Any] = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
     return Metric(name=name, title=title, items=items, **about)
 
 
+OF_MA = {"better": "higher", "unit": "fraction", "high": 1.0, "source": PAPER}
 UNSEEN = "texts of the forget set's kind that the model never saw"
 UNLIKELY = "mean negative log-likelihood that the model gives to the tokens of"
 DAMAGE = (
-    damage_metric(
-        "unseen_ma",
-        "MA on unseen texts",
-        f"MA on {UNSEEN}",
-        "holdout",
-        better="higher",
-        unit="fraction",
-        high=1.0,
-        source=PAPER,
-    ),
+    damage_metric("unseen_ma", "MA on unseen texts", f"MA on {UNSEEN}", "holdout", **OF_MA),
     damage_metric("unseen_nll", "NLL of unseen texts", f"{UNLIKELY} {UNSEEN}", "holdout", weights="unseen_tokens"),
     damage_metric(
         "general_nll", "NLL of general texts", f"{UNLIKELY} general texts", "validation", weights="general_tokens"
@@ -332,11 +307,10 @@ def mean_nll_by_text(texts: Sequences, nll_NT: torch.Tensor) -> np.ndarray:
     )
 
 
-def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:
+def erasure_metric(name: str, title: str, meaning: str, *, low: float = 0.0, **others: Any) -> Metric:
     """Return a metric that is better when lower."""
-    return Metric(
-        name=name, title=title, source=source, low=low, better="lower", group="erasure", items="sequence", **others
-    )
+    about: dict[str, Any] = {"better": "lower", "group": "erasure", "items": "sequence", **others}
+    return Metric(name=name, title=title, meaning=meaning, low=low, **about)
 
 
 def after_prefix(continuations: Continuations) -> list[list[int]]:

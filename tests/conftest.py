@@ -37,7 +37,7 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Compare, Plan
+from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
@@ -404,7 +404,7 @@ def simulate_sweep(make_row, make_plan):
                 journal.append(Walked(trial_id=spec.trial_id, level=0.75, **found))
                 append(spec, 2, {"ma": 0.75, "perplexity": 2.0 + cost + generator.normal(0, deviation)})
                 specs.append(spec)
-        journal.write_plan(make_plan(*specs, until=(level,), compare=Compare(cost="perplexity")))
+        journal.write_plan(make_plan(*specs, until=(level,)))
         return folder
 
     return make

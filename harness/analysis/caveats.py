@@ -14,7 +14,6 @@ from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows
-from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.point_names import point_name
 from harness.records.results import PointResults, Results
@@ -22,6 +21,8 @@ from harness.records.setting_changes import changed_plugins
 from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, UNSEEN_ROWS
 
+MAX_FAILURES = 40
+"""Trials that failed, named one by one."""
 UNKNOWN_LANGUAGE = 1000.0
 """Perplexity of human text from which on a judge knows no more of it than how frequent its tokens are."""
 UNLIKE_HUMANS = 10.0
@@ -101,22 +102,22 @@ def _rounded(perplexity: float) -> str:
     return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")
 
 
-def caveats(results: Results, shown: Results, table: ShownTable, readings: Sequence[HumanReading]) -> list[str]:
+def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
     """Return everything that limits what the numbers can carry.
 
     Args:
         results: All that was measured.
-        shown: The part of it that is shown.
-        table: Its points.
+        whole: Its points.
+        shown: Those that a page shows.
         readings: What the judges make of human text.
     """
     said = []
     failed = [trial for trial in results.trials if trial.failure]
-    for trial in failed[:UNFINISHED]:
+    for trial in failed[:MAX_FAILURES]:
         error = trial.failure.reason if trial.failure else ""
         said.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
-    if len(failed) > UNFINISHED:
-        said.append(f"{len(failed) - UNFINISHED} more trials failed: `--plan` names all of them.")
+    if len(failed) > MAX_FAILURES:
+        said.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
     if missing := list(results.statuses.values()).count("missing"):
         said.append(f"{missing} of {len(results.trials)} trials are not finished.")
     said += results.plan.shared_texts
@@ -125,10 +126,10 @@ def caveats(results: Results, shown: Results, table: ShownTable, readings: Seque
     for study in results.studies:
         of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
-    said += [*_few_texts(results.measured, table.ranked.info), *judge_warnings(readings)]
+    said += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
     said += changed_choices(results.measured)
-    said += [*_doubtful_health(results, table.whole), *design_limits(shown.measured, table.ranked)]
-    return said + _warnings_of_plugins(shown.measured)
+    said += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
+    return said + _warnings_of_plugins(results.measured)
 
 
 def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:

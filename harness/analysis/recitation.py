@@ -1,8 +1,8 @@
 """Whether there is anything to erase, and whether a method erased it.
 
-A model that recites nothing still gives numbers, and numbers can always be ranked. So before any answer stands what the
-original recites of the forget set, against a control: unseen texts, or the retrained model on the forget set. Means over
-many texts hide a few, so single texts that are recited word for word count too.
+A model that recites nothing still gives numbers, and numbers can always be ranked. So before any answer stands what
+the original recites of the forget set, against a control: unseen texts, or the retrained model on the forget set. Means
+over many texts hide a few, so single texts that are recited word for word count too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Recitation:
     recites: bool | None
     """None: nothing shows it."""
     said_first: str
-    """What a reader must know before any answer; '' where means show that it recites, or no one asks whether it does."""
+    """What a reader must know before any answer; '' where means show that it recites, or no one asks."""
     by_stand_in: bool = False
     """Whether texts of another kind were all there was to compare with."""
     answer: str = ""

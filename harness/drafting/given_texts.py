@@ -15,10 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.base.files import in_quotes, path_of
 from harness.base.messages import tell
 from harness.contracts import Checkpoint
-from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
-from harness.data.sources import Role
+from harness.data.sources import CHALLENGE_FILES, TOKEN_SOURCES, Role
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
 from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary

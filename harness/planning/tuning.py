@@ -116,19 +116,10 @@ def walking_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[Trial
     for name in until:
         if name != PROBED_ERASURE:
             yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
-    rows: dict[str, list[TrialTemplate]] = {}
     for template in templates if until else ():
-        rows.setdefault(template.key, []).append(template)
-    for key, members in rows.items():
-        dial = members[0].plugin.strength
-        values = [strength for template in members for strength in template.strengths]
-        example = "and until raises it from there to the largest value of the row: give a larger one, or remove until."
-        if not all(type(value) in (int, float) for value in values):
-            reason = f"cannot be walked: {dial.field} is no number. Remove the row, or until."
-            yield Fault(f"methods.{key}.{dial.field}", reason)
-        elif not any(value > dial.off for value in values):
-            reason = f"cannot be walked: at {dial.field} {dial.off:g} nothing is erased, "
-            yield Fault(f"methods.{key}.{dial.field}", f"{reason}{example}")
+        if not all(type(value) in (int, float) for value in template.strengths):
+            path = f"methods.{template.key}.{template.plugin.strength.field}"
+            yield Fault(path, "cannot be walked: it is no number. Remove the row, or until.")
 
 
 def level_faults(

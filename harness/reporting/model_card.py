@@ -16,10 +16,13 @@ import yaml
 from harness.analysis.analysis import Analysis
 from harness.analysis.metrics import arrow, group_title, in_sentence
 from harness.base.messages import printable
-from harness.contracts import Group, Json
+from harness.contracts import Json, Metric
 from harness.records.results import PointResults
 from harness.reporting.template import text_file
-from harness.specs import ORIGINAL, Source, TrialSpec
+from harness.specs import ORIGINAL, EvaluatorSpec, Source, TrialSpec
+
+_ROLES = {"forget": "forget set", "utility": "utility prompts"}
+_ROLES |= {"holdout": "unseen texts", "validation": "general texts"}
 
 
 def model_card(
@@ -43,7 +46,7 @@ def model_card(
     title = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     measured: list[tuple[str, ...]] = []
     left_out: dict[str, list[str]] = {"Not measurable": [], "Infinite": []}
-    results: dict[tuple[str, Group], dict[str, Any]] = {}
+    results: dict[tuple[str, ...], dict[str, Any]] = {}
     for measurement in point.measurements:
         [evaluator] = [evaluator for evaluator in spec.evaluators if evaluator.key == measurement.key]
         about = {"definition": measurement.definition, "evaluator": f"{evaluator.name}, version {evaluator.version}"}
@@ -54,14 +57,14 @@ def model_card(
                 left_out["Not measurable" if math.isnan(value) else "Infinite"].append(name)
             if not spec.shows(metric.group, metric.items):
                 continue
-            dataset = _dataset(metric.group, spec, evaluator.name)
+            dataset = _dataset(metric, spec, evaluator)
             digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, before.get(name, math.nan))]
             measured.append((f"{metric.title} {arrow(metric)}", *digits, dataset["name"], measurement.definition))
             if math.isfinite(value):
                 task = "multiple-choice" if metric.group == "reasoning" else "text-generation"
                 shown = {"task": {"type": task, "name": group_title(metric.group)}, "dataset": dataset, "metrics": []}
-                of_group = results.setdefault((measurement.key, metric.group), shown)
-                of_group["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
+                of_texts = results.setdefault((measurement.key, metric.group, dataset["name"]), shown)
+                of_texts["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
     front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
     front["pipeline_tag"] = "text-generation"
     if spec.model.revision:
@@ -95,12 +98,14 @@ def _without_folders(value: Json) -> Json:
     return Path(value).name if is_path else value
 
 
-def _dataset(group: Group, spec: TrialSpec, evaluator: str) -> dict[str, Any]:
-    behind = spec.texts_behind(group)
-    if behind is None:
-        return {"type": evaluator, "name": f"the tasks of the evaluator '{evaluator}'"}
-    role, source = behind
-    words = "unseen texts" if spec.is_of_unseen else {"forget": "forget set", "utility": "utility prompts"}[role]
+def _dataset(metric: Metric, spec: TrialSpec, evaluator: EvaluatorSpec) -> dict[str, Any]:
+    role, source = next(((role, texts) for role, texts in evaluator.texts.items() if role == metric.items), ("", None))
+    if source is None:
+        behind = spec.texts_behind(metric.group)
+        if behind is None:
+            return {"type": evaluator.name, "name": f"the tasks of the evaluator '{evaluator.name}'"}
+        role, source = behind
+    words = "unseen texts" if spec.is_of_unseen else _ROLES[role]
     name, is_of_hub = _source_name(source), source.source == "hub"
     dataset: dict[str, Any] = {"type": name if is_of_hub else source.source, "name": f"{words}: {name}"}
     dataset |= {"config": source.name, "split": source.split} if is_of_hub and source.name else {}

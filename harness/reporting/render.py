@@ -50,8 +50,8 @@ class Column:
     several."""
     metric: Metric | None = None
     """Decides the number format, and gives the title its arrow."""
-    better: Literal["lower", "higher"] | float | None = None
-    """Which numbers are marked: the best bold, the second underlined. A number: the nearer to it, the better."""
+    better: Literal["lower", "higher", "nearest"] | None = None
+    """Which numbers are marked, the best bold and the second underlined; of `nearest` those nearest to `name_aim`."""
     group: str = ""
     """The title above this and the columns next to it."""
 
@@ -100,7 +100,7 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
         above = [str(row[column.name]) for column in headings if row[column.name] != before.get(column.name)]
         named["opens"] = bool(above)
         for column in columns:
-            text, interval = _texts(named, column)
+            text, interval = cell_texts(named, column)
             if column.kind == "group":
                 named["opens"] |= row[column.name] != before.get(column.name)
                 text = text if named["opens"] else ""
@@ -116,8 +116,11 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
 
 def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list[Mark]:
     """Return each row's mark among the rows below the same headings."""
-    values = frame[column.name].astype(float)
-    costs = {"lower": values, "higher": -values}.get(str(column.better), (values - _aim(column)).abs())
+    costs = frame[column.name].astype(float)
+    if column.better == "nearest":
+        costs = (costs - frame[f"{column.name}_aim"].astype(float)).abs()
+    elif column.better == "higher":
+        costs = -costs
     for name, excluded in (("collapsed", True), ("over_erased", True), ("compared", False)):
         if name in frame.columns:
             costs = costs.mask(frame[name].eq(excluded))
@@ -127,11 +130,7 @@ def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list
     return [named.get(rank, "") for rank in ranks]
 
 
-def _aim(column: Column) -> float:
-    return math.nan if isinstance(column.better, str) or column.better is None else column.better
-
-
-def _texts(row: Mapping[str, Any], column: Column) -> tuple[str, str]:
+def cell_texts(row: Mapping[Any, Any], column: Column) -> tuple[str, str]:
     """Return a cell and its interval as they are printed, not escaped; '' without an interval."""
     value, low, high = (row.get(f"{column.name}{end}") for end in ("", "_low", "_high"))
     if _is_missing(low) or _is_missing(high) or low == "":
@@ -148,8 +147,10 @@ def _text(value: Any, column: Column) -> str:
     if _is_missing(value):
         return "" if column.kind in _LEFT else NOTHING
     match column.kind:
+        case "number" if isinstance(value, bool):
+            return "yes" if value else "no"
         case "number":
-            return number(float(value), column.metric)
+            return number(float(value), column.metric).replace("-", "−")
         case "change":
             text = f"{value:+.3f}".replace("-", "−").replace("inf", "∞")
             return text if text.strip("+−0.") else text[1:]  # What rounds to 0 has no sign.
@@ -298,12 +299,16 @@ def _latex(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any
 
 
 def _terminal(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any], Any]]) -> Table:
-    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, collapse_padding=True)
+    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
         justify: Literal["left", "center", "right"] = "left" if column.kind in _LEFT else "right"
         justify = "center" if column.kind == "rank" else justify
-        least = 14 if place == first else None
-        table.add_column(Text(printable(column.title)), justify=justify, min_width=least, overflow="fold")
+        is_long = column.kind in _LEFT
+        least, most = (14 if place == first else None), (28 if is_long else None)
+        overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
+        table.add_column(
+            Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most
+        )
     for above, row, cells in rows:
         if above:
             table.add_section()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,7 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.analysis.cells import number
 from harness.analysis.collapse import verdict
+from harness.analysis.damage import unmeasured_damage
 from harness.analysis.metrics import in_sentence
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
@@ -35,6 +36,7 @@ DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",
 }
+UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
 """Methods that a sentence of the card names in one list."""
 WORDS = {
@@ -180,14 +182,13 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     if missed:
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
         said.append(f"Not there: {_names(labels)}.")
-    if math.isnan(head["unseen_ma"]):
-        said.append("Damage to similar texts was not measured: there is no data.holdout.")
-    if analysis.ranked.recitations[model].recites is None:
-        said.append("Nothing shows that there was anything to erase.")
+    table = analysis.ranked.table
+    said.append(unmeasured_damage(table[table["model"] == model]))
+    said += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         said.append("The seeds share one search: its luck is in no interval.")
-    return " ".join(said) or "Nothing was found: all methods get there and none is broken."
+    return " ".join(filter(None, said)) or "Nothing was found: all methods get there and none is broken."
 
 
 def nearest_text(row: Mapping[str, Any]) -> str:
@@ -211,7 +212,8 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
             idle.append(row["label"])
     unranked = [row["label"] for row in ranks.to_dict("records") if row["unranked"] not in _KNOWN and row["label"]]
     unranked = [label for label in unranked if not any(label in text for text in (*order, *wrong))]
-    said = [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
+    said = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    said += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
     said += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
     said += [f"Not ranked: {_names(unranked)}."] if unranked else []
     seen = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
@@ -236,7 +238,13 @@ def _about(seconds: float) -> str:
         >>> _about(12.3), _about(130.0), _about(9000.0)
         ('12 s', '2 min', '2.5 h')
     """
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 60
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def times(ratio: float) -> str:
@@ -258,7 +266,11 @@ def _names(names: Iterable[str], between: str = ", ") -> str:
 def head_text(model: str, analysis: Analysis) -> str:
     """Return the numbers above a table: how many texts and runs, what was recited, and the never-seen model's price."""
     head, cost = analysis.answer.heads[model], analysis.answer.cost
-    parts = [amount(head["texts"], "text"), amount(head["runs"], "run"), f"recited before: MA {number(head['recited'])}"]
+    parts = [
+        amount(head["texts"], "text"),
+        amount(head["runs"], "run"),
+        f"recited before: MA {number(head['recited'])}",
+    ]
     if not math.isnan(head["unseen_ma"]):
         parts.append(f"of unseen texts: {number(head['unseen_ma'])}")
     if not math.isnan(head["retrained_ma"]):
@@ -291,7 +303,9 @@ def _gets_there(row: Mapping[str, Any]) -> str:
         return "not run"
     if not row["reached"]:
         return f"no: {nearest_text(row)}".removesuffix(": ")
-    broken = [words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True]
+    broken = [
+        words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True
+    ]
     said = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
     return f"{said}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
@@ -319,18 +333,23 @@ def _steps(steps: float) -> str:
 
 
 def answer_markdown(analysis: Analysis) -> str:
-    """Return the sweep's question, each model's card, and its tables, as Markdown."""
-    parts = [f"# {markdown_escape(analysis.results.plan.question)}"]
+    """Return the sweep's question and below it the answer, as Markdown."""
+    return f"# {markdown_escape(analysis.results.plan.question)}\n\n{answer_text(analysis)}"
+
+
+def answer_text(analysis: Analysis) -> str:
+    """Return each model's card and its tables, as Markdown."""
+    parts: list[str] = []
     of_models = cards(analysis)
     for model, card in of_models:
-        parts += [f"## {markdown_escape(model)}"] if len(of_models) > 1 else []
+        parts += [f"**{markdown_escape(model)}**"] if len(of_models) > 1 else []
         lines = []
         for heading, text, command in card:
             lines.append(f"- **{heading}.** {markdown_escape(text)}" + (f" `{command}`" if command else ""))
         parts.append("\n".join(lines))
         for level, frame, columns in level_tables(model, analysis):
             parts += [markdown_escape(f"{level}. {head_text(model, analysis)}"), render(frame, columns, "markdown")]
-    return "\n\n".join([*parts, *further_notes(analysis)])
+    return "\n\n".join([*parts, *map(markdown_escape, further_notes(analysis))])
 
 
 def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:

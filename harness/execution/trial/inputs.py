@@ -75,12 +75,7 @@ def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
 
 def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
     """Return the unseen, retain and validation texts that an evaluator declares to read."""
-    loaders = {
-        "holdout": sequences.load_holdout,
-        "retain": sequences.load_retain,
-        "validation": sequences.load_validation,
-    }
-    return {role: _texts_of(spec, loaders[role], source) for role, source in texts.items()}
+    return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
 
 
 def validation_set(spec: TrialSpec) -> Sequences:

@@ -16,7 +16,6 @@ from harness.analysis.answer import BAND, Answer
 from harness.contracts import Metric
 from harness.plans import Plan
 from harness.reporting.figures import style
-from harness.reporting.figures.colours import text_colour
 from harness.statistics.protocol import MIN_RUNS
 
 TOLERANCE = 0.02
@@ -87,9 +86,7 @@ def _draw_prices(
     _dress(ax, rows, of_variant, style.without_mathtext(f"{cost.title}, times the original's"))
 
 
-def _draw_levels(
-    ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float], of_variant: style.Styles
-) -> None:
+def _draw_levels(ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float], of_variant: style.Styles) -> None:
     """Draw the MA at which each method was compared, the level and the level's own noise; misses are grey."""
     at, low, high = level
     ends = (at - TOLERANCE, at + TOLERANCE) if math.isnan(low) else (low, high)
@@ -121,7 +118,7 @@ def _dress(ax: Axes, rows: pd.DataFrame, of_variant: style.Styles, title: str) -
     labels = [style.without_mathtext(label) for label in rows["label"]]
     ax.set_yticks(range(len(rows)), labels, fontsize=8.5)
     for label, variant in zip(ax.get_yticklabels(), rows["variant"], strict=True):
-        label.set_color(text_colour(of_variant[variant][0]) if variant in of_variant else style.SOFT)
+        label.set_color(of_variant[variant][0] if variant in of_variant else style.SOFT)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.margins(x=0.18)
     ax.set_xlabel(title, fontsize=8.5, color=style.INK)

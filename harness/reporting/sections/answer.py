@@ -7,8 +7,8 @@ from functools import cached_property
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from harness.analysis.curves import styles
 from harness.analysis.main_table import recited_frame
-from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.answer import answer_figure
 from harness.reporting.render import Column, render

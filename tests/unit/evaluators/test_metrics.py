@@ -8,7 +8,7 @@ import torch
 
 from evaluators.generation import div_n, mauve_score, perplexity, rep_n, table_div_n
 from evaluators.memorization import Memorization
-from evaluators.metrics.exact_match import exact_match
+from evaluators.metrics import exact_match
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge

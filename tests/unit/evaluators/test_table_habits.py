@@ -17,7 +17,7 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFas
 
 from evaluators.generation import Generation, div_n, rep_n, table_div_n, table_perplexity, table_rep_n
 from evaluators.memorization import Memorization
-from evaluators.metrics.means import weighted_mean
+from evaluators.metrics import weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
