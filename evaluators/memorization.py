@@ -82,8 +82,7 @@ class Memorization(Evaluator):
 
     version = 4
     judges = ("similarity",)
-    reads = ("validation",)
-    reads_if_given = ("holdout",)
+    reads_if_given = ("holdout", "validation")
 
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""

@@ -52,9 +52,9 @@ RoundingScheme = Literal["int8", "int4", "nf4"]
 """How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
 Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain", "validation"]
-Read = Literal["holdout", "retain", "validation", "retrained", "original"]
-"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, general texts, the
-retrained model, and the original next to every model that it measures."""
+Read = Literal["holdout", "retain", "retrained", "original"]
+"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model, and
+the original next to every model that it measures."""
 
 
 @dataclass(frozen=True)
@@ -320,12 +320,13 @@ class Evaluator(ABC):
     """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
     them."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it also gets if the sweep names them, as part of its identity; else the task has None for them."""
+    """Texts that it also gets if the sweep has them, as part of its identity; else the task has None for them. Rows of
+    unseen texts never have them."""
     definition: Definition = "exact"
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What more it gets: the task's `holdout`, `retain` and `validation`, `load_retrained` and `load_original`.
+        """What more it gets: the task's `holdout` and `retain`, `load_retrained` and `load_original`.
 
         What a sweep may lack is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in
         a class says so of all settings; a property may look at them.
