@@ -35,7 +35,7 @@ CONTINUATIONS = [[6, 7], [8, 9, 10, 11], [12, 13, 14], [5], []]
 def test_each_continuation_has_the_mean_of_its_own_tokens(model):
     means, counts = continuation_nll(model, PROMPTS, CONTINUATIONS)
     expected = [nll_one_by_one(model, *pair) for pair in zip(PROMPTS, CONTINUATIONS, strict=True)]
-    assert counts == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
+    assert counts.tolist() == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
     for mean, seen in zip(means, expected, strict=True):
         assert mean == pytest.approx(sum(seen) / len(seen) if seen else math.nan, rel=1e-5, nan_ok=True)
 
