@@ -306,7 +306,9 @@ def _terminal(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, 
         is_long = column.kind in _LEFT
         least, most = (14 if place == first else None), (28 if is_long else None)
         overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        table.add_column(Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most)
+        table.add_column(
+            Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most
+        )
     for above, row, cells in rows:
         if above:
             table.add_section()

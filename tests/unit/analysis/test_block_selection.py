@@ -85,7 +85,9 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
         walk(once, model="seed1", replicate_of="miniature-s"),
         walk(once, variant="random_em"),
     )
-    shown = {key: (rows["rounds"].iloc[0], rows["selections"].sum()) for key, rows in frame.groupby(["model", "variant"])}
+    shown = {
+        key: (rows["rounds"].iloc[0], rows["selections"].sum()) for key, rows in frame.groupby(["model", "variant"])
+    }
     assert shown == {
         ("miniature-m", "emso"): (1, 2),
         ("miniature-s", "emso"): (2, 4),
@@ -164,7 +166,10 @@ def test_candidates_that_are_not_understood_leave_chance_unknown(counted, walk, 
 def test_notes_that_are_no_list_of_blocks_are_told_and_not_counted(counted, make_row, note):
     frame, [told] = counted((make_row("mine", (1,)), {1: {"selected_blocks": note}}))
     assert frame.empty
-    assert told == "MINE on m, seed 0, epochs 1: selected_blocks holds no list of blocks, so that round is not counted."
+    assert (
+        told
+        == "MINE on miniature-m, seed 0, epochs 1: selected_blocks holds no list of blocks, so that round is not counted."
+    )
 
 
 def test_candidates_are_the_models_blocks(make_model):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis import ranking
+from harness.analysis import ranking as ranks
 from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
@@ -59,7 +59,7 @@ def large(make_row, make_plan, make_measurement):
 
 
 def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(ranking, "MAX_VARIANTS", VARIANTS)
+    monkeypatch.setattr(ranks, "MAX_VARIANTS", VARIANTS)
     results = large(3 * VARIANTS, 1)
     analysis = Analysis(results)
     write(analysis, tmp_path)

@@ -128,7 +128,6 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
     assert shown.count("<script") == 2, "the page's own, and one of data"
     assert shown.count("<img") == 1
     assert visible(shown).count("alert('x')") >= 9
-    assert "<u>" in shown, "the page's own markup is markup"
 
 
 @pytest.mark.parametrize("name", ["grid", "attacked"])
@@ -150,7 +149,7 @@ def test_latex_and_the_page_mark_collapsed_rows_and_no_others(plan, usual, tmp_p
     write(Analysis(results_of(plan, usual())), tmp_path)
     latex = (tmp_path / "table.tex").read_text()
     assert re.findall(r"\\cellcolor\[[^}]*\} (\S+)", latex) == [r"GA\_1"]
-    assert r"\caption{Definition: exact" in latex
+    assert "Definition: exact" in latex
     shown = (tmp_path / "report.html").read_text()
     main = shown[shown.index('<h2 id="main-table">') :]
     red = re.findall(r'<tr[^>]* class="[^"]*collapsed[^"]*">.*?</tr>', main, flags=re.DOTALL)
