@@ -387,12 +387,15 @@ def dashboard(
 
 
 def _print_ranking(analysis: Analysis) -> None:
-    """Print a sweep's ranking, and the published tables that it reproduces."""
+    """Print a sweep's answer, its ranking, and the published tables that it reproduces."""
     from harness.reporting.render import render
     from harness.reporting.sections.attacks import attacks_on_terminal
     from harness.reporting.sections.main_table import ranking_table
     from harness.reporting.sections.published import published_table
+    from harness.reporting.summary import answer_on_terminal
 
+    if analysis.results.plan.erases:
+        console().print(answer_on_terminal(analysis), "")
     console().print(ranking_table(analysis.ranked, analysis.head))
     if analysis.results.plan.erases:
         console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
@@ -403,15 +406,12 @@ def _print_ranking(analysis: Analysis) -> None:
 def _tell_unfinished(outcome: SweepResults) -> bool:
     """Print each trial and search that is not finished; return whether there is any."""
     from harness.base.messages import shown
-    from harness.records.spending import share_spent
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
         spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        if study.spec.cost is not None:
-            tried = f"{len(study.candidates)} candidates took {share_spent(study.spec.cost, study.candidates)}"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
     return bool(outcome.unfinished or outcome.unfinished_studies)

@@ -245,7 +245,7 @@ class SweepResults:
             with writing(folder, "the exported model's tokenizer"):
                 copy_tokenizer(before, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-            card = model_card(named, self.table, self.metrics, weights, made_by, is_adapter=adapter_alone)
+            card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             write_whole(folder / "README.md", card, "the exported model's card")
 
     def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:
@@ -256,7 +256,7 @@ class SweepResults:
         """Return the folder of an erased model that was kept, after reading all of it."""
         from harness.records.artifacts import damage
 
-        name = kept_name(point_id, made.code if made else "")
+        name = kept_name(spec.model_id(made.strength), made.code) if made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "

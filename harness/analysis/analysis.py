@@ -6,15 +6,12 @@ from functools import cached_property
 
 import pandas as pd
 
+from harness.analysis.answer import Answer, answer
 from harness.analysis.attacks import attack_curves, attack_frame
 from harness.analysis.blocks import selected_blocks
-from harness.analysis.caveats.judges import HumanReading, human_readings
-from harness.analysis.caveats.warnings import warnings
+from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import agreement_frame
-from harness.analysis.matched.comparison import MatchedTable, matched_tables
-from harness.analysis.matched.price_curves import PriceCurve, price_curves
-from harness.analysis.matched.verdicts import VerdictTable, reference_variant, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published import published_frame
 from harness.analysis.ranking import RankedTable, head, rank
@@ -81,9 +78,9 @@ class Analysis:
         return sampled
 
     @cached_property
-    def warnings(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """Everything that limits what the numbers can carry, in sentences."""
-        return warnings(self.results, self.ranked, self.head, self.readings)
+        return caveats(self.results, self.ranked, self.head, self.readings)
 
     @cached_property
     def readings(self) -> list[HumanReading]:
@@ -91,20 +88,9 @@ class Analysis:
         return human_readings(self.results.measured, self.info)
 
     @cached_property
-    def matched(self) -> list[MatchedTable]:
-        """What each method pays where all erase equally much, and what it erases where all pay equally much."""
-        return matched_tables(self.results, self.head)
-
-    @cached_property
-    def verdicts(self) -> list[VerdictTable]:
-        """Which methods pay less than the reference where all erase equally much, and which pay as much."""
-        plan = self.results.plan
-        return verdict_tables(self.matched, reference_variant(plan, plan.compare.reference), plan.compare.margin)
-
-    @cached_property
-    def price_curves(self) -> list[PriceCurve]:
-        """What each method pays at every level of erasure."""
-        return price_curves(self.results, self.head, self.matched)
+    def answer(self) -> Answer:
+        """What each method pays for erasing to a level, and what is wrong with it."""
+        return answer(self.results, self.ranked)
 
     @cached_property
     def published(self) -> pd.DataFrame:

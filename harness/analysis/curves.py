@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.metrics import MetricInfo, arrow, metrics_in
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
@@ -32,8 +33,8 @@ class CurvePoint:
     x_ends: tuple[float, float]
     """Of the 95 % interval over the seeds; NaN for one seed."""
     y_ends: tuple[float, float]
-    collapsed: bool
-    """On any seed."""
+    state: State
+    """The worst of any seed."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,13 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        is_tuned = bool(rows["targets"].astype(bool).any())
+        is_tuned = bool((rows["until"] != "").all())
         points = []
         for seeds in repeats_of_points(rows):
             (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)
             if math.isfinite(x_mean) and math.isfinite(y_mean):
-                strength, collapsed = float(seeds["strength"].iloc[0]), bool(seeds["collapsed"].eq(True).any())
-                points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, collapsed))
+                strength = float(seeds["strength"].iloc[0])
+                points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))

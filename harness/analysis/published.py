@@ -40,7 +40,8 @@ FIXED_BY_NO_TABLE = frozenset({
     "trial_id", "sweep", "variant", "label", "replicate_of",  # names
     "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading",  # decide no number
     "method_version", "engine", "seed",  # how it is computed, of which no source says anything
-    "targets", "chosen", "searched", "retrained",  # how settings were chosen, which are compared; of reference rows
+    "until", "walk_to", "levels", "unseen", "searched",  # how settings were chosen, which are compared
+    "retrained",  # of reference rows, and what a level is
 })  # fmt: skip
 """Fields that may be anything. One in neither set, which is added later, must have its default."""
 _FOLLOWS = ("digest", "rows", "longest")

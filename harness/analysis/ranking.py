@@ -25,8 +25,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from harness.analysis.collapse import verdict
-from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
-from harness.analysis.erasure.recited_texts import has_erased_nothing, on_texts
+from harness.analysis.damage import is_broken
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import (
     RANKED_GROUPS,
@@ -38,6 +37,14 @@ from harness.analysis.metrics import (
     metrics_in,
     own_groups,
 )
+from harness.analysis.recitation import (
+    Recitation,
+    has_erased_nothing,
+    on_texts,
+    recitation_answers,
+    recitations,
+    said_first,
+)
 from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError
@@ -47,7 +54,7 @@ from harness.statistics.item_values import Floats
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
-STATE = ("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked")
+STATE = ("collapsed", "collapse_class", "collapse_reason", "over_erased", "seeds", "recited", "unranked")
 CONTROL = "a control"
 """Why a row is shown and not ranked though nothing is wrong with it."""
 NOTHING_TO_ERASE = "nothing to erase"
@@ -164,8 +171,8 @@ def rank_names(info: MetricInfo) -> tuple[str, ...]:
 def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:
     """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
-    Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
-    seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
+    Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed or is
+    over-erased on any seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing.
     `rank_*_low` and `rank_*_high` bound 95 % of the ranks that draws of the numbers give; '' where a row is unranked,
     or no metric has an interval.
 
@@ -244,15 +251,20 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
     lacking = [metric.name for metric in averaged if rows[metric.name].isna().any()]
     reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
-    unranked = unranked or (OVER_ERASED if _is_over_erased(rows) else ERASED_NOTHING if first["idle"] else "")
+    unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
+    is_over = rows["over_erased"].eq(True)
+    broken = collapsed if collapsed.any() else is_over
+    if broken.any():
+        seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
+        unranked = f"{OVER_ERASED}{seeds}"
     if collapsed.any():
-        seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
         unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reasons)})"
     return dict(first[list(IDENTITY)]) | {
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
         "collapse_class": worst,
         "collapse_reason": reasons,
+        "over_erased": True if is_over.any() else None if rows["over_erased"].isna().any() else False,
         "seeds": len(rows),
         "unranked": unranked,
     }
@@ -264,14 +276,10 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats
     A metric that it lacks on any seed is NaN, and all are if it is broken, erased nothing or is a control: no mean may
     hide a hole.
     """
-    if (rows["collapsed"].eq(True) | rows["idle"] | rows["control"]).any() or _is_over_erased(rows):
+    if (is_broken(rows) | rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])
-
-
-def _is_over_erased(rows: pd.DataFrame) -> bool:
-    return "over_erased" in rows.columns and bool(rows["over_erased"].eq(True).any())
 
 
 def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from harness.records.published import published_conditions
 from harness.reporting.files import write_tables, written_files
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.main_table import ranking_table
-from harness.reporting.sections.outcome import answer_markdown
+from harness.reporting.summary import answer_markdown
 
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:

@@ -101,8 +101,7 @@ def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
     named: dict[str, PointResults] = {}
     for point in results.measured:
         spec, strength = point.spec, point.strength
-        targets = "; ".join(spec.targets_at(strength))
-        at = f" at {targets}" if targets else "" if strength is None else f"@{strength:g}"
+        at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
         name = first = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
         repeat = 1
         while name in named:

@@ -17,7 +17,7 @@ from harness.reporting.figures.style import rendered
 from harness.reporting.page import page
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.main_table import main_latex, main_markdown
-from harness.reporting.summary import caption
+from harness.reporting.summary import answer_text, caption
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
 """Names, without their endings, of the files that belong to no section."""
@@ -42,7 +42,8 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
         for name, figure in section.figures.items():
             written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
             written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
-    written += write_tables(analysis.ranked, analysis.results.plan.question, folder)
+    answer = answer_text(analysis) if analysis.results.plan.erases else ""
+    written += write_tables(analysis.ranked, analysis.results.plan.question, folder, answer)
     return [*written, write_whole(folder / "report.html", page(analysis, sections=sections))]
 
 
@@ -67,8 +68,8 @@ def written_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file())
 
 
-def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:
-    """Write what needs the table alone: ranking.csv, table.md and table.tex; return the files."""
+def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
+    """Write ranking.csv, table.md, which begins with the answer, and table.tex; return the files."""
     shown = head(ranked)
     words = [*ranked.said_first, caption(shown.table)]
     bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
@@ -76,6 +77,6 @@ def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words))),
+        write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words), answer)),
         write_whole(folder / "table.tex", main_latex(shown, " ".join([*words, question]))),
     ]

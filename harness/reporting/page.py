@@ -11,9 +11,9 @@ from markupsafe import Markup
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING, duration_text
 from harness.reporting.figures.style import rendered
-from harness.reporting.provenance import provenance
 from harness.reporting.section import PageContext, Section
 from harness.reporting.sections import SECTIONS
+from harness.reporting.sections.repeat import provenance
 from harness.reporting.template import html_templates
 
 

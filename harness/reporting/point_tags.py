@@ -11,10 +11,11 @@ from harness.reporting.figures.style import REFERENCE_STYLES
 from harness.reporting.render import Column, cell_texts
 
 _WORDS = {True: "true", False: "false"}
+TAGGED = ("collapsed", "over_erased")
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
-    """Return each point's tags by its id: whether it collapsed and how, is ranked, and is on its method's frontier.
+    """Return each point's tags by its id: whether it collapsed and how, is over-erased, ranked, or on the frontier.
 
     `mlflow.runColor` is the colour that its variant has in the report's figures. An attacked point's `excess.METRIC` is
     how much more an attack gets out of it than out of the retrained model, over all its seeds, with the interval.
@@ -29,11 +30,11 @@ def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dic
     colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
     for variant, (colour, _) in styles(table).items():
         colours.setdefault(variant, colour)
-    columns = ["point_id", "model", "method", "variant", "collapsed", "collapse_class", "ranked", "frontier"]
+    columns = ["point_id", "model", "method", "variant", *TAGGED, "collapse_class", "ranked", "frontier"]
     tags = {}
     for row in table[columns].to_dict(orient="records"):
         of_point = {
-            "collapsed": _WORDS.get(row["collapsed"], "unknown"),
+            **{name: _WORDS.get(row[name], "unknown") for name in TAGGED},
             "collapse_class": row["collapse_class"] or "none",
             "ranked": _WORDS[bool(row["ranked"])],
             "frontier": _WORDS[bool(row["frontier"])],

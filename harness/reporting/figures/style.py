@@ -93,9 +93,9 @@ def variant_handle(label: str, colour: str, marker: str) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.5, label=without_mathtext(label))
 
 
-def collapsed_handle() -> Line2D:
-    """Return a legend's entry for collapsed points."""
-    return Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW)
+def collapsed_handle(label: str = "collapsed") -> Line2D:
+    """Return a legend's entry for broken points."""
+    return Line2D([], [], marker="o", linestyle="", markersize=6, label=label, **HOLLOW)
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9) -> None:

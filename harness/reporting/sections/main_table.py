@@ -15,7 +15,7 @@ from harness.analysis.ranking import RankedTable, rank_names
 from harness.contracts import CloserTo, Metric
 from harness.reporting.render import Column, latex_escape, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
-from harness.reporting.summary import caption, outcome
+from harness.reporting.summary import caption
 
 RANKS_MEAN = (
     "Ranks by the paper's rule: of the mean of the ranks of a group's metrics; the average is the rank of the mean of "
@@ -38,15 +38,13 @@ class MainTable(Section):
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        """Return the table below what its ranks mean, and what they say where the answer says something else."""
-        shown, said = self.analysis.head, []
-        if self.analysis.matched:
-            said = [f"{model}: {' '.join(sentences)}" for model, sentences in outcome(shown)]
+        """Return the table below what its ranks mean."""
+        shown = self.analysis.head
         about = paragraph(*notes(shown), caption(shown.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
         table = render(main_frame(shown), main_columns(shown, with_ranks_first=True), "html")
-        return about + Markup("").join(paragraph(each, is_soft=False) for each in said) + table
+        return about + table
 
 
 def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
@@ -83,13 +81,14 @@ def notes(ranked: RankedTable) -> list[str]:
     return [*said, ranked.note]
 
 
-def main_markdown(ranked: RankedTable, question: str, caption: str) -> str:
-    """Return the main table of every model, under the sweep's question."""
+def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
+    """Return the main table of every model, under the sweep's question and the answer."""
     table = "No point has been measured yet.\n"
     if len(ranked.table):
         table = render(main_frame(ranked), main_columns(ranked), "markdown")
     about = " ".join(filter(None, [*notes(ranked), RANKS_MEAN]))
-    return f"# {markdown_escape(question)}\n\n{markdown_escape(caption)}\n\n{table}\n{about}\n"
+    first = f"{answer}\n\n## Main table\n\n" if answer else ""
+    return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
 
 
 def main_latex(ranked: RankedTable, caption: str) -> str:

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-
 from harness.analysis.caveats.warnings import design_limits
+
 from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
@@ -37,6 +37,7 @@ def table_of(rows, seeds=(0,), **columns):
     filled |= {
         "ranked": ~frame["variant"].isin(["retrained", "original"]),
         "collapsed": False,
+        "over_erased": None,
         "targets": [()] * len(frame),
     }
     filled |= {

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.curves import styles
+from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import agreement_frame, why_no_groups
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
