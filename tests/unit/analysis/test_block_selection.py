@@ -166,10 +166,7 @@ def test_candidates_that_are_not_understood_leave_chance_unknown(counted, walk, 
 def test_notes_that_are_no_list_of_blocks_are_told_and_not_counted(counted, make_row, note):
     frame, [told] = counted((make_row("mine", (1,)), {1: {"selected_blocks": note}}))
     assert frame.empty
-    assert (
-        told
-        == "MINE on miniature-m, seed 0, epochs 1: selected_blocks holds no list of blocks, so that round is not counted."
-    )
+    assert told.startswith("MINE on miniature-m, seed 0, epochs 1: selected_blocks holds no list of blocks")
 
 
 def test_candidates_are_the_models_blocks(make_model):
