@@ -108,7 +108,7 @@ def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
     """
     tasks, rows = metrics_in(ranked.info, "reasoning"), []
     table = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
-    for model, of_model in table.groupby("model", sort=False) if tasks else ():
+    for _, of_model in table.groupby("model", sort=False) if tasks else ():
         originals = of_model[of_model["method"] == ORIGINAL]
         is_reference = of_model["method"].isin(REFERENCE_ROWS)
         shown = pd.concat([of_model[is_reference], ranked_rows(of_model[~is_reference])])
