@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from harness.analysis.caveats.warnings import design_limits
 
+from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
@@ -124,9 +124,11 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
 
 def test_the_frontier_is_of_distances():
     table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
-    compare = Compare(utility=("mauve",), erasure=("auc",))
-    of = {better: _on_frontier(table, {"auc": replace(AUC, better=better), "mauve": MAUVE}, compare).tolist()
-          for better in (AUC.better, "lower")}  # fmt: skip
+    compare = Compare(cost="mauve")
+    table, of = table.assign(ma=table["auc"]), {}
+    for better in (AUC.better, "lower"):
+        info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
+        of[better] = _on_frontier(table, info, compare).tolist()
     assert of[AUC.better] == [True, True, True]
     assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
 
