@@ -11,7 +11,7 @@ from harness.analysis import ranking as ranks
 from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
-from harness.reporting.sections import trials
+from harness.reporting.sections import repeat
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.item_values import ItemValues
 
@@ -72,12 +72,11 @@ def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(
     best = list(analysis.ranked.ranking["label"])
     assert all(f">{label}<" in page for label in best[:VARIANTS])
     assert not any(f">{label}<" in page for label in best[VARIANTS:])
-    assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
 
 
 def test_of_many_trials_the_first_are_listed(large, monkeypatch, tmp_path):
-    monkeypatch.setattr(trials, "TRIALS", 5)
+    monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
     results = large(3, 10, seeds=3)
     write(Analysis(results), tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert len(re.findall(r"<td>done</td><td class=.number.>\d+ of \d+</td>", page)) == min(5, len(results.trials))
+    assert len(re.findall(r"<td>done</td><td>\d+ of \d+</td>", page)) == min(5, len(results.trials))
