@@ -83,11 +83,9 @@ def notes(ranked: RankedTable) -> list[str]:
 
 def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
     """Return the main table of every model, under the sweep's question and the answer."""
-    table = (
-        render(main_frame(ranked), main_columns(ranked), "markdown")
-        if len(ranked.table)
-        else "No point is measured yet.\n"
-    )
+    table = "No point has been measured yet.\n"
+    if len(ranked.table):
+        table = render(main_frame(ranked), main_columns(ranked), "markdown")
     about = " ".join(filter(None, [*notes(ranked), RANKS_MEAN]))
     first = f"{answer}\n\n## Main table\n\n" if answer else ""
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
