@@ -177,11 +177,6 @@ def _read_whole(
     return torch.cat(choices), joined(sources), precision, near_ties
 
 
-def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
-    """Return how many rows of so many tokens are generated at once."""
-    return max(MIN_ROWS, rows_in_caches(source, tokens, CACHE_BYTES[device.type]))
-
-
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
     mismatches = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
     mismatches[:, 0] = none
@@ -213,7 +208,7 @@ def _continue(
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length, device = tokens_BT.shape[1], tokens_BT.device
-    at_once = continued_at_once(source, length, device)
+    at_once = max(MIN_ROWS, rows_in_caches(source, length, CACHE_BYTES[device.type]))
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(wanted), at_once):
