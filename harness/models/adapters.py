@@ -1,8 +1,7 @@
 """LoRA adapters and masks that are trained instead of weights, and patches in which an erasure is kept.
 
-The adapted model is another tree of modules around the plain model's own tensors, so that the plain one stays what
-transformers made of it. Merging adds the update to its matrices, in their fp32; going on puts back, bit for bit, what
-they were. Matrices of one adapter: A [rank, inputs] and B [outputs, rank].
+The adapted model is another tree of modules around the plain model's tensors. Merging adds the update to its matrices;
+going on puts them back bit for bit. Matrices of one adapter: A [rank, inputs] and B [outputs, rank].
 """
 
 from __future__ import annotations

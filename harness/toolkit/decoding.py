@@ -1,9 +1,8 @@
 """Decoding: exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
 
-If the most likely token after a prefix is the text's own next token, then the continuation of that
-prefix is that token followed by the continuation of the next longer prefix. So one teacher-forced
-pass tells where a generation differs from the text at all, and only from there on it is generated: from a
-key-value cache where that gives the logits of plain forward passes, else by those.
+Where the most likely token after a prefix is the text's next token, the continuation is that token followed by the
+continuation of the next longer prefix. So one teacher-forced pass shows where a generation leaves the text, and only
+from there on it is generated.
 
 Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
 """
@@ -76,8 +75,7 @@ class Continuations:
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
     """Return the greedy continuations of `sequences` after each of their `prefixes`.
 
-    The result equals a generation for each prefix (end of text an ordinary token), near ties aside. All rows are in
-    memory at once; `continuations_by_group` holds those of some sequences.
+    They equal a generation for each prefix (end of text an ordinary token), near ties aside.
 
     Args:
         model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
@@ -103,8 +101,6 @@ def continuations_by_group(
     model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[torch.Tensor, Continuations]]:
     """Yield the places of some sequences of one length, and what `greedy_continuations` says of these alone.
-
-    After every prefix of 15,000 sequences of 200 tokens rows weigh gigabytes; a group's weigh megabytes.
 
     Args:
         model: See `greedy_continuations`, which asks for the same and raises the same.
@@ -147,8 +143,7 @@ def _of_group(
 def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
     """Return the greedy choice for each token given the text before it, N x T; -1 at t = 0 and in padding.
 
-    It is the `predicted_NT` of `greedy_continuations`, near ties aside, for whoever generates nothing: no cache is
-    tried, and none kept.
+    It is the `predicted_NT` of `greedy_continuations`, near ties aside, without a cache.
 
     Args:
         model: Any causal LM.
@@ -182,11 +177,6 @@ def _read_whole(
     return torch.cat(choices), joined(sources), precision, near_ties
 
 
-def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
-    """Return how many rows of so many tokens are generated at once."""
-    return max(MIN_ROWS, rows_in_caches(source, tokens, CACHE_BYTES[device.type]))
-
-
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
     mismatches = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
     mismatches[:, 0] = none
@@ -218,7 +208,7 @@ def _continue(
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length, device = tokens_BT.shape[1], tokens_BT.device
-    at_once = continued_at_once(source, length, device)
+    at_once = max(MIN_ROWS, rows_in_caches(source, length, CACHE_BYTES[device.type]))
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(wanted), at_once):

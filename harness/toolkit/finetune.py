@@ -1,9 +1,7 @@
-"""The one training loop that every trained method shares, and the memorised model too.
+"""The training loop of every trained method and of the memorised model.
 
-All forward passes of losses and selections are in one precision, `training.precision`, those of frozen models too, and
-each epoch's notes name it: `fp32`, `bf16 autocast` (fp32 weights, torch's autocast) or `bf16 weights` (DeepSpeed's).
-The validation perplexity that stops training early is measured in fp32, on plain weights; so are the evaluators'
-numbers, unless the sweep's `measuring` says otherwise.
+All forward passes of losses and selections are in `training.precision`, those of frozen models too; each epoch's notes
+name it. The validation perplexity that stops training early is measured in fp32.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ class TrainingParts(TypedDict, total=False):
     """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
-    """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
-    model is trained, and where that takes bf16 weights, theirs are rounded too, in place."""
+    """All other models that the loss or `select` runs, such as a teacher; bf16 weights round theirs in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
     masks: WeightMasks
@@ -111,9 +108,8 @@ def train(
 ) -> Generator[Epoch, None, None]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
-    The data order of an epoch depends on the seed and its number only, and the learning rate is constant: an epoch's
-    model is the same whether or not later ones are asked for. There is no dropout, as in these methods' own code. With
-    `training.lora` low-rank adapters are trained; between two epochs they are merged into `model`.
+    An epoch's data order depends only on seed and number, and the learning rate is constant: an epoch's model
+    does not depend on later ones. There is no dropout. LoRA adapters are merged into `model` between two epochs.
 
     Args:
         task: The texts, the settings and the engine.

@@ -27,32 +27,23 @@ def gradients_by_layer(
 ) -> Iterator[list[dict[str, torch.Tensor]]]:
     """Yield the gradients of several losses in the parameters of one layer after the other, the deepest layer first.
 
-    Each is the gradient of the whole global batch, to the last bit that of passes through the whole model, while no
-    more than one layer's lie in memory. Every micro-batch goes forward once and leaves, for each layer, what enters it:
-    width numbers a token of the global batch. Then layer after layer computes that again and is differentiated, for all
-    micro-batches and losses, before it is the next one's turn. One more pass forward is the price: with two losses a
-    fifth of the time. Neither the gradients nor the activations of the whole model are ever there.
-
-    Where several workers share a process group, each computes its share of the micro-batches, and a layer's gradients
-    are summed in one reduction. All workers call this with the same arguments, and get the same to the last bit; it
-    differs by rounding from what one worker gets, since the sums are in another order.
+    They equal those of passes through the whole model to the last bit, with one layer's gradients in memory. Each
+    micro-batch goes forward once and leaves each layer's input; then each layer is computed again and differentiated.
+    With two losses that takes a fifth longer. Workers of a process group share the micro-batches, and one reduction
+    sums a layer's gradients.
 
     Args:
-        model: Of a family in `harness/models/blocks.py`, in the mode of evaluation: dropout would make the second
-            pass another one. Whenever a layer is yielded the model is as it was lent, without gradients or hooks.
+        model: A model of a known family in evaluation mode; it is unchanged whenever a layer is yielded.
         batches: All micro-batches of a global batch.
-        parameters: The wanted ones, as `named_parameters` calls them; all of them in layers. Nothing is computed
-            backwards below the first layer that has one.
-        losses: What is differentiated: from (micro-batch, its logits_BSV) to its share, as `Batch.mean` makes it. A
-            context such as autocast lies around the loop over the layers.
+        parameters: Names in `named_parameters`, all of them in layers.
+        losses: Functions of (micro-batch, its logits_BSV) to its share, as `Batch.mean` makes it.
 
     Yields:
-        For each loss, in their order, the gradients in a layer's wanted parameters, by their names. Who lets go of them
-        before the next layer has one layer's in memory, else two layers'.
+        For each loss the gradients in a layer's parameters, by name. Drop them before the next layer.
 
     Raises:
-        TrialError: The family is not known, a parameter is not one of its layers, the model is in the mode of training,
-            or its layers are not a chain, each of which is given what the one before it gave.
+        TrialError: The family is not known, a parameter is in no layer, the model is in training mode, or its layers
+            are no chain.
 
     Example:
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -84,7 +75,7 @@ def gradients_by_layer(
 
 @contextmanager
 def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.Parameter]) -> Iterator[None]:
-    """Let these of a module's weights alone ask for a gradient meanwhile: then nothing is kept for that of others."""
+    """Let only these of a module's weights ask for a gradient."""
     asked = [(weight, weight.requires_grad) for weight in module.parameters()]
     module.requires_grad_(False)
     for weight in weights:
@@ -127,7 +118,7 @@ class _Pass:
 
 
 def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dict[int, list[str]]:
-    """Return the parameters of each layer in the model's order, whatever theirs is: all workers need the same one."""
+    """Return the parameters of each layer in the model's order, the same for all workers."""
     names_by_layer: dict[int, list[str]] = {}
     in_layers = [name for name, _ in model.named_parameters() if name.startswith(path)]
     if strangers := sorted(set(parameters) - set(in_layers)):
@@ -183,11 +174,7 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
 
 
 def _as_computed(state: torch.Tensor) -> torch.Tensor:
-    """Return the state as something computed: of a leaf autocast shares one bf16 copy, and sums its gradient in bf16.
-
-    A pass through the whole model casts once for each matrix, and sums in fp32: where a layer has no norm before them,
-    the gradients would not be the same.
-    """
+    """Return the state as something computed: autocast would share one bf16 copy of a leaf, and sum in bf16."""
     return state.view_as(state)
 
 
@@ -309,9 +296,8 @@ def second_moments(
 ) -> dict[str, SecondMoments]:
     """Return A and G of each matrix, by its parameter's name, over the positions whose prediction counts.
 
-    The gradient is that of the NLL, summed over a sequence: what a position gives is used by all later ones. Neither
-    padding nor the last token, which predicts nothing, is a position. Products are in fp32; sums are in fp64, since
-    the smallest eigenvalues, whose mass an edit counts, would drown in the rounding of the largest.
+    The gradient is that of the NLL, summed over a sequence. Padding and last tokens are no positions. Products are in
+    fp32 and sums in fp64, so that the smallest eigenvalues survive rounding.
 
     Args:
         model: Of a family in `harness/models/blocks.py`. It is left as it was, without gradients or hooks.

@@ -143,9 +143,8 @@ class _InParts(torch.autograd.Function):
 def in_parts(values_of: ValuesOf) -> ValuesOf:
     """Return a loss with the same values and gradients, to the last bit, that takes less memory of a large vocabulary.
 
-    A log-softmax and what is made of it are as large as the logits each, and several wait for the backward pass. Where
-    the logits of all rows take more than `PART_BYTES`, they are there for some rows at a time, and the backward
-    pass computes them again.
+    Where the logits of all rows take more than `PART_BYTES`, intermediate results are made for some rows at a time, and
+    again in the backward pass.
 
     Args:
         values_of: Its value for a row must not depend on other rows. A gradient of its gradient is refused.
@@ -246,9 +245,8 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
-    Its gradient in the logits is softmax(logits) − softmax(teacher), and is written so: the usual
-    backward of a log-softmax leaves rounding noise where both agree, which AdamW, dividing every
-    gradient by its own size, would turn into full steps.
+    Its gradient in the logits is written as softmax(logits) − softmax(teacher): a log-softmax's own leaves rounding
+    noise where both agree, which AdamW would turn into full steps.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
 

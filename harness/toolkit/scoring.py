@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -72,8 +72,7 @@ class AnswerChoice:
         return self.context + self.continuation[:-1]
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     """Choices with one context."""
 
     shared: int
@@ -102,9 +101,7 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
         rows.sort(key=lambda of_row: len(choices[of_row[1]].read_tokens), reverse=True)
         while rows:
             width = len(choices[rows[0][1]].read_tokens) - shared
-            at_once = min(
-                rows_at_once(vocabulary_of(model), width, device, most=len(rows)), read_at_once(width, device)
-            )
+            at_once = _rows_together(model, width, device, len(rows))
             part, rows = rows[:at_once], rows[at_once:]
             places = [place for _, place in part]
             read = [choices[place].read_tokens[shared:] for place in places]
@@ -135,7 +132,8 @@ def _read_contexts(
         (sharing if shared else alone).append(_Question(shared, of_context))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
-        at_once = contexts_at_once(model, sharing[0].shared, token_bytes, device)
+        kept = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
+        at_once = _rows_together(model, sharing[0].shared, device, kept)
         least = ALIKE * sharing[0].shared
         batch = [question for question in sharing[:at_once] if question.shared >= least]
         sharing = sharing[len(batch) :]
@@ -146,15 +144,7 @@ def _read_contexts(
         yield alone, None, 0
 
 
-def contexts_at_once(model: Model, tokens: int, token_bytes: int, device: torch.device) -> int:
-    """Return how many contexts of so many tokens are read at once, each token of which is kept in so many bytes."""
-    kept = max(1, CACHE_BYTES[device.type] // (token_bytes * tokens))
-    # As if their logits were kept, which bounds what a layer computes too.
-    return choices_at_once(model, tokens, device, most=kept)
-
-
-def choices_at_once(model: Model, tokens: int, device: torch.device, most: int) -> int:
-    """Return how many rows of so many tokens are read at once for their choices' logits, 1 to `most`."""
+def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -> int:
     return min(rows_at_once(vocabulary_of(model), tokens, device, most), read_at_once(tokens, device))
 
 

@@ -113,8 +113,7 @@ def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
 def whole_cache(model: Model) -> Cache | None:
     """Return an empty cache that keeps every token in every layer; None where the model keeps something else.
 
-    Something else is a recurrent state (Mamba and its hybrids), or a past that is compressed or shared between
-    layers: of those, the state after a sequence does not hold the states after its prefixes.
+    Such as a recurrent state (Mamba), or a past that is compressed or shared between layers.
     """
     from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -274,11 +273,9 @@ class PairStepper:
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether rows of these lengths can be continued from a cache, with the logits of plain forward passes.
 
-    No list of architectures can say so: it depends on the configuration, the length and the version of
-    transformers. So rows are stepped from a cache, at the beginning, in the middle and at the end of the
-    longest sequence, where a window or a past that was dropped shows most, and their logits are compared with
-    those of a pass without a cache. It costs three passes over two rows, and six steps. A model that
-    fails is decoded by plain passes, which a warning in the log says.
+    That depends on configuration, length and version of transformers, so it is tried: two rows are stepped from a cache
+    at the beginning, in the middle and at the end, and compared with a pass without a cache. A model that fails is
+    decoded by plain passes, with a warning in the log.
 
     Args:
         model: Any causal LM.

@@ -28,8 +28,13 @@ class Suite:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Put the quick suite in the place of the real one, and take away what a check adds to this process."""
+    """Put the quick suite in the place of the real one."""
     monkeypatch.setattr(testing, "MethodConformance", Suite)
+
+
+@pytest.fixture(autouse=True)
+def _forget_plugins():
+    """Take away what a check adds to this process."""
     modules = set(sys.modules)
     yield
     for registry in (METHODS, EVALUATORS):
