@@ -18,9 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from typer import Argument, Option
 
-from harness.base.interruption import Interrupted, signals_kept, take_signals
-from harness.base.terminal import tell
-from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError, StorageError
+from harness.base.messages import console, tell
+from harness.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    LetheError,
+    ModelError,
+    PluginError,
+    StorageError,
+    signals_kept,
+    take_signals,
+)
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -181,8 +190,7 @@ def init(
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
 ) -> None:
     """Write a commented sweep file for a model and texts; it plans without a fault."""
-    from harness.base.files import write_whole
-    from harness.base.paths import usable_name
+    from harness.base.files import usable_name, write_whole
     from harness.drafting import first_sweep, given_texts
 
     name = usable_name(Path(texts).name.partition(".")[0])
@@ -293,14 +301,11 @@ def verify(folder: Folder) -> int:
     """
     from harness.commands.collate import complete_tables
     from harness.reporting.sections.published import verified_table
-    from harness.reporting.text_tables import table_console
 
-    cells = []
-    for table in complete_tables(folder):
-        table_console().print(verified_table(table), "")
-        cells += table.cells
-    inside, outside = (sum(cell.is_inside is side for cell in cells) for side in (True, False))
-    set_aside = sum(cell.is_set_aside for cell in cells)
+    cells = complete_tables(folder)
+    console().print(verified_table(cells), "")
+    inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))
+    set_aside = int(cells["is_set_aside"].sum())
     unlike = len(cells) - inside - outside - set_aside
     tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
     if set_aside:
@@ -365,7 +370,7 @@ def check(
     ] = None,
 ) -> int:
     """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
-    from harness.commands.check import check_plugin
+    from harness.commands.plugins import check_plugin
 
     return check_plugin(plugin, settings or ())
 
@@ -390,15 +395,20 @@ def dashboard(
 
 
 def _print_ranking(analysis: Analysis) -> None:
-    """Print a sweep's ranking, and the published tables that it reproduces."""
+    """Print a sweep's answer, its ranking, and the published tables that it reproduces."""
+    from harness.reporting.render import render
+    from harness.reporting.sections.attacks import attacks_on_terminal
+    from harness.reporting.sections.main_table import ranking_table
     from harness.reporting.sections.published import published_table
-    from harness.reporting.text_tables import attacks_on_terminal, ranking_table, table_console
+    from harness.reporting.summary import answer_on_terminal
 
-    attacks = analysis.attacks if analysis.results.plan.erases else ()
-    for table in (ranking_table(analysis.shown_table), *map(attacks_on_terminal, attacks)):
-        table_console().print(table)
-    for published in analysis.published:
-        table_console().print(published_table(published))
+    if analysis.results.plan.erases:
+        console().print(answer_on_terminal(analysis), "")
+    console().print(ranking_table(analysis.ranked, analysis.head))
+    if analysis.results.plan.erases:
+        console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
+    if len(analysis.published):
+        console().print(render(*published_table(analysis.published), "terminal"))
 
 
 def _tell_unfinished(outcome: SweepResults) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from harness.base.digests import digest_of
-from harness.base.plain_data import PlainData
+from harness.base.settings import PlainData
 from harness.contracts import Checkpoint, Json, MoreTexts, Number, Precision, Training
 
 ORIGINAL = "original"

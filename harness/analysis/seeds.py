@@ -52,6 +52,18 @@ def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
+    """Return each row's original, of its seed or else the first of its model; None where a row has none."""
+    starts = []
+    for replicate, seed, of_replicate in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
+        of_model = originals[originals["replicate"] == replicate]
+        if not len(of_model):
+            return None
+        of_seed = of_model[of_model["seed"] == seed]
+        starts.append((of_seed if len(of_seed) else of_model).head(1).assign(replicate_seed=of_replicate))
+    return pd.concat(starts)
+
+
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one variant's rows as groups that repeat each other: seeds, and replicates, of one point.
 

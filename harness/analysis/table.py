@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis.collapse import flag
+from harness.analysis.damage import over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
 from harness.base.csv_text import split_lists
@@ -29,8 +30,8 @@ LEADING = (
     "until", "engine", "precision", "definition", "judged_by_original",
 )  # fmt: skip
 TRAILING = (
-    "collapsed", "collapse_class", "collapse_reason", "ranked", "control", "frontier", "stop_reason", "erase_seconds",
-    "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
+    "collapsed", "collapse_class", "collapse_reason", "over_erased", "ranked", "control", "frontier", "stop_reason",
+    "erase_seconds", "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
 )  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
 """The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
@@ -58,6 +59,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     numbers = _number_columns(info, frame)
     frame = frame.reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
+    flagged["over_erased"] = pd.Series(over_erased(flagged, info, evidence), flagged.index, dtype=object)
     return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
 
 
@@ -180,7 +182,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
         ([*_FLOATS, *numbers], float, "a number"),
         (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
-        (["collapsed", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
+        (["collapsed", "over_erased", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
     for names, parse, wanted in kinds:
         for name in frame.columns.intersection(names):
@@ -218,7 +220,14 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     names = frame["method"].where(~references, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
-    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
+    defaults |= {
+        "seed": 0,
+        "peak_memory_bytes": None,
+        "collapsed": None,
+        "over_erased": None,
+        "ranked": ~references,
+        "control": False,
+    }
     defaults |= {"frontier": False}
     own = [name for name in frame.columns if name not in defaults]
     filled = pd.DataFrame(defaults, index=frame.index)
@@ -229,7 +238,8 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
-    frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
+    flags = {name: frame[name].astype(object) for name in ("collapsed", "over_erased")}
+    frame = frame.assign(seed=frame["seed"].fillna(0), **flags)
     truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
     typed = frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})
     return typed.copy()  # In one piece: of a hundred columns with a type each, pandas warns at every column added.

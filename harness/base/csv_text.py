@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-_TRUTHS = ("collapsed", "ranked", "control", "frontier", "recited")
+_TRUTHS = ("collapsed", "over_erased", "broken", "ranked", "control", "frontier", "recited", "is_reference")
 _LISTS = {"collapse_reason": " and "}
 """Columns whose cells hold several names, and what stands between two of them in text."""
 

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.text import Text
 
 from harness.analysis.metrics import is_within_noise, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
-from harness.base.terminal import tell
+from harness.base.messages import console, tell
 from harness.errors import DataError
 from harness.library import find_point, read_folder, refuse_without_results
 from harness.records.record import cpu_kind
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
-from harness.reporting.text_tables import result_table, table_console
+from harness.reporting.render import Column, render
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
@@ -113,7 +112,6 @@ def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
 
 
 def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
-    """Return each number with its definition, by metric."""
     return {name: (value, each.definition) for each in point.measurements for name, value in each.numbers.items()}
 
 
@@ -137,11 +135,12 @@ def _cpus(results: Results) -> str:
 
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
-    left_out = len(rows) - MOST_ROWS
-    table = result_table("", f"and {left_out:,} more: --csv FILE writes all of them." if left_out > 0 else "")
-    for head in ("What", "Point", "A", "B", ""):
-        table.add_column(head, overflow="fold")
-    for _, point, what, *values, _, verdict in rows.head(MOST_ROWS).itertuples(index=False):
-        texts = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
-        table.add_row(*(Text(text) for text in (what, point, *texts, verdict)))
-    table_console().print(table)
+    left_out = len(rows) - MAX_ROWS
+    shown = rows.head(MAX_ROWS)
+    for name in ("a", "b"):
+        texts = shown[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
+        shown = shown.assign(**{name: texts})
+    titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
+    console().print(render(shown, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    if left_out > 0:
+        tell(f"and {left_out:,} more: --csv FILE writes all of them.")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.base.paths import usable_name
-from harness.base.plain_data import repeated
-from harness.base.settings import check_settings
+from harness.base.files import usable_name
+from harness.base.settings import check_settings, repeated
 from harness.contracts import Evaluator, Number
 from harness.errors import Faults, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from harness import miniature
 from harness.data.loading import reading_difference
 from harness.errors import DataError, Fault, ModelError
-from harness.miniature import checkpoints as miniature
 from harness.models.loading import architecture, load_tokenizer, positions
 from harness.models.resolving import resolve_model, with_own_tokenizer
 from harness.planning.resolve import ResolvedModel

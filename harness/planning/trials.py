@@ -167,7 +167,8 @@ def _measured_by(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        texts = {role: sources[role] for role in get_args(MoreTexts) if role in evaluator.reads}
+        read = {*evaluator.reads, *evaluator.reads_if_given}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in read and role in sources}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
         twin = retrained if "retrained" in evaluator.reads else None

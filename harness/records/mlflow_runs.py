@@ -265,7 +265,13 @@ def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> li
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
     ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
     ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
-    return [*columns, *(f"metrics.`{_legal(name)}`" for name in ranked), "tags.`collapse_class`", "tags.`ranked`"]
+    return [
+        *columns,
+        *(f"metrics.`{_legal(name)}`" for name in ranked),
+        "tags.`collapse_class`",
+        "tags.`over_erased`",
+        "tags.`ranked`",
+    ]
 
 
 _SHOWN = {"deleted": False, "isGenerated": False}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from harness.contracts import Json, Number
@@ -174,6 +175,8 @@ class Results:
     studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
+    folder: Path | None = None
+    """Where they were read from."""
 
     @property
     def measured(self) -> list[PointResults]:
@@ -209,6 +212,7 @@ def read_results(plan: Plan, journal: Journal) -> Results:
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
         read_studies(plan.studies, journal),
         journal.items,
+        journal.folder.parent,
     )
 
 

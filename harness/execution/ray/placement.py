@@ -21,7 +21,7 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
 
     Example:
         >>> from dataclasses import replace
-        >>> from harness.testing.small import small_spec
+        >>> from harness.testing import small_spec
         >>> from harness.specs import Engine
         >>> trial_resources(replace(small_spec(), cpus=2, gpus=1.0))
         {'CPU': 2, 'GPU': 1.0}
@@ -38,7 +38,7 @@ def worker_resources(spec: TrialSpec) -> dict[str, float]:
 
     Example:
         >>> from dataclasses import replace
-        >>> from harness.testing.small import small_spec
+        >>> from harness.testing import small_spec
         >>> worker_resources(replace(small_spec(), gpus=1.0))
         {'CPU': 0.9, 'GPU': 0.99}
     """

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.base.interruption import signals_kept
-from harness.errors import ExecutorError
+from harness.errors import ExecutorError, signals_kept
 from harness.execution.ray.settings import IS_LOCAL, forwarded_environment, set_ray_environment
 
 set_ray_environment()

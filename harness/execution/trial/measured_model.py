@@ -9,7 +9,7 @@ import torch
 
 from harness.contracts import Definition, Generations, Json, Model, Precision, Sequences
 from harness.models.loading import copied_in
-from harness.toolkit.decoding.greedy import greedy_choices
+from harness.toolkit.decoding import greedy_choices
 
 DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

@@ -16,7 +16,7 @@ from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memory import release_free_memory
 from harness.execution.trial.tasks import measuring_task
 from harness.models.loading import load_model
-from harness.plugins import EVALUATORS
+from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.specs import EvaluatorSpec, TrialSpec
 
@@ -33,7 +33,7 @@ def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
 def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
     """Return whether an evaluator's arrays of this original are there, undamaged, or it needs none; load nothing."""
     evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
-    if not evaluator.prepares:
+    if not prepares(evaluator):
         return True
     folder = artifacts.find(_KIND, prepared_key(model, measuring))
     return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))

@@ -34,16 +34,15 @@ from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
 from harness.execution.trial.walk import walk
-from harness.models.adapters import is_all_of, save_adapter
+from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
 from harness.models.loading import load_model, save_model
-from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -265,10 +264,8 @@ class _RunningTrial:
             if spec.precision != "fp32" and spec.precision not in changed_choices:
                 changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))
                 notes["changed_choices"] = changed_choices[spec.precision]
-            unseen = more_texts(self.spec, spec.texts, "holdout")
-            items = metric_items(
-                evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), unseen
-            )
+            more = more_texts(self.spec, spec.texts)
+            items = metric_items(evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), more)
             self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,

@@ -35,11 +35,11 @@ from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.tokenizing import text_ends
+from harness.plugins import prepares
 from harness.records.artifacts import Artifacts
 from harness.specs import EvaluatorSpec, Source, TrialSpec
-from harness.toolkit.batches import room_after
-from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.device import judging_on
+from harness.toolkit.decoding import sample
+from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 
@@ -150,7 +150,8 @@ class MeasuringTask(_TrialTask):
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = inputs.measured_set(self.spec)
-        self.holdout, self.retain = (inputs.more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
+        more = inputs.more_texts(self.spec, self.texts)
+        self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self.cached_keys: dict[str, None] = {}
         """The artifact keys of the arrays that were asked for, in that order."""
@@ -159,7 +160,7 @@ class MeasuringTask(_TrialTask):
 
     def _fingerprints(self) -> Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
-        for name in ("forget", "holdout", "retain"):
+        for name in ("forget", *get_args(MoreTexts)):
             fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
         return fingerprints | dict(model_fingerprints(self.model))
 
@@ -274,7 +275,7 @@ def measuring_task(
         measuring.texts,
         retrained=measuring.retrained,
         reads=evaluator.reads,
-        prepares=evaluator.prepares,
+        prepares=prepares(evaluator),
         precision=measuring.precision,
         judge_precision=measuring.judge_precision,
         progress=progress,

@@ -20,7 +20,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.record import Walked
 from harness.records.results import Probe
 from harness.specs import MIN_APART, RETRAINED, UNSEEN, Level, TrialSpec
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
 VERSION = 1

@@ -32,7 +32,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, Source
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 

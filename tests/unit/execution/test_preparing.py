@@ -15,13 +15,13 @@ from harness.execution.trial.preparing import is_prepared
 from harness.execution.trial.tasks import MeasuringTask
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
-from harness.plugins import EVALUATORS
+from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.records.results import Results, read_results
 from harness.specs import EvaluatorSpec, TimeLimit
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 MEMORIZATION = EvaluatorSpec(
     name="memorization", version=2, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
@@ -174,7 +174,7 @@ def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
         task = MeasuringTask(
             *(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'"),
             reads=evaluator.reads,
-            prepares=evaluator.prepares,
+            prepares=prepares(evaluator),
         )
         if isinstance(evaluator, Reads):
             evaluator.evaluate(task.model, task)
@@ -184,5 +184,5 @@ def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
 
 
 def test_who_prepares_is_told_by_the_class():
-    prepares = {name: EVALUATORS.load(name)().prepares for name in ("memorization", "depth", "weights", "relearning")}
-    assert prepares == {"memorization": True, "depth": True, "weights": False, "relearning": False}
+    found = {name: prepares(EVALUATORS.load(name)()) for name in ("memorization", "depth", "weights", "relearning")}
+    assert found == {"memorization": True, "depth": True, "weights": False, "relearning": False}

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from harness.analysis.published.rows import points_of
+from harness.analysis.published import points_of
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plugins import METHODS

@@ -63,10 +63,6 @@ def test_two_steps_are_what_adamw_does_by_hand(model, texts):
     assert not torch.allclose(found[2], by_hand(model, texts, [order[:3], order[:3]]), atol=1e-5)
 
 
-def test_a_step_sees_each_text_once_where_there_are_fewer_than_a_batch(model, texts):
-    assert torch.allclose(trained(model, texts, (1,), batch=64)[1], by_hand(model, texts, [range(5)]), atol=1e-6)
-
-
 def test_only_the_steps_that_are_asked_for_come_and_later_ones_change_none_of_them(model, texts):
     found = trained(model, texts, (0, 2, 4))
     assert list(found) == [0, 2, 4]

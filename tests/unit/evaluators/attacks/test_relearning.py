@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.metrics.attacks.relearning import highest_row, mean_height
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.relearning import Relearning
+from evaluators.metrics import likelihoods, seeded_prefixes
+from evaluators.relearning import Relearning, highest_row, mean_height
 from harness.contracts import TextsShape
 from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12

@@ -1,0 +1,154 @@
+"""The verdicts of a page: each method's price at one level against a reference, over paired runs.
+
+A run is one replicate: a training seed with its own search, or a model pretrained from another seed. A difference is
+that of two log prices in the same run, so 0.1 is a ratio of about 1.1.
+
+Array letters: R runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from harness.statistics.contrasts import LEVEL, paired_contrast
+from harness.statistics.item_values import Floats, ItemValues
+from harness.statistics.significance import holm
+
+Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
+
+MIN_RUNS = 3
+"""Paired runs; with fewer there is neither verdict nor interval."""
+MIN_POOLED = 4
+"""Methods; among fewer the median deviation is too uncertain to add degrees of freedom."""
+_ROUNDING = 1e-12
+
+
+class Judgement(NamedTuple):
+    """What is said of one method against the reference."""
+
+    difference: float
+    """Mean of the paired differences; NaN without a paired run."""
+    low: float
+    high: float
+    """Ends of the 95 % interval, of this method only; NaN where it is not judged."""
+    p: float
+    equivalence_p: float
+    """Both adjusted for the number of judged methods; NaN where it is not judged."""
+    runs: int
+    """Paired ones."""
+    verdict: Verdict
+
+
+def judge_methods(
+    differences_by_method: Mapping[str, Floats], item_variances: Mapping[str, float], margin: float
+) -> dict[str, Judgement]:
+    """Return the verdict on each method's paired differences of log price to the reference.
+
+    Three runs know a deviation badly, so a method's standard error uses the larger of its own deviation and the
+    median of all methods'. That makes up for degrees of freedom that a method alone does not have: Student's t counts
+    2 (R - 1) of them, R - 1 with fewer than four methods. The variance over items is added, since all runs share them.
+
+    A method is judged with at least three paired runs, finite differences and a known variance over items.
+
+    Args:
+        differences_by_method: Method less reference, a value for each paired run; NaN is a run that is not paired.
+        item_variances: Of each method's mean difference, over items: `item_variance`.
+        margin: Differences below it do not matter: log 1.1 for 10 %.
+
+    Source:
+        D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987; S. Holm, "A
+        Simple Sequentially Rejective Multiple Test Procedure", 1979. `studies/error_rates.py` simulates it.
+
+    Example:
+        One method, three runs: the mean is .4, the deviation .1, t = .4 / (.1 / sqrt(3)) = 6.93 of 2 degrees.
+
+        >>> judged = judge_methods({"kl": np.array([0.3, 0.4, 0.5])}, {"kl": 0.0}, margin=0.1)
+        >>> round(judged["kl"].difference, 3), round(judged["kl"].p, 4), judged["kl"].verdict
+        (0.4, 0.0202, 'dearer')
+    """
+    paired = {name: values_R[~np.isnan(values_R)] for name, values_R in differences_by_method.items()}
+    judged = [
+        name
+        for name, values_R in paired.items()
+        if len(values_R) >= MIN_RUNS and np.isfinite(values_R).all() and math.isfinite(item_variances[name])
+    ]
+    deviations = {name: float(paired[name].std(ddof=1)) for name in judged}
+    typical = float(np.median(list(deviations.values()))) if judged else math.nan
+    sided: dict[str, tuple[float, float]] = {}
+    ends: dict[str, tuple[float, float]] = {}
+    for name in judged:
+        runs, mean = len(paired[name]), float(paired[name].mean())
+        error = standard_error(max(deviations[name], typical), runs, item_variances[name])
+        freedom = degrees_of_freedom(runs, len(judged))
+        half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+        ends[name] = (mean - half, mean + half)
+        sided[name] = _difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)
+    of_difference = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
+    of_equivalence = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
+    said: dict[str, Judgement] = {}
+    for name, values_R in paired.items():
+        mean = float(values_R.mean()) if len(values_R) else math.nan
+        p, equivalence_p = of_difference.get(name, math.nan), of_equivalence.get(name, math.nan)
+        verdict: Verdict = "can't tell yet"
+        if equivalence_p < LEVEL:
+            verdict = "equivalent"
+        elif p < LEVEL:
+            verdict = "cheaper" if mean < 0 else "dearer"
+        said[name] = Judgement(mean, *ends.get(name, (math.nan, math.nan)), p, equivalence_p, len(values_R), verdict)
+    return said
+
+
+def degrees_of_freedom(runs: int, methods: int) -> int:
+    """Return those of Student's t for a method with so many paired runs, judged among so many methods."""
+    return (2 if methods >= MIN_POOLED else 1) * (runs - 1)
+
+
+def standard_error(deviation: float, runs: int, items: float) -> float:
+    """Return that of a mean over runs which deviate so much, with the variance over the items that all runs share."""
+    return math.sqrt(deviation**2 / runs + items)
+
+
+def _difference_p(mean: float, error: float, freedom: int, runs: int) -> float:
+    if abs(mean) < _ROUNDING:
+        return 1.0
+    if error < _ROUNDING * abs(mean):  # Nothing varies, so that only signs are evidence.
+        return 2.0 ** (1 - runs)
+    return float(2 * stdtr(freedom, -abs(mean) / error))
+
+
+def _equivalence_p(mean: float, error: float, freedom: int, margin: float) -> float:
+    inside = margin - abs(mean)
+    if error < _ROUNDING * margin:
+        return 0.0 if inside > 0 else 1.0
+    return float(stdtr(freedom, -inside / error))
+
+
+def item_variance(a: ItemValues, b: ItemValues) -> float:
+    """Return the variance over items of the difference of two methods' means over runs; of logs for an `exp_mean`.
+
+    Args:
+        a: Of one method.
+        b: Of the other: row by row the same runs, column by column the same items.
+
+    Returns:
+        NaN where it is not known: a run has fewer than two clusters of items that both know, or an infinite value.
+
+    Raises:
+        ValueError: They have other items, runs or aggregates.
+
+    Example:
+        Differences of 1, 2, 1 and 2 in each of two runs: their mean has the standard error sqrt(1/12).
+
+        >>> shared = {"weights_RN": np.ones((2, 4)), "clusters_N": np.arange(4), "items": "prompts"}
+        >>> dear = ItemValues(values_RN=np.array([[3.0, 7.0, 2.0, 9.0]] * 2), **shared)
+        >>> cheap = ItemValues(values_RN=np.array([[2.0, 5.0, 1.0, 7.0]] * 2), **shared)
+        >>> round(item_variance(dear, cheap), 4)
+        0.0833
+    """
+    contrast = paired_contrast(a, b)
+    return math.nan if contrast is None else contrast.items_variance

@@ -1,0 +1,256 @@
+"""The DeepSpeed engine: ZeRO 0 to 3 in one process or several, on GPUs or, for tests and small models, on CPUs.
+
+Seven traps of DeepSpeed 0.19 are kept out here. Its own counting of micro-batches is off
+(`managed_gradient_accumulation`): the last global batch of an epoch has fewer. Losses are computed through the
+engine and not through the bare model, or ZeRO-3 keeps the last micro-batch's gradient only. The CPU's
+shared-memory extension, which would be compiled for a minute, is not used. One process needs no MPI, if it says so in
+the environment. In bf16 the fp32 weights behind start as the rounded ones: they are set to what the model had.
+ZeRO-3 would replace `torch.nn.functional.linear`, for every later model of the process and with other rounding
+(`memory_efficient_linear`). And ZeRO-3 never lets go of its model, unless a cache of its own is cleared.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import math
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import HashStore
+
+from harness.contracts import Model, Training
+from harness.errors import TrialError
+from harness.specs import Engine
+from harness.toolkit.engines import checkpointed_layers
+
+_LOOPBACK = ("lo", "lo0")
+_SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+BUCKET = 50_000_000
+"""Gradient elements that are reduced at once; DeepSpeed's own half a billion would take 2 GB beside any model."""
+
+
+class DeepSpeedEngine:
+    """Trains a copy of the model on DeepSpeed, those weights that ask for a gradient, with torch's own AdamW.
+
+    Precision `bf16` is DeepSpeed's: weights and gradients in bf16, with fp32 weights and optimiser
+    state behind them; the plain model gets the fp32 ones.
+    """
+
+    def __init__(self, model: Model, training: Training, engine: Engine) -> None:
+        self._plain = model
+        self._training = training
+        self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
+        self.precision = "bf16 weights" if training.precision == "bf16" else "fp32"
+        self._undo = ExitStack()
+        try:
+            self._start(training, engine)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, training: Training, engine: Engine) -> None:
+        trained = copy.deepcopy(self._plain)
+        self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
+        weights = list(self._named.values())
+        # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
+        is_on_gpu = self._plain.device.type == "cuda"
+        fused = is_on_gpu or None
+        optimizer = torch.optim.AdamW(
+            weights, lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused
+        )
+        # ZeRO-3 looks for it at every forward pass.
+        if "LOCAL_RANK" not in os.environ:
+            os.environ["LOCAL_RANK"] = "0"
+            self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
+        count = sum(weight.numel() for weight in weights)
+        with _as_only_worker(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+            deepspeed = _imported_deepspeed(self._undo, is_on_gpu)
+            self.model, *_ = deepspeed.initialize(
+                model=trained,
+                model_parameters=weights,
+                optimizer=optimizer,
+                config=_deepspeed_config(training, engine, count),
+            )
+            self._undo.callback(_end_engine, self.model)
+            if training.precision == "bf16":  # The fp32 weights behind were made from the rounded ones.
+                from deepspeed.utils import safe_set_full_fp32_param
+
+                with torch.no_grad():
+                    for name, weight in self._trained_weights():
+                        safe_set_full_fp32_param(self._named[name], weight.detach().clone())
+        self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+
+    def _trained_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, weight) for name, weight in self._plain.named_parameters() if name in self._named)
+
+    @property
+    def skipped_steps(self) -> int:
+        """Return how many steps DeepSpeed left out: in bf16 those with a gradient that is not finite."""
+        return int(self.model.skipped_steps)
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Make a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+        # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
+        with (
+            warnings.catch_warnings(action="ignore", category=FutureWarning),
+            checkpointed_layers(self.model) if self._training.activation_checkpointing else nullcontext(),
+        ):
+            yield
+
+    def freeze(self, model: Model) -> None:
+        """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
+        for weight in model.parameters():
+            weight.requires_grad_(False)
+            if self.precision == "bf16 weights" and weight.is_floating_point():
+                weight.data = weight.data.to(torch.bfloat16)
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this worker's share of the loss; return the value of all workers' shares.
+
+        Raises:
+            TrialError: The loss is NaN or infinite.
+        """
+        value = self.total(loss.detach())
+        if not math.isfinite(value):  # On every worker, so that none waits for another.
+            raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            # DeepSpeed takes the mean over the workers, whose shares are to be added.
+            self.model.backward(loss * self.workers, scale_wrt_gas=False)
+        return value
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers; each of them calls it."""
+        total = share.double()
+        torch.distributed.all_reduce(total)
+        return float(total)
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            self.model.step()
+
+    def gather(self) -> None:
+        """Bring the fp32 weights, from wherever ZeRO keeps them, into the plain model."""
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+            for name, weight in self._trained_weights():
+                trained = self._named[name]
+                behind = safe_get_full_fp32_param(trained) if self._has_fp32_behind else None
+                weight.copy_(trained if behind is None else behind)
+
+    def close(self) -> None:
+        """Free the copy, its gradients and its optimiser state, and leave the process as it was."""
+        self._undo.close()
+        self.model, self._named = None, {}
+        gc.collect()  # Engine, hooks and weights refer to one another.
+
+
+def _end_engine(engine: Any) -> None:
+    """End a DeepSpeed engine; ZeRO-3 remembers, for ever, which weights each of its modules releases."""
+    from deepspeed.runtime.zero import parameter_offload
+    from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
+
+    engine.destroy()
+    parameter_offload.FWD_MODULE_STACK.clear()
+    for method in vars(PartitionedParameterCoordinator).values():
+        for cell in getattr(method, "__closure__", None) or ():
+            if hasattr(cell.cell_contents, "cache_clear"):
+                cell.cell_contents.cache_clear()
+
+
+def bucket_elements(weights: int) -> int:
+    """Return the gradient elements of one reduction, for a model of so many weights.
+
+    Example:
+        >>> bucket_elements(1_000), bucket_elements(2_700_000_000)
+        (1000, 50000000)
+    """
+    return min(weights, BUCKET)
+
+
+def _deepspeed_config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
+    # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
+    stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
+    bucket = bucket_elements(weights)
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "reduce_bucket_size": bucket}
+    if engine.zero_stage == 3:
+        zero["stage3_prefetch_bucket_size"] = bucket
+        zero["stage3_param_persistence_threshold"] = 0
+        zero["memory_efficient_linear"] = False
+    if engine.offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    return {
+        "train_micro_batch_size_per_gpu": training.micro_batch,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": 0.0,
+        "steps_per_print": 10**9,
+        "bf16": {"enabled": training.precision == "bf16"},
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+
+def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
+    """Import DeepSpeed and make its process group, unless it has one; `undo` learns how to leave it."""
+    says_accelerator = "DS_ACCELERATOR" in os.environ
+    if not is_on_gpu:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+    import deepspeed.ops
+
+    if not says_accelerator:  # It has been read: a child process with a GPU must not take it for its own.
+        os.environ.pop("DS_ACCELERATOR", None)
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if not torch.distributed.is_initialized():
+        undo.callback(setattr, sys, "excepthook", sys.excepthook)
+        backend = "nccl" if is_on_gpu else "gloo"
+        if int(os.environ["WORLD_SIZE"]) == 1:
+            torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        deepspeed.init_distributed(backend, verbose=False)
+        undo.callback(deepspeed.comm.destroy_process_group)
+    return deepspeed
+
+
+@contextmanager
+def _as_only_worker() -> Iterator[None]:
+    """Say in the environment that this process is the only worker, unless a launcher has said what it is.
+
+    Only for as long as DeepSpeed looks: a child process must not take the group for its own.
+    """
+    if "RANK" in os.environ:
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    said = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    said |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name in said:
+            del os.environ[name]
+
+
+def loopback_variables() -> dict[str, str]:
+    """Return the environment that keeps the sockets of gloo and NCCL on the loopback interface.
+
+    torch's own TCP store always listens on every interface. So a group that stays on one machine does without it: its
+    processes meet in a file, and a single process in its memory.
+    """
+    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    return dict.fromkeys(_SOCKET_VARIABLES, names[0]) if names else {}

@@ -1,0 +1,188 @@
+"""Engines: what turns a loss into a step. The training loop asks one, and methods never see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch.nn import Parameter
+from torch.utils.checkpoint import checkpoint
+
+from harness.contracts import Model, Training
+from harness.errors import TrialError
+from harness.models.blocks import Block
+
+
+class TrainingEngine(Protocol):
+    """The training loop's view of an engine."""
+
+    model: Any
+    """The model that losses are computed with."""
+    workers: int
+    """Processes that share each global batch; every one of them calls every method here."""
+    rank: int
+    """This process among them."""
+    precision: str
+    """Precision of a trial's losses: `fp32`, `bf16 autocast` or `bf16 weights`."""
+
+    @property
+    def skipped_steps(self) -> int:
+        """Return how many steps were not applied, because a gradient was not finite."""
+
+    def forward(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+
+    def freeze(self, model: Model) -> None:
+        """Make a model that no step changes compute as the trained one does; its weights may be rounded for it."""
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this share of the loss; return the share's value."""
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers; each of them calls it."""
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+
+    def gather(self) -> None:
+        """Bring the weights as they are now into the plain model."""
+
+    def close(self) -> None:
+        """Give back what the engine holds; the plain model stays as it was gathered last."""
+
+
+@contextmanager
+def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
+    """Keep of each layer only what enters it, in the forward passes within; the backward pass may come later.
+
+    Losses and gradients are the same to the last bit. A pass that fills a cache keeps all: a second one would fill it
+    once more.
+
+    Args:
+        model: A model of transformers, or one that contains it; it runs without dropout. Afterwards no trace is left.
+
+    Raises:
+        TrialError: It has no layers that transformers marks as ones that can be checkpointed.
+
+    Source:
+        Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise TrialError(
+            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
+            "training.activation_checkpointing to false."
+        )
+    for layer in layers:
+        vars(layer)["forward"] = partial(_checkpointed, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
+
+
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    from transformers import Cache
+
+    if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
+        return forward(*arguments, **named)
+    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named)
+
+
+class TorchEngine:
+    """Accumulates gradients and steps AdamW on the weights that ask for a gradient, or on some blocks of a model.
+
+    A block is trained as a Parameter that is a view of its slice, with the slice of the matrix's
+    gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
+    """
+
+    def __init__(self, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> None:
+        self.skipped_steps = 0
+        self.workers, self.rank = 1, 0
+        parameters = dict(model.named_parameters())
+        if blocks is None:
+            self._whole = [weight for weight in parameters.values() if weight.requires_grad]
+            self._slices: list[tuple[Parameter, Block, Parameter]] = []
+        else:
+            self._whole = []
+            self._slices = [
+                (Parameter(block.of(parameters[block.parameter].detach())), block, parameters[block.parameter])
+                for block in blocks
+            ]
+        trained = {id(weight) for weight in self._whole} | {id(matrix) for _, _, matrix in self._slices}
+        for parameter in parameters.values():
+            parameter.requires_grad_(id(parameter) in trained)
+            parameter.grad = None
+        self.model = model
+        self._training = training
+        self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
+        self._optimizer = torch.optim.AdamW(
+            self._whole or [view for view, _, _ in self._slices],
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
+            # On a GPU in one pass, without intermediate results as large as the model; blocks are no dense tensors.
+            fused=(model.device.type == "cuda" and blocks is None) or None,
+        )
+
+    def forward(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+        return training_forward(self.model, self._training)
+
+    def freeze(self, model: Model) -> None:
+        """Train no weight of this model; the context does the rest."""
+        model.requires_grad_(False)
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this share of the loss; return the share's value.
+
+        Raises:
+            TrialError: The loss is NaN or infinite.
+        """
+        value = float(loss.detach())
+        if not torch.isfinite(loss.detach()):
+            raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
+        loss.backward()
+        return value
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers: of the only one."""
+        return float(share)
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+        for view, block, matrix in self._slices:
+            assert matrix.grad is not None
+            view.grad = block.of(matrix.grad)
+        self._optimizer.step()
+        self.model.zero_grad(set_to_none=True)
+
+    def gather(self) -> None:
+        """Do nothing: the plain model is the one that is trained."""
+
+    def close(self) -> None:
+        """Free the optimiser's state."""
+        self._optimizer.state.clear()
+
+
+def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
+    """Return the context of a plain model's forward passes: bf16 autocast, or nothing."""
+    device = next(model.parameters()).device
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
+
+
+@contextmanager
+def training_forward(model: Model, training: Training) -> Iterator[None]:
+    """Make forward passes those of a plain model that is trained: as `plain_forward`, keeping what `training` says.
+
+    Raises:
+        TrialError: The model has no layers that can be checkpointed.
+    """
+    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
+    with plain_forward(model, training), checkpointing:
+        yield

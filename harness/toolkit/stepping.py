@@ -1,0 +1,357 @@
+"""Precision of logits, caches, and steppers that add one token to many rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import torch
+
+from harness.contracts import Model
+from harness.errors import TrialError
+from harness.models.loading import longest_context, reads_beyond
+from harness.toolkit.device import rows_at_once, vocabulary_of
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
+
+    from harness.toolkit.cached_models import Combine
+
+
+NEAR_TIE = 1e-4
+"""Difference of the two best fp32 logits below which a greedy choice may differ between batch shapes."""
+HALF_NEAR_TIE_STEPS = 8
+"""The same for bf16 and fp16, in steps of the precision at the largest logit."""
+ROUNDING = 2e-4
+"""Largest difference of two ways to compute an fp32 logit, as a share of the largest logit."""
+HALF_ROUNDING_STEPS = 16
+"""The same for bf16 and fp16, in steps of the precision."""
+
+
+@dataclass(frozen=True)
+class LogitPrecision:
+    """Tolerances of logits in one type of numbers.
+
+    The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
+    logits to 14; two x86-64 cores, torch 2.13): greedy choices after 128 tokens that a key-value cache and a plain
+    pass make differently, and how far their logits lie apart, in steps of the precision at the largest logit.
+
+    | precision | step (of the largest logit) | choices that differ | their margin | logits apart |
+    | --- | --: | --: | --: | --: |
+    | bf16 | 2^-7 | to 2.1 % | to 1.9 steps | to 6.7 steps |
+    | fp16 | 2^-10 | to 0.3 % | to 3.5 steps | to 10.3 steps |
+    | fp32, 24 architectures of width 32 | 2^-23 | none | | to 34 steps = 4e-6 |
+    """
+
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, model: Model, logits: torch.Tensor) -> LogitPrecision:
+        """Return the coarsest precision among a model's weights and its logits."""
+        floats = {tensor.dtype for tensor in (*model.parameters(), logits) if tensor.is_floating_point()}
+        return cls(max(floats, key=lambda dtype: torch.finfo(dtype).eps))
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether it is coarser than fp32."""
+        return torch.finfo(self.dtype).eps > torch.finfo(torch.float32).eps
+
+    @property
+    def near_tie_limit(self) -> str:
+        """Return the margin under which a greedy choice is a near tie, in words.
+
+        Example:
+            >>> LogitPrecision(torch.float32).near_tie_limit
+            'a margin below 0.0001 (float32)'
+            >>> LogitPrecision(torch.bfloat16).near_tie_limit
+            'a margin below 0.0625 of the largest logit (bfloat16)'
+        """
+        name = str(self.dtype).removeprefix("torch.")
+        if self.is_half:
+            return f"a margin below {HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps:g} of the largest logit ({name})"
+        return f"a margin below {NEAR_TIE:g} ({name})"
+
+    def near_tie(self, logits: torch.Tensor) -> torch.Tensor | float:
+        """Return the margins under which these choices, ... x V, are near ties: ... of them, or one for all."""
+        if not self.is_half:
+            return NEAR_TIE
+        # Without a copy of the logits, which outweigh all else.
+        largest = torch.maximum(logits.amax(dim=-1), -logits.amin(dim=-1)).float()
+        return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * largest
+
+    def agree(self, ours: torch.Tensor, theirs: torch.Tensor, slack: float = 1.0) -> bool:
+        """Return whether two computations of the same logits, ... x V, differ by no more than rounding.
+
+        Example:
+            >>> logits, fp32 = torch.tensor([[10.0, -2.0]]), LogitPrecision(torch.float32)
+            >>> fp32.agree(logits, logits + 1e-3), fp32.agree(logits, logits + 1e-2)
+            (True, False)
+        """
+        ours, theirs = ours.float(), theirs.float()
+        share = HALF_ROUNDING_STEPS * torch.finfo(self.dtype).eps if self.is_half else ROUNDING
+        largest = theirs.masked_fill(theirs.isinf(), 0.0).abs().amax(dim=-1, keepdim=True)
+        return bool((((ours - theirs).abs() <= slack * share * largest) | (ours == theirs)).all())
+
+
+Prefilled: TypeAlias = "Cache | torch.Tensor"
+"""Source of rows to continue: the cache of a pass over their sequences, or the sequences' tokens_BT, read again."""
+
+
+def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
+    """Return how many rows of so many tokens may be written at once, whose caches take `most_bytes`.
+
+    Example:
+        >>> tokens_BT = torch.zeros(1, 1, dtype=torch.long)  # Read again: 8 bytes a token.
+        >>> rows_in_caches(tokens_BT, 100, 8_000)
+        10
+    """
+    return most_bytes // (bytes_per_token(source) * tokens)
+
+
+def whole_cache(model: Model) -> Cache | None:
+    """Return an empty cache that keeps every token in every layer; None where the model keeps something else.
+
+    Something else is a recurrent state (Mamba and its hybrids), or a past that is compressed or shared between
+    layers: of those, the state after a sequence does not hold the states after its prefixes.
+    """
+    from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+    from harness.toolkit.cached_models import cache_layers, takes_cache
+
+    # They hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past.
+    plain = (DynamicLayer, DynamicSlidingWindowLayer)
+    layers = cache_layers(model) if takes_cache(model) else []
+    if not layers or any(type(layer) not in plain for layer in layers):
+        return None
+    return Cache(layers=[DynamicLayer() for _ in layers])
+
+
+def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
+    """Return whether every layer holds keys and values for all tokens of all rows."""
+    for layer in cache.layers:
+        for held in (layer.keys, layer.values):
+            if held is None or held.ndim != 4 or (held.shape[0], held.shape[2]) != (rows, tokens):
+                return False
+    return True
+
+
+def joined(parts: Sequence[Prefilled]) -> Prefilled:
+    """Return the rows of all parts, one after the other; the parts' own caches are used up."""
+    caches = [part for part in parts if not isinstance(part, torch.Tensor)]
+    if not caches:
+        return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    if len(caches) > 1:
+        for layer, *others in zip(*(cache.layers for cache in caches), strict=True):
+            for name in ("keys", "values"):
+                setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+                for each in others:
+                    setattr(each, name, None)
+    return caches[0]
+
+
+def bytes_per_token(source: Prefilled) -> int:
+    """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
+    if isinstance(source, torch.Tensor):
+        return source.element_size()
+    return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in source.layers)
+
+
+_LOG = logging.getLogger(__name__)
+TRIED_ROWS = 2
+"""More than one, since a mask or a position may suit a single row by chance."""
+UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of a model that cannot take its input; running out of memory is not among them."""
+
+
+class Stepper(Protocol):
+    """Rows of one model that advance together."""
+
+    def join(self, sources: torch.Tensor) -> None:
+        """Add rows that continue these rows of the source, each with as many tokens as the live rows hold."""
+
+    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Feed one token to every live row and return the logits_RV that follow it."""
+
+
+def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
+    """Return the logits_BTV of a forward pass over rows without padding, and what their continuations start from."""
+    cache = whole_cache(model) if is_cached else None
+    if cache is None:
+        return model(input_ids=tokens_BT, use_cache=False).logits, tokens_BT
+    return model(input_ids=tokens_BT, past_key_values=cache, use_cache=True).logits, cache
+
+
+def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int) -> Stepper:
+    """Return a stepper of `model` for at most `rows` rows of at most `tokens` tokens.
+
+    Args:
+        model: Any causal LM; a pair of models is stepped one by one.
+        source: What `prefill` gave with the logits of the sequences that rows will continue.
+        rows: Room for so many.
+        tokens: Room in each.
+        start: How many tokens the first rows to join hold.
+    """
+    from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
+
+    if isinstance(source, torch.Tensor):
+        return ReadingStepper(model, source, rows, tokens, start)
+    if isinstance(model, PairModel):
+        halves = zip((model.first, model.second), model.halves(source), strict=True)
+        return PairStepper([stepper(half, cache, rows, tokens, start) for half, cache in halves], model.combine)
+    if is_plain_gpt_neo(model):
+        return GPTNeoStepper(model, source.layers, rows, tokens, start)
+    return CacheStepper(model, source, rows, tokens, start)
+
+
+class ReadingStepper:
+    """Steps any model by reading each row from its beginning: slow, and right for whatever the model keeps."""
+
+    def __init__(self, model: Model, source_BT: torch.Tensor, rows: int, tokens: int, start: int) -> None:
+        self._model, self._source_BT = model, source_BT
+        self._rows_RT = source_BT.new_empty(rows, tokens)
+        self._live, self._length = 0, start
+
+    def join(self, sources: torch.Tensor) -> None:
+        """Add rows."""
+        rows = slice(self._live, self._live + len(sources))
+        self._rows_RT[rows, : self._length] = self._source_BT[sources, : self._length]
+        self._live += len(sources)
+
+    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Feed one token to every row."""
+        self._rows_RT[: self._live, self._length] = tokens_R
+        self._length += 1
+        vocabulary, device = vocabulary_of(self._model), tokens_R.device
+        at_once = rows_at_once(vocabulary, self._length, device, most=self._live)
+        parts = self._rows_RT[: self._live, : self._length].split(at_once)
+        return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])
+
+
+class CacheStepper:
+    """Steps any model through its own forward pass, with a joining cache."""
+
+    def __init__(self, model: Model, source: Cache, rows: int, tokens: int, start: int) -> None:
+        from harness.toolkit.cached_models import JoiningCache
+
+        self._model = model
+        self._cache = JoiningCache(source, rows, tokens, start)
+        self._position = start
+
+    def join(self, sources: torch.Tensor) -> None:
+        """Add rows."""
+        self._cache.join(sources)
+
+    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Feed one token to every row."""
+        position = torch.tensor([[self._position]], device=tokens_R.device)
+        self._position += 1
+        output = self._model(
+            input_ids=tokens_R[:, None], past_key_values=self._cache, position_ids=position, use_cache=True
+        )
+        logits: torch.Tensor = output.logits
+        return logits[:, -1]
+
+
+class PairStepper:
+    """Steps two models and combines their logits."""
+
+    def __init__(self, steppers: list[Stepper], combine: Combine) -> None:
+        self._steppers, self._combine = steppers, combine
+
+    def join(self, sources: torch.Tensor) -> None:
+        """Add rows to both."""
+        for half in self._steppers:
+            half.join(sources)
+
+    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
+        """Feed one token to every row of both."""
+        return self._combine(*(half.step(tokens_R) for half in self._steppers))
+
+
+@torch.inference_mode()
+def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
+    """Return whether rows of these lengths can be continued from a cache, with the logits of plain forward passes.
+
+    No list of architectures can say so: it depends on the configuration, the length and the version of
+    transformers. So rows are stepped from a cache, at the beginning, in the middle and at the end of the
+    longest sequence, where a window or a past that was dropped shows most, and their logits are compared with
+    those of a pass without a cache. It costs three passes over two rows, and six steps. A model that
+    fails is decoded by plain passes, which a warning in the log says.
+
+    Args:
+        model: Any causal LM.
+        tokens_NT: At least one row, as long as the longest that will be decoded.
+
+    Raises:
+        TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
+    """
+    tokens = tokens_NT[:TRIED_ROWS]
+    plain = plain_logits(model, tokens)
+    precision = LogitPrecision.of(model, plain)
+    _refuse_reading_ahead(model, tokens, plain, precision)
+    fault = _fault(model, tokens, plain, precision)
+    if fault:
+        _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
+    return not fault
+
+
+def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the logits_BTV of a forward pass without a cache.
+
+    Raises:
+        TrialError: The model cannot read rows of that length, or its logits are NaN.
+    """
+    name, length = type(model).__name__, tokens.shape[1]
+    most = longest_context(model.config)
+    # A table of positions ends there; on a GPU, reading beyond it would break the process.
+    if length > most and not reads_beyond(model.config):
+        raise TrialError(f"{name} has {most} positions, so it cannot read {length} tokens: take shorter texts.")
+    try:
+        logits, _ = prefill(model, tokens, is_cached=False)
+    except torch.OutOfMemoryError:
+        raise
+    except UNFIT as error:
+        raise TrialError(
+            f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it "
+            f"({type(error).__name__})."
+        ) from error
+    # A dry run on tensors without values hears "yes" to every question: so it hears that these are numbers.
+    if not logits.isnan().logical_not().all():
+        raise TrialError(f"the logits of {name} hold NaN, so it has no greedy choice: erase it less.")
+    return logits
+
+
+def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> None:
+    half = max(1, tokens.shape[1] // 2)
+    alone, _ = prefill(model, tokens[:, :half], is_cached=False)
+    # Twice the slack: here a false alarm would end the trial, and not only cost time.
+    if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
+        raise TrialError(
+            f"the logits of {type(model).__name__} after {half} tokens depend on what follows them, up to "
+            f"{tokens.shape[1]} tokens: it is not a causal LM at this length, and has no continuations to measure."
+        )
+
+
+def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> str:
+    rows, length = tokens.shape
+    if whole_cache(model) is None:
+        return "it keeps something else than keys and values"
+    try:
+        logits, source = prefill(model, tokens, is_cached=True)
+        if isinstance(source, torch.Tensor) or not holds_all(source, rows, length):
+            return "its cache does not hold every token"
+        if not precision.agree(logits, plain):
+            return "its logits with an empty cache differ from those without one"
+        for start in sorted({start for start in (1, length // 2, length - 2) if 1 <= start < length}):
+            stepping = stepper(model, source, rows, length, start)
+            stepping.join(torch.arange(rows, device=tokens.device))
+            for position in range(start, min(start + 2, length)):
+                if not precision.agree(stepping.step(tokens[:, position]), plain[:, position]):
+                    return f"from a cache its logits after {position + 1} tokens differ from those without one"
+    except torch.OutOfMemoryError:
+        raise
+    except UNFIT as error:
+        return f"its cache cannot be given to it ({type(error).__name__})"
+    return ""
