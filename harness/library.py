@@ -22,9 +22,16 @@ from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole, writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
-from harness.records.point_names import only_point, points_called
 from harness.records.record import Point, kept_name
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, read_results
+from harness.records.results import (
+    PointResults,
+    Results,
+    StudyResults,
+    TrialResults,
+    only_point,
+    points_called,
+    read_results,
+)
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
 

@@ -230,11 +230,6 @@ class TrialSpec(PlainData):
         return self.replicate_of or self.model.id
 
     @property
-    def setting_digest(self) -> str:
-        """Return the digest of what trials of one trajectory share: they differ in strength, seed and model alone."""
-        return digest_of([self.method, dict(self.settings), self.training.plain()])
-
-    @property
     def is_of_unseen(self) -> bool:
         """Return whether erasure is measured on texts that the model never saw."""
         return self.method in UNSEEN_ROWS

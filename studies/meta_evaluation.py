@@ -39,8 +39,8 @@ from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
 from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.run import evaluated, models_of
+from harness.execution.trial.tasks import MeasuredModel
 from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.records.published import PUBLISHED

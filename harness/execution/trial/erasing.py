@@ -19,8 +19,7 @@ from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
-from harness.execution.trial.memory import PeakMemory
-from harness.execution.trial.tasks import ErasingTask
+from harness.execution.trial.tasks import ErasingTask, PeakMemory
 from harness.models.adapters import (
     ADAPTER_FILE,
     PATCH_FILE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from harness.contracts import Checkpoint
-from harness.execution.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
+from harness.execution.isolate import Fingerprints, changes, modules_in, weights_fingerprints
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.device import JUDGE_BYTES, computing_device, judges_dtype
 

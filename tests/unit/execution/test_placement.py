@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
+from harness.execution.ray.session import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray.settings import forwarded_environment
 from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.tasks import MeasuringTask

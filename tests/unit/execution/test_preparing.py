@@ -10,9 +10,8 @@ import pytest
 from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
 from harness.execution.job import Folders, Job
-from harness.execution.trial import preparing, tasks
-from harness.execution.trial.preparing import is_prepared
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial import tasks
+from harness.execution.trial.tasks import MeasuringTask, is_prepared
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, prepares
@@ -41,7 +40,7 @@ def original():
 def loads(monkeypatch):
     """Return a list of the originals that are loaded: `alone`, or `beside` a model that is measured."""
     loaded = []
-    for room, how in ((preparing, "alone"), (tasks, "beside")):
+    for room, how in ((tasks, "alone"), (tasks, "beside")):
 
         def counted(*arguments, how=how):
             loaded.append(how)

@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional
 
 from harness.errors import TrialError
-from harness.execution.fingerprint import changes, model_fingerprints
-from harness.execution.isolate import ProcessState
+from harness.execution.isolate import ProcessState, changes, model_fingerprints
 from harness.toolkit import chosen_sequences, trained_briefly
 
 RATE = 1e-3
