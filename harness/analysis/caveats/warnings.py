@@ -15,6 +15,7 @@ from harness.analysis.caveats.judges import HumanReading, judge_warnings
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import duration_text, number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
+from harness.analysis.damage import unmeasured_damage
 from harness.analysis.erasure.recitation import NAME_A_HOLDOUT
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, is_within_noise, table_metrics
 from harness.analysis.ranking import RankedTable
@@ -61,6 +62,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     said += changed_choices(results.measured)
     if results.plan.erases:
         said += _unknown_health(results, table.whole)
+        said += filter(None, [unmeasured_damage(table.whole.table)])
     said += _doubtful_health(results, table.ranked)
     said += design_limits(shown.measured, table.ranked, shown.studies)
     return said + _warnings_of_plugins(shown.measured)
