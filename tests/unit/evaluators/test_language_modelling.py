@@ -57,11 +57,6 @@ def test_the_number_weighs_tokens_alike_and_what_has_none_does_not_count(make_mo
     assert math.isnan(evaluation.per_item["own_perplexity"][2])
 
 
-def test_without_any_token_it_is_not_known(make_model, tokenizer):
-    evaluation = LanguageModelling().evaluate(make_model(seed=2, vocabulary=256), task(tokenizer, ("a",), ("",)))
-    assert math.isnan(evaluation.numbers["own_perplexity"])
-
-
 def test_above_709_nats_it_is_infinite_for_the_table_the_search_and_the_records_alike(make_model, tokenizer):
     """No float holds e^710. Every NLL stays a number, and so does the perplexity of a model that is a little wrong."""
     sure = make_model(seed=2, vocabulary=256)
