@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
@@ -32,8 +32,9 @@ DRAWS = 10_000
 """By chance in these an end of a 95 % interval is off by 1 % of the width; by that in 2,000 it would be by 2 to 5 %."""
 _AT_ONCE = 2**23
 """Counts that are weighed together: 32 MiB in single precision."""
-FEW = 10
-"""Fewer clusters than these off a metric's bound, and resampling them says too little of those that were not seen."""
+_CROWDED, _SPREAD = 0.3, 0.8
+"""Effective shares of the clusters off a bound: up to the first they crowd at it, from the second not at all."""
+_MAX_SHARES = 256
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
 _ROUNDING = 1e-12
@@ -128,8 +129,8 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
     the deviations from the estimate are corrected: a draw becomes the one at the level that BCa puts in place of its
     own, and is moved away from the estimate by the width that Student's t of C - 1 has over the normal distribution.
-    What `interval` makes of that is the BCa interval, so much wider. Where all but a few clusters are at a bound of the
-    metric, its end on the other side is Gaffke's at least.
+    What `interval` makes of that is the BCa interval, so much wider. Where clusters crowd at a bound of the metric, its
+    end on the other side is Gaffke's at least.
 
     Args:
         item_values: What each item has.
@@ -144,48 +145,65 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
         deviations_D = _item_deviations(item_values, np.ones(item_values.replicates))
         if match is not None:
             deviations_D -= _item_deviations(match.by, match.slopes_R)
-        elif item_values.shares is None and (tail := _tail_beyond_few(item_values.averaged())):
-            deviations_D = _with_tail(deviations_D, tail[0], is_below=tail[1])
+        elif item_values.shares is None:
+            for end, tail_D in _tails(item_values.averaged()):
+                deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
     return np.clip(drawn_D, item_values.low, item_values.high)
 
 
-def _tail_beyond_few(item_values: ItemValues) -> tuple[Floats, bool] | None:
-    """Return sorted deviations (D,) of a row that is nearly all at a bound, and whether those below are what counts.
+def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
+    """Return how far a row whose values crowd at a bound is off at least: sorted deviations (D,) for each such end.
 
     A mean of 1.000 of 16 accuracies is no certainty: what is drawn from 16 ones are ones. Gaffke's bound gives each
     cluster a share of all, drawn from a flat Dirichlet distribution, and one share more to the worst value that there
-    is. Of values that are 0 or 1 that is Clopper and Pearson's interval.
+    is. For values that are 0 or 1 that is Clopper and Pearson's interval. The share more fades as the values leave the
+    bound together: of values that all lie equally far from it, none is likely to be the worst.
 
     Returns:
-        None where the metric has no two bounds, or `FEW` clusters or more are off both.
+        Pairs of an end (0: lower, 1: upper) and its deviations; none where the metric has no two bounds.
 
     Source:
         N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
-        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208.
+        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208. The fading is Lethe's own, of the effective
+        number of deviations (L. Kish, "Survey Sampling", 1965); `studies/error_rates.py` simulates its coverage.
     """
     low, high = item_values.low, item_values.high
     if item_values.aggregate != "mean" or not math.isfinite(high - low):
-        return None
+        return []
     values_1N, weights_1N = item_values.known
     sums_C, weights_C = item_values.in_clusters(np.vstack([values_1N * weights_1N, weights_1N]))
     sums_C, weights_C = sums_C[weights_C > 0], weights_C[weights_C > 0]
-    values_C = sums_C / weights_C
-    for bound, worst in ((high, low), (low, high)):
-        is_off_C = np.abs(values_C - bound) > _ROUNDING
-        off, at_bound = int(is_off_C.sum()), int((~is_off_C).sum())
-        if at_bound and off < FEW and len(values_C) > 1:
-            generator = np.random.default_rng([_SEED, off, at_bound])
-            shares_DK = generator.standard_exponential((DRAWS, off)) * weights_C[is_off_C]
-            # All at the bound have one value: their shares are drawn as a sum.
-            of_bound_D = generator.standard_gamma(at_bound, DRAWS) * weights_C[~is_off_C].mean()
-            of_worst_D = generator.standard_exponential(DRAWS) * weights_C.mean()
-            sums_D = shares_DK @ values_C[is_off_C] + of_bound_D * bound + of_worst_D * worst
-            drawn_D = sums_D / (shares_DK.sum(axis=1) + of_bound_D + of_worst_D)
-            return np.sort(drawn_D) - sums_C.sum() / weights_C.sum(), worst < bound
-    return None
+    tails = []
+    for end, (worst, bound) in enumerate(((low, high), (high, low))):
+        aside_C = np.abs(sums_C / weights_C - bound)
+        effective = aside_C.sum() ** 2 / max((aside_C**2).sum(), _ROUNDING**2)
+        crowding = (_SPREAD - effective / len(aside_C)) / (_SPREAD - _CROWDED)
+        if crowding > 0 and len(aside_C) > 1:
+            order = np.argsort(-aside_C, kind="stable")
+            far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
+            shares_DK, uniform_D = _dirichlet()
+            amounts_K2 = np.column_stack([sums_C[far], weights_C[far]])
+            of_sums_D, of_weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
+            more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
+            if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
+                near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
+                of_sums_D, of_weights_D = (
+                    of_sums_D + near_D * sums_C[near].sum(),
+                    of_weights_D + near_D * weights_C[near].sum(),
+                )
+            drawn_D = (of_sums_D + more_D * worst) / (of_weights_D + more_D)
+            tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
+    return tails
+
+
+@lru_cache(maxsize=1)
+def _dirichlet() -> tuple[Floats, Floats]:
+    """Return exponential variables (D, K), which are a flat Dirichlet's shares once they are divided; and others."""
+    generator = np.random.default_rng(_SEED)
+    return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
 
 
 def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
@@ -279,10 +297,9 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
-                if item_values.shares is None and (tail := _tail_beyond_few(item_values.row(row))):
-                    side, further = (0, min) if tail[1] else (1, max)
-                    end = point + np.quantile(tail[0], (1 - _UPPER, _UPPER)[side])
-                    ends_R2[row, side] = further(ends_R2[row, side], end)
+                for end, tail_D in _tails(item_values.row(row)) if item_values.shares is None else ():
+                    aside = point + np.quantile(tail_D, (1 - _UPPER, _UPPER)[end])
+                    ends_R2[row, end] = (min, max)[end](ends_R2[row, end], aside)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)
 
 
