@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics import attack_share, item_evaluation
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, MeasuredCurve, Metric, Model, Sequences
 from harness.toolkit import LogitLens, hidden_states, lacks_layers, padded_batches, token_nll
 
@@ -40,30 +40,15 @@ class Depth(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return both, which are shown and not ranked."""
-        share = partial(
-            Metric,
-            better="higher",
-            unit="fraction",
-            low=0.0,
-            high=1.0,
-            group="robustness",
-            source="arXiv:2605.24614, logit lens",
-            ranked=False,
-            items="sequence",
-        )
         gone = (
             "the share of what its layers could have lost of the continuations, read from each by the original's "
             "output matrix, that they have lost: 0 as the original, 1 as the retrained model, and nearly so a model "
             "that has collapsed"
         )
+        share = partial(attack_share, better="higher", source="arXiv:2605.24614, logit lens")
+        beyond = f"{gone}; beyond what they have lost of unseen texts"
         return (
-            share(
-                name="depth",
-                title="Depth",
-                column=160,
-                attack="Depth",
-                meaning=f"{gone}; beyond what they have lost of unseen texts",
-            ),
+            share(name="depth", title="Depth", column=160, attack="Depth", meaning=beyond),
             share(name="depth_uncorrected", title="Depth (as published)", column=161, meaning=gone),
         )
 
@@ -101,7 +86,6 @@ class Depth(Evaluator):
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),
-            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
             "layers": {
                 "retrained": beyond[0].mean(axis=0).tolist(),
                 "model": beyond[1].mean(axis=0).tolist(),
@@ -117,8 +101,7 @@ class Depth(Evaluator):
         layers = tuple(float(layer) for layer in range(1, 1 + len(unseen_L["model"])))
         lost_L = tuple(beyond[1].mean(axis=0).tolist())
         curve = MeasuredCurve("depth", "Lost of the texts, by layer", "layer", "nats a token", layers, lost_L)
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item, curves=(curve,))
+        return item_evaluation(per_item, notes, curves=(curve,))
 
     def _references(self, task: EvaluationTask, load_original: Callable[[], Model]) -> dict[str, np.ndarray]:
         """Return what the layers of the original and the retrained model say of all texts (N, L): computed once."""

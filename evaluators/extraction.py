@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from evaluators.metrics.means import standard_error, weighted_mean
-from evaluators.metrics.teacher_forced import extraction_strengths
+from evaluators.metrics import attack_share, extraction_strengths, item_evaluation
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, TextsShape
 from harness.toolkit import greedy_continuations
 
@@ -41,25 +40,15 @@ class Extraction(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return both: extraction strength, ranked in a group of its own, and what is shown beside it."""
-        share = partial(Metric, better="lower", unit="fraction", low=0.0, high=1.0, items="sequence")
+        strength = "the share of a sequence's end that it says to the letter from the tokens before it"
+        recited = f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter"
+        ranked = partial(
+            attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True, column=5
+        )
+        shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure", column=6)
         return (
-            share(
-                name="extraction_strength",
-                title="Extraction strength",
-                source="Wang et al., arXiv:2406.09179",
-                group="extraction",
-                column=5,
-                meaning="the share of a sequence's end that it says to the letter from the tokens before it",
-            ),
-            share(
-                name=self._recited,
-                title=f"Recited for {self.tokens} tokens",
-                source="Carlini et al., arXiv:2202.07646",
-                group="erasure",
-                ranked=False,
-                column=6,
-                meaning=f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter",
-            ),
+            ranked(name="extraction_strength", title="Extraction strength", meaning=strength),
+            shown(name=self._recited, title=f"Recited for {self.tokens} tokens", meaning=recited),
         )
 
     @property
@@ -83,10 +72,8 @@ class Extraction(Evaluator):
             "near_tie_limit": continuations.near_tie_limit,
             "sequences": len(forget),
             "long_enough": long_enough,
-            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
         }
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item)
+        return item_evaluation(per_item, notes)
 
 
 def recited_for(is_right: Sequence[bool], tokens: int) -> float:

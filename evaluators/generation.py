@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from evaluators.metrics.mauve import mauve_score
-from evaluators.metrics.means import weighted_mean
-from evaluators.metrics.perplexity import perplexity, table_perplexity
-from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
+from evaluators.metrics import ngrams, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
+from harness.contracts import (
+    Evaluation,
+    EvaluationTask,
+    Evaluator,
+    Generations,
+    Metric,
+    Model,
+    PositiveCount,
+    Sample,
+    exponential,
+)
 from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 """Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
 3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
+PERPLEXITY: dict[str, Any] = {
+    "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
+    "judge": "perplexity", "aggregate": "exp_mean", "collapse": "perplexity",
+    "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
+}  # fmt: skip
+MAUVE: dict[str, Any] = {
+    "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
+    "trusted_from": 256, "judge": "features", "collapse": "mauve",
+    "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
+}  # fmt: skip
 TABLE_COHERENCE_TOKENS = 128
 """What SimCSE's own package reads of a text."""
 
@@ -47,70 +67,30 @@ class Generation(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the five metrics, all of them ranked."""
-        fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
+        fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
+        su = partial(of_prompts, source="Su et al., arXiv:2202.06417")
+        rep = f"the share of a text's runs of {self.rep} words that were in it before"
+        div = f"the share of a text's runs of {self.div} words that are different ones"
+        gao = partial(of_prompts, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
+        cosine = "how near a text is to its prompt: cosine of embeddings"
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        perplexity_metric = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
-        su = "Su et al., arXiv:2202.06417"
+        surprise = partial(
+            fraction if self.definition == "table" else partial(of_prompts, weights="tokens"), **PERPLEXITY
+        )
         return (
-            perplexity_metric(
-                name="perplexity",
-                title="Perplexity",
-                better="lower",
-                unit="perplexity",
-                low=1.0,
-                high=math.inf,
-                source="EMSO paper, appendix E",
-                column=5,
-                axis=2,
-                headline=True,
-                noise=PERPLEXITY_NOISE,
-                judge="perplexity",
-                aggregate="exp_mean",
-                collapse="perplexity",
-                meaning="how unlikely a judge model finds what the model writes: 1 is certain",
-            ),
-            of_prompts(
+            surprise(name="perplexity", title="Perplexity", better="lower", unit="perplexity", low=1.0, high=math.inf),
+            su(
                 name=f"rep_{self.rep}",
                 title=f"Rep_{self.rep}",
                 better="lower",
-                source=su,
                 column=6,
                 collapse="repetition",
-                meaning=f"the share of a text's runs of {self.rep} words that were in it before",
+                meaning=rep,
             ),
-            of_prompts(
-                name=f"div_{self.div}",
-                title=f"Div_{self.div}",
-                better="higher",
-                source=su,
-                column=7,
-                meaning=f"the share of a text's runs of {self.div} words that are different ones",
-            ),
-            of_prompts(
-                name="coherence",
-                title="Coherence",
-                better="higher",
-                low=-1.0,
-                source="Gao et al., arXiv:2104.08821",
-                column=8,
-                judge="coherence",
-                meaning="how near a text is to its prompt: cosine of embeddings",
-            ),
-            fraction(
-                name="mauve",
-                title="MAUVE",
-                better="higher",
-                source="Pillutla et al., arXiv:2102.01454",
-                column=9,
-                axis=1,
-                headline=True,
-                noise=MAUVE_NOISE,
-                trusted_from=256,
-                judge="features",
-                collapse="mauve",
-                meaning="how near the model's texts, all together, are to human texts: 1 is the same distribution",
-            ),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),
+            gao(name="coherence", title="Coherence", column=8, meaning=cosine),
+            fraction(name="mauve", title="MAUVE", **MAUVE),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -209,3 +189,150 @@ class Generation(Evaluator):
         human = self._human(task, written, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])
+
+
+TABLE_BATCH = 16
+TABLE_TOKENS = 200
+"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
+
+
+def perplexity(nll: Sequence[Sequence[float]]) -> float:
+    """Return exp of the judge's mean NLL over all generated tokens, each given the prompt and what came before.
+
+    1 is no surprise at all. Lower is not always better: a model that repeats itself falls far below
+    the original. NaN if nothing was generated, infinite above a mean of 709 nats.
+
+    Differs from the paper: the prompt's own tokens are not counted.
+
+    Source: EMSO paper, appendix E.
+
+    Example:
+        >>> perplexity([[0.0], [0.0, 0.0]]), perplexity([[800.0]])
+        (1.0, inf)
+    """
+    values = [value for row in nll for value in row]
+    return exponential(float(np.mean(values))) if values else float("nan")
+
+
+def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
+    """Return the perplexity that the published tables were almost certainly made with.
+
+    Prompt and generation together, cut at 200 tokens, in batches of 16 of which a last partial one is
+    dropped; padding is predicted too, as ends of text, and not attended to; exp of the mean of the batches'
+    means. NaN below 16 texts.
+
+    Differs from the paper: it does not say any of this; these are the habits of arXiv:2402.10052's code.
+
+    Raises:
+        ModelError: The judge's tokenizer has no end of text to pad with.
+    """
+    joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+    whole = len(joined) - len(joined) % TABLE_BATCH
+    batches = (joined[start : start + TABLE_BATCH] for start in range(0, whole, TABLE_BATCH))
+    return perplexity([[judge.padded_mean_nll(batch, TABLE_TOKENS) for batch in batches]])
+
+
+def rep_n(text: str, n: int) -> float:
+    """Return 1 − unique / all n-grams of whitespace words: 0 if none comes twice, near 1 if one comes always.
+
+    A text without an n-gram gets 1.0, the worst: a model that stops at once must not look perfect.
+
+    Source: Su et al., arXiv:2202.06417, rep-n; EMSO paper, appendix E.
+
+    Example:
+        Of the bigrams "a b", "b a", "a b" two are different:
+
+        >>> round(rep_n("a b a b", 2), 4)
+        0.3333
+    """
+    grams = ngrams(text.split(), n)
+    return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
+
+
+def div_n(text: str, n: int) -> float:
+    """Return unique / all n-grams of whitespace words; 0.0, the worst, for a text without one.
+
+    Example:
+        >>> round(div_n("a b a b", 2), 4)
+        0.6667
+    """
+    grams = ngrams(text.split(), n)
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def table_rep_n(text: str, n: int) -> float:
+    """Return a text's rep-n as the published tables have it: 0 without repetition.
+
+    Words are what stands between single spaces: two spaces hold an empty word, a newline stays inside its
+    word. NaN for a text without an n-gram: it is left out of the mean.
+
+    Differs from the paper: it says nothing of this; these are the habits of arXiv:2402.10052's code, but that
+    it returns 0, here the best, where every text is left out.
+
+    Example:
+        Of the bigrams "a b", "b ", " a", "a b" three are different, and "word" holds none:
+
+        >>> table_rep_n("a b  a b", 2), table_rep_n("word", 2)
+        (0.25, nan)
+    """
+    grams = ngrams(text.split(" "), n)
+    return 1.0 - len(set(grams)) / len(grams) if grams else math.nan
+
+
+def table_div_n(text: str, n: int) -> float:
+    """Return a text's unique n-grams / words, the published tables' diversity: below 1 without repetition too.
+
+    Words and NaN as in `table_rep_n`.
+
+    Differs from the paper: it cites Su et al., whose diversity is a product over n; its numbers fit only this.
+
+    Example:
+        Two different bigrams in four words:
+
+        >>> table_div_n("a b a b", 2), table_div_n("word", 2)
+        (0.5, nan)
+    """
+    words = text.split(" ")
+    return len(set(ngrams(words, n))) / len(words) if len(words) >= n else math.nan
+
+
+def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[int]) -> list[float]:
+    """Return MAUVE for each k-means seed: near 0 for another language, near 1 for the human's own.
+
+    Features are the same model's on both sides. Empty if the optional package is not installed or a
+    feature is not finite: MAUVE is then not measurable.
+
+    Args:
+        generated_ND: Features of N generated texts.
+        human_ND: Features of N human texts.
+        seeds: Of the clustering; one score for each.
+
+    Source: Pillutla et al., arXiv:2102.01454; the package's defaults: scaling 5, N / 10 clusters.
+    """
+    try:
+        import mauve
+    except ImportError:
+        return []
+    if not (np.isfinite(generated_ND).all() and np.isfinite(human_ND).all()):
+        return []
+    state = np.random.get_state()
+    try:
+        with _silence():
+            return [
+                float(mauve.compute_mauve(p_features=generated_ND, q_features=human_ND, seed=seed, verbose=False).mauve)
+                for seed in seeds
+            ]
+    finally:
+        np.random.set_state(state)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

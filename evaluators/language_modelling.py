@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from evaluators.metrics.means import weighted_mean
+from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, exponential
 from harness.toolkit import rows_at_once, token_lists, token_nll
 

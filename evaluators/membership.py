@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
-from evaluators.metrics.attacks.blind_baseline import blind_auc_items
-from evaluators.metrics.attacks.membership_scores import MIN_K_SHARE, mean_of_lowest, standardized, zlib_ratio
-from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics import attack_share, item_evaluation, standard_error, weighted_mean
 from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
 from harness.toolkit import auc_items, decoded, padded_batches, token_nll, true_continuations, unpadded
 
@@ -22,6 +22,29 @@ if TYPE_CHECKING:
 
 WIDTH = 1.96
 """Standard errors to either side that hold 95 %."""
+MIN_K_SHARE = 0.2
+"""Of a text's tokens, the least likely ones that Min-K and Min-K++ look at. Fixed before anything was measured: to
+take the share that separates best would be to train on what is tested."""
+ATTACKS = {
+    "min_k": ("Min-K", "Shi et al., arXiv:2310.16789", f"has the more likely {MIN_K_SHARE:.0%} of least likely tokens"),
+    "loss": ("Loss", "Yeom et al., arXiv:1709.01604", "has the lower loss"),
+    "zlib": (
+        "Zlib",
+        "Carlini et al., arXiv:2012.07805",
+        "has the lower loss for each byte that zlib compresses it to",
+    ),
+    "min_k_plus": (
+        "Min-K++",
+        "Zhang et al., arXiv:2404.02936",
+        "does better by Min-K of log-probabilities that are standardised over the vocabulary",
+    ),
+    "reference": (
+        "Reference",
+        "Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
+        "has the loss that is lower by more than the retrained model's",
+    ),
+}
+"""Title, source and a member's sign of each attack, in the order of the table's columns."""
 MEMBERS_ARE: Mapping[str, Literal["higher", "lower"]] = {
     "min_k": "higher",
     "loss": "lower",
@@ -65,68 +88,20 @@ class Membership(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the AUC of each attack, and of the blind one."""
-        auc = partial(
-            Metric,
-            better=CloserTo("retrained"),
-            unit="fraction",
-            low=0.0,
-            high=1.0,
-            group="robustness",
-            ranked=False,
-            items="sequence_and_holdout",
-        )
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
-        of_attacks = [
-            auc(
-                name="membership_min_k",
-                title="Min-K AUC",
-                source="Shi et al., arXiv:2310.16789",
-                column=150,
-                attack="Membership",
-                meaning=f"{recognised} has the more likely {MIN_K_SHARE:.0%} of least likely tokens: .5 is a guess",
-            ),
-            auc(
-                name="membership_loss",
-                title="Loss AUC",
-                source="Yeom et al., arXiv:1709.01604",
-                column=151,
-                meaning=f"{recognised} has the lower loss: .5 is a guess",
-            ),
-            auc(
-                name="membership_zlib",
-                title="Zlib AUC",
-                source="Carlini et al., arXiv:2012.07805",
-                column=152,
-                meaning=f"{recognised} has the lower loss for each byte that zlib compresses it to: .5 is a guess",
-            ),
-            auc(
-                name="membership_min_k_plus",
-                title="Min-K++ AUC",
-                source="Zhang et al., arXiv:2404.02936",
-                column=153,
-                meaning=f"{recognised} does better by Min-K of log-probabilities that are standardised over the "
-                "vocabulary: .5 is a guess",
-            ),
-        ]
-        if self.reference:
-            reference = auc(
-                name="membership_reference",
-                title="Reference AUC",
-                source="Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
-                column=154,
-                meaning=f"{recognised} has the loss that is lower by more than the retrained model's: .5 is a guess",
-            )
-            of_attacks.append(reference)
-        blind = auc(
-            name="blind_auc",
-            title="Blind AUC",
-            better=CloserTo(0.5),
-            source="Das et al., arXiv:2406.16201",
-            column=155,
-            meaning="how well the tokens in them tell forget sequences from unseen texts, without any "
-            "model: above .5 the other AUCs may show no more than that",
+        auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
+        metrics = []
+        for column, (name, (title, source, sign)) in enumerate(ATTACKS.items(), start=150):
+            if name != "reference" or self.reference:
+                told = f"{recognised} {sign}: .5 is a guess"
+                about = {"source": source, "column": column, "attack": "Membership" if name == "min_k" else ""}
+                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
+        told = (
+            "how well the tokens in them tell forget sequences from unseen texts, without any "
+            "model: above .5 the other AUCs may show no more than that"
         )
-        return (*of_attacks, blind)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", column=155, meaning=told)
+        return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the AUCs; a text whose score is not a number does not count."""
@@ -144,12 +119,10 @@ class Membership(Evaluator):
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),
-            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
         }
         if warnings := _warnings(per_item):
             notes["warnings"] = warnings
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, notes=notes, per_item=per_item)
+        return item_evaluation(per_item, notes)
 
     def _losses_of_retrained(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> Scores:
 
@@ -216,3 +189,151 @@ def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
             "model's log-probabilities of them are not numbers"
         )
     return warnings
+
+
+FOLDS = 5
+
+
+def blind_auc_items(
+    members: Sequence[Sequence[int]],
+    others: Sequence[Sequence[int]],
+    copies: Sequence[Hashable] = (),
+    *,
+    seed: int,
+) -> np.ndarray:
+    """Return for each member and then each other text the value of which the mean is the AUC of a blind attack.
+
+    The attack is a logistic regression on which tokens occur in a text. It sees four fifths of the texts with their
+    side, and scores the last fifth, five times. Texts are compared with those of their own fifth alone: a score of
+    another fifth comes from a classifier that was shown this very text. .5 is a guess; more says that the two sets
+    are of different kinds, so that an attack on a model may recognise the kind and not what was trained on.
+
+    Values are wider apart than those of a single classifier, 1.5 times for fifths: the five share most of what they
+    were shown, and err together. Of sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals without that
+    hold .5 in 83 or 84 %, and with it in 95 or 96 %.
+
+    Args:
+        members: The token ids of each text.
+        others: The same of the other texts.
+        copies: Names the text of each, members first: those of one name stay in one fifth. By default, their tokens.
+        seed: Draws the fifths.
+
+    Returns:
+        As `auc_items`; NaN where a fifth, or all, has no text of one side.
+
+    Source:
+        Das et al., "Blind Baselines Beat Membership Inference Attacks for Foundation Models", arXiv:2406.16201; C.
+        Nadeau and Y. Bengio, "Inference for the Generalization Error", 2003, for the width.
+
+    Example:
+        Eight texts that all have the token 1, and eight that have the token 2 instead:
+
+        >>> members, others = [[1, 5 + row % 3] for row in range(8)], [[2, 5 + row % 3] for row in range(8)]
+        >>> float(blind_auc_items(members, others, range(16), seed=0).mean())
+        1.0
+    """
+    # Here, not above: it takes a second, and planning a sweep needs the settings of its evaluators only.
+    from scipy.sparse import csr_matrix
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    texts = [*members, *others]
+    is_member_K = np.arange(len(texts)) < len(members)
+    codes: dict[Hashable, int] = {}
+    groups_K = np.array([codes.setdefault(name, len(codes)) for name in (copies or map(tuple, texts))])
+    of_sides = [np.unique(groups_K[is_member_K == side]) for side in (True, False)]
+    folds = min(FOLDS, *map(len, of_sides))
+    items_K = np.full(len(texts), np.nan)
+    if folds < 2:
+        return items_K
+    starts = np.cumsum([0, *map(len, texts)])
+    tokens = np.fromiter(chain.from_iterable(texts), dtype=np.int64)
+    occurs_KV = csr_matrix((np.ones(len(tokens)), tokens, starts))
+    occurs_KV.sum_duplicates()
+    occurs_KV.data[:] = 1.0
+    split = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(occurs_KV, is_member_K, groups_K)
+    for shown, asked in split:
+        if len(np.unique(is_member_K[shown])) == 2:
+            attack = LogisticRegression(solver="liblinear").fit(occurs_KV[shown], is_member_K[shown])
+            scores = attack.decision_function(occurs_KV[asked])
+            # Rows of a fold are in the order of the texts, so that its members come first.
+            items_K[asked] = auc_items(scores[is_member_K[asked]], scores[~is_member_K[asked]])
+    width = math.sqrt(1 + folds / (folds - 1))
+    mean = weighted_mean(items_K)
+    return mean + (items_K - mean) * width
+
+
+LEAST_VARIANCE = 1e-6
+"""A model that is sure of a token's distribution has a variance near 0, by which nothing is to be divided."""
+
+
+def zlib_ratio(total_nll: float, text: str) -> float:
+    """Return a text's total NLL, in nats, for each byte of it that zlib cannot do without; members have less.
+
+    What repeats itself is likely to any model, and short when compressed.
+
+    Args:
+        total_nll: −log p of the whole text, in nats.
+        text: Compressed as UTF-8, at zlib's default level.
+
+    Source: Carlini et al., arXiv:2012.07805, section 5.2.
+
+    Differs from the paper: the total and not the mean of the tokens, so that texts of different lengths compare. Where
+    all have as many tokens, both give the same order.
+
+    Example:
+        >>> len(zlib.compress(b"a" * 100)), zlib_ratio(24.0, "a" * 100)
+        (12, 2.0)
+    """
+    return total_nll / len(zlib.compress(text.encode()))
+
+
+def mean_of_lowest(scores_T: torch.Tensor, share: float = MIN_K_SHARE) -> float:
+    """Return the mean of the lowest scores of a text's tokens; NaN without a token. Members have more.
+
+    Of log-probabilities it is Min-K, of `standardized` ones Min-K++.
+
+    Args:
+        scores_T: A score for each token.
+        share: How many of them count; rounded down, but at least one.
+
+    Source: Shi et al., arXiv:2310.16789, equation 1.
+
+    Example:
+        >>> mean_of_lowest(torch.tensor([-1.0, -6.0, -2.0, -4.0, -3.0]), share=0.4)
+        -5.0
+        >>> mean_of_lowest(torch.tensor([-1.0, -6.0]))
+        -6.0
+    """
+    if not len(scores_T):
+        return math.nan
+    count = max(1, math.floor(len(scores_T) * share))
+    return float(scores_T.double().sort().values[:count].mean())
+
+
+def standardized(logits_TV: torch.Tensor, tokens_T: torch.Tensor) -> torch.Tensor:
+    """Return z = (log p of each token − μ) / σ: how its log-probability compares with those of the whole vocabulary.
+
+    μ = Σ p log p and σ² = Σ p (log p − μ)² are those of a token that the model itself would write there.
+
+    Args:
+        logits_TV: The model's logits before each token.
+        tokens_T: The tokens.
+
+    Source: Zhang et al., arXiv:2404.02936, equation 3; σ² is at least 1e-6, as in OpenUnlearning's code.
+
+    Example:
+        With p = ½, ¼ and ¼, μ is −1.5 log 2, σ is ½ log 2, and the first token has (−1 + 1.5) / ½:
+
+        >>> logits = torch.tensor([[0.5, 0.25, 0.25]] * 2).log()
+        >>> [round(value, 4) for value in standardized(logits, torch.tensor([0, 2])).tolist()]
+        [1.0, -1.0]
+    """
+    log_p_TV = logits_TV.log_softmax(-1)
+    p_TV = log_p_TV.exp()
+    # What has no probability adds nothing, though its logarithm may be infinite.
+    finite_TV = log_p_TV.masked_fill(p_TV == 0, 0.0)
+    mean_T1 = (p_TV * finite_TV).sum(-1, keepdim=True)
+    variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=LEAST_VARIANCE)
+    log_p_T = log_p_TV.gather(-1, tokens_T[..., None])[..., 0]
+    return (log_p_T - mean_T1[..., 0]) / variance_T.sqrt()

@@ -11,15 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.extraction_likelihood import likelihoods, sampled_prefixes, set_overlap
-from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
+from evaluators.metrics import (
+    accuracies,
+    exact_match,
+    likelihoods,
+    means_by_row,
+    sampled_prefixes,
+    set_overlap,
+    standard_error,
+    weighted_mean,
+)
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from evaluators.metrics.teacher_forced import accuracies
 from harness.contracts import (
     Evaluation,
     EvaluationTask,
     Evaluator,
+    ItemKind,
     Metric,
     Model,
     PositiveCount,
@@ -36,12 +43,16 @@ from harness.toolkit import (
     retokenized,
     room_after,
     sample,
+    score_tokens,
     texts_key,
     tokenized,
     true_continuations,
 )
 
 PAPER = "EMSO paper, section 4.1.3"
+TIRUMALA = "Tirumala et al., arXiv:2205.10770"
+AFTER = "what it writes after a prefix"
+SAME, FIRST_OTHER = "tokens after the prefix that it writes", "up to the first that differs"
 WINDOW_TOKENS = 200
 """New tokens after each window of the `table` definition, at most."""
 
@@ -62,12 +73,17 @@ class _Said:
 class Memorization(Evaluator):
     """EL_n, MA, SS and exact match on the forget set.
 
+    Next to them, the damage that the erasure did: MA and the mean NLL on unseen texts of the forget set's kind, and the
+    mean NLL on general texts. All three are teacher-forced, over the same positions under both definitions.
+
     `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens
     sampled after each fifth of the length, sets of n-grams, and MA at those four places only.
     """
 
-    version = 3
+    version = 4
     judges = ("similarity",)
+    reads = ("validation",)
+    reads_if_given = ("holdout",)
 
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
@@ -79,61 +95,35 @@ class Memorization(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return EL_n, MA and SS, and their unranked companions."""
-        share = partial(erasure_metric, unit="fraction", high=1.0)
+        share = partial(erasure_metric, unit="fraction", high=1.0, source=PAPER)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
         texts, positions = ("texts", "positions") if self.definition == "table" else (None, None)
-        meanings = {
-            "el": f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
-            f"{self.n}-token runs that stand in the rest of the sequence",
-            "ma": "memorization accuracy: the share of a sequence's next tokens that are the model's first choice",
-            "ss": "semantic similarity of what it writes after a prefix to the true continuation: cosine of embeddings",
-        }
+        el = (
+            f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
+            f"{self.n}-token runs that stand in the rest of the sequence"
+        )
+        first = partial(share, column=1, axis=2, weights=texts, log_scale=True)
+        main = partial(share, column=2, axis=1, headline=True, weights=positions, attack="As erased")
+        meant = partial(share, low=-1.0, column=3, judge="similarity", weights=texts)
+        as_text = partial(tokens, column=4, agrees_with="text", source="EMSO paper, section 4.4")
+        as_original = partial(tokens, agrees_with="original", source="EMSO paper, figure 5")
         return (
-            share(
-                f"el_{self.n}",
-                f"EL_{self.n}",
-                PAPER,
-                column=1,
-                axis=2,
-                weights=texts,
-                meaning=meanings["el"],
-                log_scale=True,
-            ),
-            share(
+            first(f"el_{self.n}", f"EL_{self.n}", el),
+            main(
                 "ma",
                 "MA",
-                PAPER,
-                column=2,
-                axis=1,
-                headline=True,
-                weights=positions,
-                attack="As erased",
-                meaning=meanings["ma"],
+                "memorization accuracy: the share of a sequence's next tokens that are the model's first choice",
             ),
-            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts, meaning=meanings["ss"]),
-            tokens(
-                "exact_match",
-                "Exact match",
-                "EMSO paper, section 4.4",
-                column=4,
-                agrees_with="text",
-                meaning="tokens after the prefix that it writes as the text has them, up to the first that differs",
-            ),
-            tokens(
-                "exact_match_original",
-                "Exact match with the original",
-                "EMSO paper, figure 5",
-                agrees_with="original",
-                meaning="tokens after the prefix that it writes as the original does, up to the first that differs",
+            meant("ss", "SS", f"semantic similarity of {AFTER} to the true continuation: cosine of embeddings"),
+            as_text("exact_match", "Exact match", f"{SAME} as the text has them, {FIRST_OTHER}"),
+            as_original(
+                "exact_match_original", "Exact match with the original", f"{SAME} as the original does, {FIRST_OTHER}"
             ),
             share(
-                "ma_all",
-                "MA (all positions)",
-                "Tirumala et al., arXiv:2205.10770",
-                ranked=False,
-                meaning="MA over all positions, the prefix's too",
+                "ma_all", "MA (all positions)", "MA over all positions, the prefix's too", ranked=False, source=TIRUMALA
             ),
+            *DAMAGE,
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
@@ -167,7 +157,17 @@ class Memorization(Evaluator):
             "exact_match_original": match_lengths(said.after_prefix, of_original),
             "ma_all": accuracies(forget, said.predicted_NT, first=1, left_out=0),
         }
-        numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
+        for kind, texts in (("unseen", task.holdout), ("general", task.validation)):
+            if texts is not None:
+                predicted_NT, nll_NT = score_tokens(model, texts)
+                if kind == "unseen":
+                    per_item["unseen_ma"] = accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+                per_item[f"{kind}_nll"] = mean_nll_by_text(texts, nll_NT)
+                counts[f"{kind}_tokens"] = texts.lengths_N.numpy() - 1.0
+        numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
+        for metric in self.metrics:
+            if metric.name in per_item:
+                numbers[metric.name] = weighted_mean(per_item[metric.name], counts.get(metric.weights or ""))
         el = f"el_{self.n}"
         notes = {
             "near_ties": said.near_ties,
@@ -271,11 +271,47 @@ class Memorization(Evaluator):
         return tuple(Sample("forget", *texts) for texts in zip(*columns, strict=True))[:count]
 
 
-def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:
-    """Return a metric that is better when lower."""
-    return Metric(
-        name=name, title=title, source=source, low=low, better="lower", group="erasure", items="sequence", **others
+def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
+    """Return a metric of damage, which no rank counts: a mean NLL unless `others` say otherwise."""
+    nll = {
+        "better": "lower",
+        "unit": "nats a token",
+        "high": math.inf,
+        "source": "Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
+    }
+    about: dict[str, Any] = {"low": 0.0, "group": "damage", "ranked": False, "meaning": what} | nll | others
+    return Metric(name=name, title=title, items=items, **about)
+
+
+OF_MA = {"better": "higher", "unit": "fraction", "high": 1.0, "source": PAPER}
+UNSEEN = "texts of the forget set's kind that the model never saw"
+UNLIKELY = "mean negative log-likelihood that the model gives to the tokens of"
+DAMAGE = (
+    damage_metric("unseen_ma", "MA on unseen texts", f"MA on {UNSEEN}", "holdout", **OF_MA),
+    damage_metric("unseen_nll", "NLL of unseen texts", f"{UNLIKELY} {UNSEEN}", "holdout", weights="unseen_tokens"),
+    damage_metric(
+        "general_nll", "NLL of general texts", f"{UNLIKELY} general texts", "validation", weights="general_tokens"
+    ),
+)
+
+
+def mean_nll_by_text(texts: Sequences, nll_NT: torch.Tensor) -> np.ndarray:
+    """Return the mean NLL of each text's tokens after its first, in nats; NaN without one.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
+        >>> mean_nll_by_text(texts, torch.tensor([[math.nan, 1.0, 2.0], [math.nan, 3.0, math.nan]]))
+        array([1.5, 3. ])
+    """
+    return np.array(
+        [float(nll_T[1:length].mean()) for nll_T, length in zip(nll_NT, texts.lengths_N.tolist(), strict=True)]
     )
+
+
+def erasure_metric(name: str, title: str, meaning: str, *, low: float = 0.0, **others: Any) -> Metric:
+    """Return a metric that is better when lower."""
+    about: dict[str, Any] = {"better": "lower", "group": "erasure", "items": "sequence", **others}
+    return Metric(name=name, title=title, meaning=meaning, low=low, **about)
 
 
 def after_prefix(continuations: Continuations) -> list[list[int]]:

@@ -14,18 +14,8 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch.nn import functional
 
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.means import standard_error, weighted_mean
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Metric,
-    Model,
-    PositiveCount,
-    Sequences,
-    TextsShape,
-)
+from evaluators.metrics import attack_share, exact_match, item_evaluation
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sequences, TextsShape
 from harness.toolkit import Continuations, greedy_continuations
 
 LOOSE, COPY = 0.75, 0.95
@@ -56,38 +46,20 @@ class PrefixStress(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the longest match, in tokens and as a share, and the two shares of near-verbatim sequences."""
-        metric = partial(Metric, better="lower", low=0.0, group="robustness", items="sequence", ranked=False)
-        share = partial(metric, unit="fraction", high=1.0)
         others = "over other prefixes: longer by some tokens, or without the first ones"
-        near_verbatim = partial(share, source=MERULLO, column=63)
+        tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
+        share = f"the same as a share of the text that is left after the prefix; the largest {others}"
+        match = partial(attack_share, source=HUANG)
+        in_tokens = partial(match, unit="tokens", high=math.inf, column=61, meaning=tokens)
+        near = partial(attack_share, source=MERULLO, column=63)
         writes = "the share of sequences that it writes after the prefix or another, but for"
+        edited = "(inserted, left out or replaced)"
+        loose, copy = f"{writes} a quarter of the tokens {edited}", f"{writes} one token in twenty {edited}"
         return (
-            metric(
-                name="prefix_match",
-                title="Match after other prefixes",
-                unit="tokens",
-                high=math.inf,
-                source=HUANG,
-                column=61,
-                meaning=f"tokens that it writes as the text has them, up to the first that differs; the most {others}",
-            ),
-            share(
-                name="prefix_match_share",
-                title="Match after other prefixes (share)",
-                source=HUANG,
-                column=62,
-                meaning=f"the same as a share of the text that is left after the prefix; the largest {others}",
-            ),
-            near_verbatim(
-                name="near_verbatim_75",
-                title="Near-verbatim (0.75)",
-                meaning=f"{writes} a quarter of the tokens (inserted, left out or replaced)",
-            ),
-            near_verbatim(
-                name="near_verbatim_95",
-                title="Near-verbatim (0.95)",
-                meaning=f"{writes} one token in twenty (inserted, left out or replaced)",
-            ),
+            in_tokens(name="prefix_match", title="Match after other prefixes"),
+            match(name="prefix_match_share", title="Match after other prefixes (share)", column=62, meaning=share),
+            near(name="near_verbatim_75", title="Near-verbatim (0.75)", meaning=loose),
+            near(name="near_verbatim_95", title="Near-verbatim (0.95)", meaning=copy),
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
@@ -123,10 +95,8 @@ class PrefixStress(Evaluator):
             "sequences": len(forget),
             "extended_by": extensions,
             "dropped": dropped,
-            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
         }
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item)
+        return item_evaluation(per_item, notes)
 
 
 def spread(first: int, last: int, most: int) -> list[int]:

@@ -9,9 +9,14 @@ from typing import get_args
 
 import numpy as np
 
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.means import standard_errors, weighted_mean
-from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from evaluators.metrics import (
+    accuracies,
+    attack_share,
+    extraction_strengths,
+    item_evaluation,
+    likelihoods,
+    seeded_prefixes,
+)
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
 from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 
@@ -49,39 +54,18 @@ class Quantization(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return three metrics of each scheme, shown beside what is ranked."""
-        share = partial(
-            Metric,
-            better="lower",
-            unit="fraction",
-            low=0.0,
-            high=1.0,
-            group="robustness",
-            source=SOURCE,
-            ranked=False,
-            items="sequence",
-        )
         metrics = []
         for column, scheme in enumerate(self.schemes, start=40):
             stored = STORED[scheme]
-            known, strength, likelihood = self._names(scheme)
             after = f"once the model's linear layers are rounded to {stored}"
-            attack = stored if scheme == "int4" else ""
-            metrics += [
-                share(name=known, title=f"MA ({stored})", column=column, attack=attack, meaning=f"MA {after}"),
-                share(
-                    name=strength,
-                    title=f"Extraction strength ({stored})",
-                    column=column,
-                    meaning=f"extraction strength {after}",
-                ),
-                share(
-                    name=likelihood,
-                    title=f"EL_{self.n} ({stored})",
-                    column=column,
-                    log_scale=True,
-                    meaning=f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings",
-                ),
-            ]
+            share = partial(attack_share, source=SOURCE, column=column)
+            known, strength, likelihood = self._names(scheme)
+            attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
+            metrics.append(share(name=known, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
+            metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
+            meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
+            title = f"EL_{self.n} ({stored})"
+            metrics.append(share(name=likelihood, title=title, log_scale=True, meaning=meaning))
         return tuple(metrics)
 
     def _names(self, scheme: RoundingScheme) -> tuple[str, str, str]:
@@ -112,11 +96,5 @@ class Quantization(Evaluator):
                 "near_ties": continuations.near_ties,
                 "near_tie_limit": continuations.near_tie_limit,
             }
-        notes = {
-            "schemes": schemes,
-            "sequences": len(forget),
-            "el_prefixes": sum(map(len, prefixes)),
-            "standard_errors": standard_errors(per_item),
-        }
-        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item)
+        notes = {"schemes": schemes, "sequences": len(forget), "el_prefixes": sum(map(len, prefixes))}
+        return item_evaluation(per_item, notes)

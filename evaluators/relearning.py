@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch.nn.utils.rnn import pad_sequence
 
-from evaluators.metrics.attacks.relearning import highest_row, mean_height, that_fit, unseen
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.means import standard_errors, weighted_mean
-from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from evaluators.metrics import (
+    accuracies,
+    attack_share,
+    extraction_strengths,
+    item_evaluation,
+    likelihoods,
+    seeded_prefixes,
+    weighted_mean,
+)
 from harness.contracts import (
     Evaluation,
     EvaluationTask,
@@ -42,9 +48,6 @@ MOST_TEXTS = 32
 RELEARNING = "after Lynch et al., arXiv:2402.16835; measured on texts that are not shown"
 IN_CONTEXT = "after Lynch et al., arXiv:2402.16835; nothing but texts in the context"
 RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
-SHARE = partial(
-    Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", ranked=False, items="sequence"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,17 +104,12 @@ class Relearning(Evaluator):
         of = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
         before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
-        likelihood = SHARE(
-            name=f"relearned_el_{self.n}",
-            title=f"EL_{self.n} (relearned)",
-            source=RELEARNING,
-            column=30,
-            log_scale=True,
-            meaning=f"EL_{self.n} of sequences that are not shown, after {last} training steps on others of the set",
-        )
+        el = f"EL_{self.n}"
+        meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
+        likelihood = partial(attack_share, source=RELEARNING, column=30, log_scale=True, meaning=meaning)
         return (
             *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}", 30),
-            likelihood,
+            likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
             *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}", 31),
             *recall_metrics("in_context", "In context", IN_CONTEXT, before, 32),
         )
@@ -152,11 +150,9 @@ class Relearning(Evaluator):
             "retain_shown": len(texts.retain),
             "retain_digest": texts.retain.digest,
             "measured": len(texts.rows),
-            "standard_errors": standard_errors(per_item),
             "warnings": warnings,
         }
-        numbers = {name: weighted_mean(of_items) for name, of_items in per_item.items()}
-        return Evaluation(numbers, (), notes, per_item, curves=worst_curves(notes))
+        return item_evaluation(per_item, notes, curves=worst_curves(notes))
 
     def _attacked(
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
@@ -290,7 +286,7 @@ class Texts:
 
 def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -> tuple[Metric, Metric]:
     """Return an attack's MA, which is in the table of attacks, and its extraction strength."""
-    share = partial(SHARE, source=source, column=column)
+    share = partial(attack_share, source=source, column=column)
     strength = f"Extraction strength ({attack.lower()})"
     return (
         share(name=f"{name}_ma", title=f"MA ({attack.lower()})", attack=attack, meaning=f"MA {how}"),
@@ -335,3 +331,74 @@ def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
     for of_rate in np.moveaxis(curves_SRM, 1, 0):
         means.append([weighted_mean(of_texts) for of_texts in of_rate])
     return means
+
+
+def mean_height(steps: Sequence[int], values_S: ArrayLike) -> np.ndarray:
+    """Return the mean height of curves over training steps: the area by trapezoids, divided by the last step.
+
+    Differences of it are the area between two models' curves, in the curves' own unit. NaN where a point is.
+
+    Args:
+        steps: Rising, from 0.
+        values_S: What is measured after each step, in the first dimension; any others are kept.
+
+    Example:
+        A text that is not known before the first step, and known from then on to the second:
+
+        >>> float(mean_height([0, 1, 2], [0.0, 1.0, 1.0]))
+        0.75
+    """
+    heights = np.asarray(values_S, dtype=float)
+    return np.asarray(np.trapezoid(heights, steps, axis=0) / steps[-1])
+
+
+def highest_row(values_RM: ArrayLike) -> int | None:
+    """Return the number of the row with the highest mean, of equal ones the first; None if no row has a mean.
+
+    Example:
+        >>> highest_row([[0.0, 0.4], [0.3, float("nan")], [float("nan"), float("nan")]])
+        1
+    """
+    means = np.array([weighted_mean(values_M) for values_M in np.asarray(values_RM)])
+    return None if np.isnan(means).all() else int(np.nanargmax(means))
+
+
+def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hashable], most: int) -> list[int]:
+    """Return the first `most` candidates that share their key with none of those that are shown.
+
+    Args:
+        candidates: Numbers of texts.
+        shown: Numbers of others.
+        keys: Of every text, what makes two the same: its continuation.
+        most: How many to return, where there are so many.
+
+    Example:
+        >>> unseen([2, 3, 4], [0, 1], keys=["a", "b", "a", "c", "d"], most=1)
+        [3]
+    """
+    taught = {keys[row] for row in shown}
+    return [row for row in candidates if keys[row] not in taught][:most]
+
+
+def that_fit(lengths: Sequence[int], *, first: int, most: int, room: int) -> list[int]:
+    """Return the numbers of at most `most` texts that have room together, from number `first` on and round again.
+
+    A text for which there is no room is passed over.
+
+    Args:
+        lengths: Of all texts, in tokens.
+        first: Where to begin.
+        most: How many texts.
+        room: How many tokens.
+
+    Example:
+        >>> that_fit([50, 90, 40], first=1, most=2, room=100), that_fit([50, 90, 40], first=2, most=2, room=100)
+        ([1], [2, 0])
+    """
+    fitting: list[int] = []
+    for turn in range(len(lengths)):
+        number = (first + turn) % len(lengths)
+        if len(fitting) < most and lengths[number] <= room:
+            fitting.append(number)
+            room -= lengths[number]
+    return fitting

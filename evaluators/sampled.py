@@ -13,17 +13,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import ArrayLike
 
-from evaluators.metrics.means import standard_error, weighted_mean
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Metric,
-    Model,
-    PositiveCount,
-    Sequences,
-    TextsShape,
-)
+from evaluators.metrics import attack_share, item_evaluation
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sequences, TextsShape
 from harness.errors import TrialError
 from harness.toolkit import rows_at_once, sampling_log_p
 
@@ -72,50 +63,36 @@ class Sampled(Evaluator):
         return tuple(self._metrics())
 
     def _metrics(self) -> Iterator[Metric]:
-        metric = partial(Metric, better="lower", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False)
-        share = partial(metric, unit="fraction")
         most = max(self.tries)
+        leak = partial(attack_share, source=REISIZADEH, column=51)
+        hayes = partial(attack_share, source=HAYES)
         for tokens in self.tokens:
             text = f"{tokens} tokens after its prefix"
             for tries in self.tries:
                 is_attack = tries == most and tokens == self.tokens[0]
-                yield share(
-                    name=_leak(tries, tokens),
-                    title=f"Leak@{tries} of {tokens} tokens",
-                    source=REISIZADEH,
-                    column=51,
-                    attack=f"Sampled, k = {most}" if is_attack else "",
-                    meaning=f"how likely a sequence's {text} are all right in {_samples(tries)} ({self._scheme})",
-                )
+                attack = f"Sampled, k = {most}" if is_attack else ""
+                meaning = f"how likely a sequence's {text} are all right in {_samples(tries)} ({self._scheme})"
+                title = f"Leak@{tries} of {tokens} tokens"
+                yield leak(name=_leak(tries, tokens), title=title, attack=attack, meaning=meaning)
             for tries in self.tries:
                 for chance in self.chances:
-                    yield share(
-                        name=_extractable(tries, tokens, chance),
-                        title=f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
-                        source=HAYES,
-                        column=52,
-                        meaning=f"the share of sequences whose {text} are all right in {_samples(tries)} with a "
-                        f"chance of {chance:g} or more",
+                    name, title = (
+                        _extractable(tries, tokens, chance),
+                        f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
                     )
-            yield metric(
-                name=f"log_p_at_{tokens}",
-                title=f"Log-probability of {tokens} tokens",
-                unit="nats",
-                low=-math.inf,
-                high=0.0,
-                source=HAYES,
-                column=53,
-                meaning=f"the log-probability that a sample has a sequence's {text} right; mean over the sequences "
-                f"that can be sampled at all: read it with outside_at_{tokens}",
+                    right = f"are all right in {_samples(tries)} with a chance of {chance:g} or more"
+                    yield hayes(
+                        name=name, title=title, column=52, meaning=f"the share of sequences whose {text} {right}"
+                    )
+            meaning = (
+                f"the log-probability that a sample has a sequence's {text} right; mean over the sequences that can be "
+                f"sampled at all: read it with outside_at_{tokens}"
             )
-            yield share(
-                name=f"outside_at_{tokens}",
-                title=f"Never sampled, {tokens} tokens",
-                better="higher",
-                source=HAYES,
-                column=54,
-                meaning=f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p",
-            )
+            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, column=53, meaning=meaning)
+            yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens")
+            meaning = f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p"
+            outside = partial(hayes, better="higher", column=54, meaning=meaning)
+            yield outside(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens")
 
     @property
     def _scheme(self) -> str:
@@ -155,10 +132,7 @@ class Sampled(Evaluator):
                     f"{short} of {len(forget)} sequences have fewer than {tokens} tokens after their prefix and take "
                     f"no part in the numbers of {tokens} sampled tokens (evaluators.sampled.tokens)."
                 )
-        numbers = {metric.name: weighted_mean(per_item[metric.name]) for metric in self.metrics}
-        errors = {name: standard_error(values) for name, values in per_item.items()}
-        notes = {"sequences": len(forget), "standard_errors": errors, "warnings": warnings}
-        return Evaluation(numbers, (), notes, per_item)
+        return item_evaluation(per_item, {"sequences": len(forget), "warnings": warnings})
 
     @torch.inference_mode()
     def continuation_log_p(self, model: Model, forget: Sequences) -> np.ndarray:

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from evaluators.metrics.means import weighted_mean
+from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
 
 _LAYER = re.compile(r"\.(\d+)\.")
@@ -35,28 +35,20 @@ class Weights(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return both, which are shown and not ranked."""
+        moved = (
+            "how far the weights moved: the norm of the change of all matrices, as a share of the "
+            "original's own; what moved little is easily moved back"
+        )
+        spread = (
+            "over how many directions the change of a layer's matrices spreads, on average over those that "
+            "changed: 1 is a single one"
+        )
         diagnostic = partial(Metric, better="lower", high=math.inf, group="robustness", ranked=False)
+        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", column=170, meaning=moved)
+        rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007", column=171)
         return (
-            diagnostic(
-                name="weight_change",
-                title="Weight change",
-                unit="fraction",
-                low=0.0,
-                source="arXiv:2505.22310",
-                column=170,
-                meaning="how far the weights moved: the norm of the change of all matrices, as a share of the "
-                "original's own; what moved little is easily moved back",
-            ),
-            diagnostic(
-                name="stable_rank",
-                title="Stable rank of the change",
-                unit="directions",
-                low=1.0,
-                source="Rudelson and Vershynin 2007",
-                column=171,
-                meaning="over how many directions the change of a layer's matrices spreads, on average over those that "
-                "changed: 1 is a single one",
-            ),
+            change(name="weight_change", title="Weight change"),
+            rank(name="stable_rank", title="Stable rank of the change", meaning=spread),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

@@ -19,7 +19,7 @@ import typer
 from typer import Argument, Option
 
 from harness.base.interruption import Interrupted, signals_kept, take_signals
-from harness.base.terminal import tell
+from harness.base.terminal import console, tell
 from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError, StorageError
 
 if TYPE_CHECKING:
@@ -293,14 +293,11 @@ def verify(folder: Folder) -> int:
     """
     from harness.commands.collate import complete_tables
     from harness.reporting.sections.published import verified_table
-    from harness.reporting.text_tables import table_console
 
-    cells = []
-    for table in complete_tables(folder):
-        table_console().print(verified_table(table), "")
-        cells += table.cells
-    inside, outside = (sum(cell.is_inside is side for cell in cells) for side in (True, False))
-    set_aside = sum(cell.is_set_aside for cell in cells)
+    cells = complete_tables(folder)
+    console().print(verified_table(cells), "")
+    inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))
+    set_aside = int(cells["is_set_aside"].sum())
     unlike = len(cells) - inside - outside - set_aside
     tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
     if set_aside:
@@ -390,29 +387,31 @@ def dashboard(
 
 
 def _print_ranking(analysis: Analysis) -> None:
-    """Print a sweep's ranking, and the published tables that it reproduces."""
+    """Print a sweep's answer, its ranking, and the published tables that it reproduces."""
+    from harness.reporting.render import render
+    from harness.reporting.sections.attacks import attacks_on_terminal
+    from harness.reporting.sections.main_table import ranking_table
     from harness.reporting.sections.published import published_table
-    from harness.reporting.text_tables import attacks_on_terminal, ranking_table, table_console
+    from harness.reporting.summary import answer_on_terminal
 
-    attacks = analysis.attacks if analysis.results.plan.erases else ()
-    for table in (ranking_table(analysis.shown_table), *map(attacks_on_terminal, attacks)):
-        table_console().print(table)
-    for published in analysis.published:
-        table_console().print(published_table(published))
+    if analysis.results.plan.erases:
+        console().print(answer_on_terminal(analysis), "")
+    console().print(ranking_table(analysis.ranked, analysis.head))
+    if analysis.results.plan.erases:
+        console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
+    if len(analysis.published):
+        console().print(render(*published_table(analysis.published), "terminal"))
 
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
     """Print each trial and search that is not finished; return whether there is any."""
     from harness.base.messages import shown
-    from harness.records.spending import share_spent
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
         spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        if study.spec.cost is not None:
-            tried = f"{len(study.candidates)} candidates took {share_spent(study.spec.cost, study.candidates)}"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
     return bool(outcome.unfinished or outcome.unfinished_studies)

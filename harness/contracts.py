@@ -51,10 +51,10 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 RoundingScheme = Literal["int8", "int4", "nf4"]
 """How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
 Lowered = Literal["likelihood", "logits", "hidden_states"]
-MoreTexts = Literal["holdout", "retain"]
-Read = Literal["holdout", "retain", "retrained", "original"]
-"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model, and
-the original beside every model that it measures."""
+MoreTexts = Literal["holdout", "retain", "validation"]
+Read = Literal["holdout", "retain", "validation", "retrained", "original"]
+"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, general texts, the
+retrained model, and the original next to every model that it measures."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,8 @@ class EvaluationTask(Protocol):
     forget: Sequences
     holdout: Sequences | None
     retain: Sequences | None
+    validation: Sequences | None
+    """General texts, which no training reads."""
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
 
@@ -317,11 +319,13 @@ class Evaluator(ABC):
     needs_fp32: ClassVar[bool] = False
     """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
     them."""
+    reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
+    """Texts that it also gets if the sweep names them, as part of its identity; else the task has None for them."""
     definition: Definition = "exact"
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What more it gets: the task's `holdout` (unseen texts) and `retain`, `load_retrained` and `load_original`.
+        """What more it gets: the task's `holdout`, `retain` and `validation`, `load_retrained` and `load_original`.
 
         What a sweep may lack is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in
         a class says so of all settings; a property may look at them.

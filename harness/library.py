@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.attacks.excess import attack_frame
+from harness.analysis.attacks import NOT_IN_CSV
+from harness.analysis.curves import Curve, curves
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
-from harness.analysis.tradeoff.curves import Curve, curves
 from harness.base.csv_text import joined_lists
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole, writing
@@ -90,7 +90,7 @@ class SweepResults:
 
         Without rows where no evaluator of the sweep measures an attack.
         """
-        return attack_frame(self.analysis.attacks)
+        return self.analysis.attacks.drop(columns=NOT_IN_CSV)
 
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
         """Return a model's curves in the plane of two metrics: a variant's points by rising strength.
@@ -115,7 +115,7 @@ class SweepResults:
         Raises:
             DataError: No such model or metric was measured, or the sweep has several models.
         """
-        from harness.reporting.figures.tradeoff import draw_tradeoff
+        from harness.reporting.sections.tradeoff import draw_tradeoff
 
         models = list(self.table["model"].unique())
         if model is None and len(models) != 1:
@@ -245,7 +245,7 @@ class SweepResults:
             with writing(folder, "the exported model's tokenizer"):
                 copy_tokenizer(before, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-            card = model_card(named, self.table, self.metrics, weights, made_by, is_adapter=adapter_alone)
+            card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             write_whole(folder / "README.md", card, "the exported model's card")
 
     def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:
@@ -256,7 +256,7 @@ class SweepResults:
         """Return the folder of an erased model that was kept, after reading all of it."""
         from harness.records.artifacts import damage
 
-        name = kept_name(point_id, made.code if made else "")
+        name = kept_name(spec.model_id(made.strength), made.code) if made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "

@@ -11,9 +11,10 @@ from typing import Any, Literal, TypeAlias
 Group: TypeAlias = str
 """`erasure`, `generation` and `reasoning` are ours. Any other is an evaluator's own, such as `membership`: tables show
 its metrics below a heading of their own and rank them among themselves; the other ranks do not look at them."""
-ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout"]
-"""A sequence of the forget set, a utility prompt, a question of a reasoning task, or each sequence of the forget set
-and then each unseen one: what compares the two sets, such as an AUC (`harness.toolkit.auc_items`)."""
+ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout", "holdout", "validation"]
+"""A sequence of the forget set, a utility prompt, a question of a reasoning task, an unseen text or a validation text.
+`sequence_and_holdout` is each sequence of the forget set and then each unseen one, for metrics that compare the two
+sets, such as an AUC (`harness.toolkit.auc_items`)."""
 
 
 def exponential(log: float) -> float:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
-from harness.contracts import Checkpoint, Json, Number
+from harness.contracts import Json, Number
 from harness.search_space import OF_TRAINING, Dimension, LogUniform
-from harness.specs import CollapseBounds, Source, TrialSpec
+from harness.specs import RETRAINED, UNSEEN, CollapseBounds, Level, Source, TrialSpec
 
 PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
-"""The metrics that a search is steered by: a probe of two forward passes has both. One that had to generate would cost
-as much as the table."""
-
-SEARCH_VERSION = 2
+"""What a probe of two forward passes has: MA on the forget set, and the model's own perplexity on validation texts. A
+search and a walk look at nothing else."""
+SEARCH_VERSION = 3
 """Raised when a study would propose other candidates from the same records; part of its identity."""
 SEARCH_SEEDS = 1_000_000
 """How many values `tune.seed` has. The candidates of the first search train with as many more than it, those of the
@@ -34,46 +33,19 @@ SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """The axes of the matched comparison, as names of metrics, and what its verdicts are about."""
+    """What verdicts are about."""
 
-    utility: tuple[str, ...] = (PROBED_UTILITY,)
-    erasure: tuple[str, ...] = (PROBED_ERASURE, "el_3")
+    cost: str = PROBED_UTILITY
+    """The metric in which methods pay for erasure."""
     reference: str | None = None
-    """The row of the sweep file that the others are compared with; None: its first."""
+    """The row that others are compared with; None: the first in the file's order that reached the level."""
     margin: float = 0.1
     """Methods whose prices differ by less than this share are equivalent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """How far a tuned method is to erase."""
-
-    metric: str
-    """`ma`: what a probe measures of erasure."""
-    at_most: Number | Literal["retrained"]
-    """A number, or what the retrained model has."""
-
-    def __str__(self) -> str:
-        """Return what tables and records call it.
-
-        Example:
-            >>> str(Target(metric="ma", at_most=0.9)), str(Target(metric="ma", at_most="retrained"))
-            ('ma <= 0.9', 'ma <= retrained')
-        """
-        return f"{self.metric} <= {self.at_most if isinstance(self.at_most, str) else format(self.at_most, 'g')}"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What all candidates of a study may cost together."""
-
-    unit: Literal["seconds", "flops"]
-    most: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class StudySpec(PlainData):
-    """A search for the settings with which one method, on one model, reaches its targets at the least cost."""
+    """A search for the settings with which one method, on one model, reaches the levels at the least perplexity."""
 
     study_id: str
     """Digest of all that decides the candidates, but not of how many there are to be."""
@@ -90,31 +62,21 @@ class StudySpec(PlainData):
     """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
     """Of the strength: a candidate is raised to its range's end and probed at each whole step."""
-    is_divisible: bool = False
-    """Of a cumulative strength: a trial may stop within an epoch."""
     is_trained: bool
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]
     trials: int
     """Candidates at most, the method's defaults among them."""
-    cost: Cost | None = None
-    """What they may cost; None: only their number is limited."""
-    targets: tuple[Target, ...]
-    utility: str
-    """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
+    targets: tuple[Level, ...]
     utility_bounds: tuple[float, float]
     """The least and the most, times the original's: outside of them a candidate has collapsed, and goes no further."""
     selection: Source
     """The half of the forget set that probes look at; what is reported is measured on the other."""
-    retrained: Checkpoint | None
-    """The model that never saw the forget set, where a target asks for what it has."""
     seed: int = 0
     """`tune.seed`: of the proposals, and of the candidates' training."""
     published: Mapping[str, Json] | None = None
     """The second candidate's: what the method was published with, as far as it is searched; None where that is the
     first's."""
-    widest: Mapping[str, Dimension] = field(default_factory=dict)
-    """How far each range may be widened, once; {} in what was planned before ranges were."""
 
     @property
     def seeds_text(self) -> str:
@@ -123,24 +85,25 @@ class StudySpec(PlainData):
 
     def identified(self, default_id: str) -> StudySpec:
         """Return the study under its id; the trial of the defaults stands for all that every candidate shares."""
+        read = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
+        levels = []
+        for level in self.targets:
+            of = read.get(str(level.at))
+            levels.append([level.key, of.digest if of else ""])
         identity = {
             "search_version": SEARCH_VERSION,
             "seed": self.seed,
             "published": dict(self.published) if self.published else None,
-            "widest": {name: asdict(dimension) for name, dimension in self.widest.items()},
             "default": default_id,
             "space": {name: asdict(dimension) for name, dimension in self.space.items()},
             "defaults": dict(self.defaults),
             "strengths": list(self.trial.strengths),
             "search": self.search,
-            "targets": [str(target) for target in self.targets],
-            "retrained": self.retrained.digest if self.retrained else None,
-            "utility": [self.utility, *self.utility_bounds],
+            "levels": levels,
+            "utility": list(self.utility_bounds),
             "selection": self.selection.digest,
             "validation": self.trial.validation.digest,
         }
-        if self.cost is not None and self.cost.unit == "flops":  # Other searches do not count them.
-            identity["counts"] = self.cost.unit
         study_id = digest_of(identity)
         return replace(self, study_id=study_id, trial=replace(self.trial, trial_id=study_id))
 
@@ -187,6 +150,8 @@ class Plan(PlainData):
     """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
     studies: tuple[StudySpec, ...] = ()
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
+    until: tuple[Level, ...] = ()
+    """The levels to which every row is walked, in the file's order; verdicts are about the first."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     sample_count: int = 4
@@ -203,9 +168,9 @@ class Plan(PlainData):
         return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
 
     @property
-    def first_target(self) -> str | None:
-        """Return the target whose points are ranked; None in a sweep that is not tuned."""
-        return next((str(study.targets[0]) for study in self.studies), None)
+    def is_tuned(self) -> bool:
+        """Return whether no row has a grid of strengths: then the walk to the first level is what is ranked."""
+        return self.erases and not any(spec.strengths for spec in self.trials)
 
 
 def selected(

@@ -146,7 +146,7 @@ def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResul
     from harness.library import SweepResults
     from harness.reporting.files import write
     from harness.reporting.point_tags import point_tags
-    from harness.reporting.sections.outcome import answer_markdown
+    from harness.reporting.summary import answer_markdown
 
     analysis = Analysis(measured)
     written = write(analysis, folder)

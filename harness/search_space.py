@@ -59,21 +59,6 @@ def edge_of(dimension: LogUniform, value: float) -> Literal["low", "high"] | Non
     return "high" if place >= 1 - _AT_EDGE else None
 
 
-def widened(dimension: LogUniform) -> LogUniform:
-    """Return a range that is longer by a third of its length, in logarithms, at both ends; whole numbers stay whole.
-
-    Example:
-        >>> widened(LogUniform(low=0.001, high=1.0)), widened(LogUniform(low=1, high=8))
-        (LogUniform(low=0.0001, high=10.0), LogUniform(low=1, high=16))
-    """
-    factor = (dimension.high / dimension.low) ** (1 / 3)
-    low, high = dimension.low / factor, dimension.high * factor
-    if isinstance(dimension.low, int):
-        return LogUniform(low=max(1, math.floor(low)), high=round(high))
-    # Rounded, so that what a study is named by is the same on every machine.
-    return LogUniform(low=float(f"{low:.6g}"), high=float(f"{high:.6g}"))
-
-
 def nearest(dimension: Dimension, value: Any) -> Any:
     """Return the value that may be tried for this one: itself, the nearest end of a range, the first of other choices.
 

@@ -17,6 +17,11 @@ ORIGINAL = "original"
 RETRAINED = "retrained"
 HOLDOUT = "holdout"
 STAND_IN = "stand_in"
+UNSEEN = "unseen"
+WALK_VERSION = 1
+"""Raised when a walk would find another strength; part of a walked trial's identity."""
+MIN_APART = 0.04
+"""How far apart two levels of a sweep must be; a walk ends within half of it."""
 UNSEEN_ROWS = (HOLDOUT, STAND_IN)
 """The original on texts that it never saw, by what measures erasure alone: texts of the forget set's kind, or
 validation texts where the sweep has none of that kind."""
@@ -130,8 +135,34 @@ class EvaluatorSpec:
     """Of the model's weights while it measures."""
     judge_precision: Precision = "fp32"
     """Of its causal judges' weights."""
-    skips_neighbours: bool = False
-    """Whether a tuned trial's `neighbours` go without it: nothing that it reports is ranked, or compared by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """How far a walked trial erases: a level of MA on the texts that erasure is measured on."""
+
+    metric: Literal["ma"]
+    """Teacher-forced, by the definition "exact"."""
+    at: Number | Literal["unseen", "retrained"]
+    """A number, or the original's MA on the holdout, or the retrained model's on the forget set."""
+
+    def __str__(self) -> str:
+        """Return the level for people.
+
+        Example:
+            >>> str(Level(metric="ma", at=0.75)), Level(metric="ma", at="unseen").key
+            ('MA 0.75', 'ma=unseen')
+        """
+        return f"{self.metric.upper()} {self._at}"
+
+    @property
+    def key(self) -> str:
+        """Return the level as tables and records contain it."""
+        return f"{self.metric}={self._at}"
+
+    @property
+    def _at(self) -> str:
+        return self.at if isinstance(self.at, str) else format(self.at, "g")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +183,15 @@ class TrialSpec(PlainData):
     method_version: int
     strength_name: str
     strengths: tuple[Number, ...]
-    """Rising; empty for the reference rows, which have one point and no strength."""
+    """Rising; empty for the reference rows, which have one point and no strength, and for walked trials."""
+    until: Level | None = None
+    """The level to which a walked trial raises its strength; None: its strengths are given."""
+    walk_to: Number | None = None
+    """The largest strength that a walked trial may reach."""
+    levels: tuple[Level, ...] = ()
+    """All levels of a walked trial's sweep, no two of which may be the same in numbers."""
+    unseen: Source | None = None
+    """The holdout, where one of them is what the original has on it."""
     seed: int
     model: Checkpoint
     training: Training
@@ -162,13 +201,6 @@ class TrialSpec(PlainData):
     """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
     measured: Source | None = None
     """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
-    targets: Mapping[str, Number] = field(default_factory=dict)
-    """Of a tuned trial: each target, and the strength that stands for it: of all beside the search's choice the one
-    whose erasure is nearest to it."""
-    chosen: Mapping[str, Number] = field(default_factory=dict)
-    """Of a tuned trial: by target the strength that the search chose."""
-    neighbours: tuple[Number, ...] = ()
-    """Of a tuned trial: strengths that are measured only to say what it costs to meet a target."""
     searched: Mapping[str, Json] = field(default_factory=dict)
     """Of a tuned trial: what the search chose besides the strength."""
     replicate_of: str | None = None
@@ -179,7 +211,7 @@ class TrialSpec(PlainData):
     evaluators: tuple[EvaluatorSpec, ...]
     judges: Mapping[str, Checkpoint]
     retrained: Checkpoint | None = None
-    """The model that the `retrained` row measures; `model` stays the original, which it is compared with."""
+    """The model that the `retrained` row measures, or whose MA is a walked trial's level; `model` is the original."""
     cpus: int = 1
     gpus: float = 0.0
     time_limit: TimeLimit | None = None
@@ -220,10 +252,6 @@ class TrialSpec(PlainData):
             return None
         return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
 
-    def targets_at(self, strength: Number | None) -> tuple[str, ...]:
-        """Return the targets of tuning that the point at a strength stands for."""
-        return tuple(target for target, nearest in self.targets.items() if nearest == strength)
-
     @property
     def steps_per_epoch(self) -> int:
         """Return how many steps a pass over the forget set takes."""
@@ -243,8 +271,8 @@ class TrialSpec(PlainData):
         )
 
     def identified(self, *, is_cumulative: bool) -> TrialSpec:
-        """Return an erasing trial under its id; the values of a cumulative strength are no part of it."""
-        strength = None if is_cumulative else float(self.strengths[0])
+        """Return an erasing trial under its id; values that a cumulative strength or a walk has are no part of it."""
+        strength = None if is_cumulative or self.until else float(self.strengths[0])
         identity = erasure_identity(self.method, self.method_version, self.settings, strength, self.training)
         identity |= {
             "model": self.model.digest,
@@ -255,21 +283,28 @@ class TrialSpec(PlainData):
             "memorization": asdict(self.memorization) if self.reference == "memorized_model" else None,
             "validation": self.validation.digest if self.training.early_stop is not None else None,
         }
+        if self.until is not None:
+            read = {UNSEEN: self.unseen, RETRAINED: self.retrained}.get(str(self.until.at))
+            measured, at = (self.measured or self.forget).digest, read.digest if read else ""
+            identity["walk"] = [WALK_VERSION, self.until.key, at, float(self.walk_to or 0), measured]
         return replace(self, trial_id=digest_of(identity))
 
     def points(self) -> tuple[Number | None, ...]:
         """Return the strengths to be measured; a reference row's single point has none."""
         return self.strengths or (None,)
 
-    def evaluators_at(self, strength: Number | None) -> tuple[EvaluatorSpec, ...]:
-        """Return what measures this trial's model at `strength`."""
-        if strength not in self.neighbours:
-            return self.evaluators
-        return tuple(evaluator for evaluator in self.evaluators if not evaluator.skips_neighbours)
-
     def point_id(self, strength: Number | None) -> str:
-        """Return the digest that names this trial's model at `strength`."""
+        """Return the digest that names this trial's model at `strength`; a walked trial has one model."""
+        return self.model_id(None if self.until else strength)
+
+    def model_id(self, strength: Number | None) -> str:
+        """Return the digest under which an erased model is kept; a walk elsewhere may find another strength."""
         return digest_of([self.trial_id, None if strength is None else float(strength)])
+
+    @property
+    def last_strength(self) -> Number:
+        """Return the largest strength that an erasing trial may have."""
+        return max(self.strengths) if self.walk_to is None else self.walk_to
 
 
 def erasure_identity(

@@ -338,7 +338,7 @@ def _columns(name: str, estimate: Estimate) -> dict[str, float]:
 def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.DataFrame:
     """Return a row for each metric, by falling overall score: the harmonic mean of its AUC and its robustness."""
     info, (originals, retrained) = metric_info(results), pools(results)
-    utility = next((info[name] for name in results.plan.compare.utility if name in info), None)
+    utility = info.get(results.plan.compare.cost)
     rows = []
     for metric in judged_metrics(info):
         first, second = (

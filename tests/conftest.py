@@ -37,13 +37,13 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Compare, Plan
+from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
-from harness.records.record import Measurement, Point
+from harness.records.record import Measurement, Point, Walked
 from harness.records.results import Results, trial_results
-from harness.specs import CollapseBounds, Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
+from harness.specs import CollapseBounds, Engine, EvaluatorSpec, Level, MemorizedTraining, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -267,7 +267,7 @@ def make_row(make_spec):
     def make(variant, strengths=(), seed=0, **changes):
         fields = {"variant": variant, "method": variant, "label": variant.upper(), "seed": seed}
         fields |= {"trial_id": f"{variant}-{seed}", "strengths": strengths}
-        return make_spec(strength_name="epochs" if strengths else "", **fields | changes)
+        return make_spec(**{"strength_name": "epochs" if strengths else ""} | fields | changes)
 
     return make
 
@@ -374,7 +374,7 @@ def simulate_sweep(make_row, make_plan):
     def make(folder, costs, *, seeds=5, deviation=0.05, seed=0, prompts=64, sequences=48, noise=1.0):
         generator = np.random.default_rng(seed)
         hard_S, hard_N = generator.normal(0, 0.1, sequences), generator.normal(0, 0.5, prompts)
-        journal, specs = Journal(folder / "journal"), []
+        journal, specs, level = Journal(folder / "journal"), [], Level(metric="ma", at=0.75)
 
         def append(spec, strength, levels):
             items, numbers = {}, {}
@@ -397,13 +397,14 @@ def simulate_sweep(make_row, make_plan):
             specs.append(original)
         for row, cost in costs.items():
             for number in range(seeds):
-                spec = make_row(row, (1, 2, 3), evaluators={"generation": "generation-key"}, seed=number)
-                aside = generator.normal(0, deviation)
-                for strength, level in zip(spec.strengths, (0.97, 0.82, 0.62), strict=True):
-                    append(spec, strength, {"ma": level, "perplexity": 2.0 + cost * (0.99 - level) / 0.24 + aside})
+                keys = {"generation": "generation-key"}
+                spec = make_row(row, evaluators=keys, seed=number, until=level, walk_to=3, strength_name="epochs")
+                near = {"strength": 2, "ma": 0.75, "perplexity": 2.0}
+                found = {"strength": 2, "reached": True, "nearest": near, "probes": ()}
+                journal.append(Walked(trial_id=spec.trial_id, level=0.75, **found))
+                append(spec, 2, {"ma": 0.75, "perplexity": 2.0 + cost + generator.normal(0, deviation)})
                 specs.append(spec)
-        compare = Compare(utility=("perplexity",), erasure=("ma",))
-        journal.write_plan(make_plan(*specs, compare=compare))
+        journal.write_plan(make_plan(*specs, until=(level,), compare=Compare(cost="perplexity")))
         return folder
 
     return make

@@ -1,1 +1,254 @@
-"""The formulas: each in a file of its own, pure, with its source and a worked example."""
+"""Formulas that several evaluators share: recitation, extraction, means and their standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from harness.contracts import Evaluation, Json, Metric, Sequences
+from harness.toolkit import Continuations, memorization_accuracy
+
+attack_share = partial(
+    Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False
+)
+"""A share of each sequence that an attack brings back."""
+
+
+def item_evaluation(per_item: dict[str, np.ndarray], notes: Mapping[str, Json], **others: Any) -> Evaluation:
+    """Return an evaluation whose numbers are means of their items; those' standard errors are in its notes."""
+    numbers = {name: weighted_mean(values) for name, values in per_item.items()}
+    notes = {**notes, "standard_errors": standard_errors(per_item)}
+    return Evaluation(numbers, notes=notes, per_item=per_item, **others)
+
+
+def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Return the mean of the values that are not NaN, each of the same weight unless said; NaN if all are.
+
+    Example:
+        >>> weighted_mean([1.0, 4.0, float("nan")]), weighted_mean([1.0, 4.0], weights=[2, 1])
+        (2.5, 2.0)
+    """
+    known = ~np.isnan(values)
+    if not known.any():
+        return math.nan
+    return float(np.average(np.asarray(values)[known], weights=None if weights is None else np.asarray(weights)[known]))
+
+
+def standard_error(values: ArrayLike) -> float:
+    """Return the standard error of the mean of what each sequence has; NaN for fewer than two that are known.
+
+    Example:
+        >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
+        0.2887
+    """
+    known = np.asarray(values)[~np.isnan(values)]
+    return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
+
+
+def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
+    """Return the standard error of each metric that has one.
+
+    Example:
+        >>> standard_errors({"ma": [0.0, 1.0], "el_3": [0.5, float("nan")]})
+        {'ma': 0.5}
+    """
+    errors = {name: standard_error(values) for name, values in per_item.items()}
+    return {name: error for name, error in errors.items() if not math.isnan(error)}
+
+
+def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of each row's values, NaN for a row without one, and how many it has.
+
+    Args:
+        rows: Of each value, the row that it belongs to.
+        values: In any order.
+        count: How many rows there are.
+
+    Example:
+        >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
+        (array([0.5, 0.5, nan]), array([1., 2., 0.]))
+    """
+    counts = np.bincount(rows, minlength=count).astype(float)
+    sums = np.bincount(rows, weights=values, minlength=count)
+    means = np.divide(sums, counts, out=np.full(count, math.nan), where=counts > 0)
+    return means, counts
+
+
+def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
+    """Return the number of tokens before the first difference; the whole length if there is none.
+
+    Source: EMSO paper, section 4.4 (EMatch); Nasr et al., arXiv:2311.17035.
+
+    Example:
+        >>> exact_match([4, 5, 6, 7], [4, 5, 0, 7])
+        2
+        >>> exact_match([4, 5], [4, 5])
+        2
+    """
+    matched = 0
+    for ours, theirs in zip(generated, reference, strict=False):
+        if ours != theirs:
+            break
+        matched += 1
+    return matched
+
+
+def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
+    """Return each sequence's MA from its position `first` on, as many positions at its end left out.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
+        >>> accuracies(texts, torch.tensor([[-1, 6, 0], [-1, 8, -1]]), first=1, left_out=0)
+        array([0.5, 1. ])
+    """
+    values = np.empty(len(sequences))
+    for row, length in enumerate(sequences.lengths_N.tolist()):
+        values[row] = memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
+    return values
+
+
+def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
+    """Return the extraction strength of each sequence's continuation.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
+        >>> extraction_strengths(texts, torch.tensor([[-1, 0, 7], [-1, 0, -1]]))
+        array([0.5, 0. ])
+    """
+    values = np.empty(len(sequences))
+    is_right_NT = predicted_NT == sequences.tokens_NT
+    for row, length in enumerate(sequences.lengths_N.tolist()):
+        values[row] = extraction_strength(is_right_NT[row, sequences.prefix_tokens : length].tolist())
+    return values
+
+
+def extraction_strength(is_right: Sequence[bool]) -> float:
+    """Return the share of a continuation that comes out once the text before it is given.
+
+    1 − k/q of q tokens, k being the fewest of them that must be given beside the prefix so that all others are the
+    greedy choice: 1 is recited wholly, and 0 has a wrong last token. NaN of no token.
+
+    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. Where not even the last
+    token is right this is 0; implementations that stop one token earlier say 1/q.
+
+    Args:
+        is_right: Of each token of the continuation whether it is the greedy choice given the text before it.
+
+    Example:
+        The last two of five come out by themselves once three are given:
+
+        >>> extraction_strength([True, False, False, True, True])
+        0.4
+        >>> extraction_strength([True, True]), extraction_strength([True, False])
+        (1.0, 0.0)
+    """
+    if not is_right:
+        return math.nan
+    recited = next((count for count, right in enumerate(reversed(is_right)) if not right), len(is_right))
+    return recited / len(is_right)
+
+
+T = TypeVar("T")
+
+
+def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
+    """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if either has none.
+
+    Source: Jang et al., arXiv:2210.01504, OVERLAP_n; EMSO paper, section 4.1.3.
+
+    Differs from the paper: it says lists, and the published tables were almost certainly made with sets.
+
+    Example:
+        >>> set_overlap([1, 2, 1, 2, 1], [1, 2], n=2)
+        0.5
+    """
+    grams = set(ngrams(generated, n))
+    return len(grams & set(ngrams(reference, n))) / len(grams) if grams else 0.0
+
+
+def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
+    """Return the n-grams of `tokens` (ids, or words), as a list.
+
+    Raises:
+        ValueError: n < 1.
+    """
+    if n < 1:
+        raise ValueError(f"n is {n}, and must be at least 1.")
+    return list(zip(*(tokens[shift:] for shift in range(n)), strict=False))
+
+
+def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator) -> list[int]:
+    """Return `count` of the prefix lengths 1 … `longest`, each as likely as any other; all of them for None.
+
+    One comes from each of `count` equal parts, so that short and long prefixes are both there; a
+    length on the border of two parts may come twice. The mean over them has the mean over all as its
+    expectation.
+
+    Example:
+        >>> sampled_prefixes(125, 4, torch.Generator().manual_seed(0))
+        [31, 54, 77, 123]
+    """
+    if count is None or count >= longest:
+        return list(range(1, longest + 1))
+    parts = torch.arange(count) + torch.rand(count, generator=generator, dtype=torch.float64)
+    return [min(int(part * longest / count) + 1, longest) for part in parts.tolist()]
+
+
+def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]:
+    """Return `count` prefix lengths of each sequence that EL_n is measured after; they depend on the texts alone.
+
+    Example:
+        >>> seeded_prefixes(Sequences(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 3]), 1, ""), n=3, count=2)
+        [[3, 6], []]
+    """
+    generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
+    return [sampled_prefixes(length - n, count, generator) for length in sequences.lengths_N.tolist()]
+
+
+def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return EL_n of each sequence over its own prefixes; NaN of one without."""
+    values = [extraction_likelihood(continuations, row, n, lengths) for row, lengths in enumerate(prefixes)]
+    return np.array(values)
+
+
+def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:
+    """Return EL_n of one sequence: the mean overlap over these prefixes, 1 to L − n tokens each.
+
+    1.0 means that the model recites the text from any prefix, 0.0 that it never does.
+
+    Differs from the paper: the reference starts after the prefix (x_{i+1}), the printed x_i being an
+    off-by-one.
+
+    Args:
+        continuations: Greedy continuations after each of those prefixes.
+        sequence: Which one.
+        n: Length of the n-grams, in tokens.
+        prefixes: Their lengths; the definition has all of 1 … L − n.
+
+    Source: EMSO paper, section 4.1.3, EL_n; Jang et al., arXiv:2210.01504, section 3.2.
+    """
+    length = int(continuations.sequences.lengths_N[sequence])
+    text = continuations.sequences.tokens_NT[sequence, :length].tolist()
+    if length <= n or not prefixes:
+        return float("nan")
+    last_in_text = {gram: start for start, gram in enumerate(ngrams(text, n))}
+    by_mismatch: dict[int | None, np.ndarray] = {}
+    total = 0.0
+    for prefix in prefixes:
+        mismatch = continuations.mismatch(sequence, prefix)
+        if mismatch is None:
+            total += 1.0
+            continue
+        if mismatch not in by_mismatch:
+            row = continuations.rows[sequence, mismatch][:length].tolist()
+            by_mismatch[mismatch] = np.array([last_in_text.get(gram, -1) for gram in ngrams(row, n)])
+        # An n-gram of the generation counts if the text after the prefix holds it, that is, if it
+        # last occurs in the text not before the prefix's end.
+        total += float((by_mismatch[mismatch][prefix:] >= prefix).mean())
+    return total / len(prefixes)

@@ -6,22 +6,16 @@ from functools import cached_property
 
 import pandas as pd
 
-from harness.analysis.attacks.excess import AttackTable, attack_tables
-from harness.analysis.attacks.measured_curves import CurvePanel, curve_panels
-from harness.analysis.blocks.selection import BlockSelection, block_selections
-from harness.analysis.caveats.judges import HumanReading, human_readings
-from harness.analysis.caveats.warnings import warnings
+from harness.analysis.answer import Answer, answer
+from harness.analysis.attacks import attack_curves, attack_frame
+from harness.analysis.blocks import selected_blocks
+from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.exact_match import ModelAgreement, Survivors, agreements, survivors
-from harness.analysis.layout import ModelTable
-from harness.analysis.matched.comparison import MatchedTable, matched_tables
-from harness.analysis.matched.price_curves import PriceCurve, price_curves
-from harness.analysis.matched.verdicts import VerdictTable, reference_variant, verdict_tables
+from harness.analysis.exact_match import agreement_frame
 from harness.analysis.metrics import MetricInfo, metric_info
-from harness.analysis.published.comparison import ComparedTable, compared_tables
-from harness.analysis.ranking import RankedTable, rank
-from harness.analysis.reasoning import Answers, answers
-from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
+from harness.analysis.published import published_frame
+from harness.analysis.ranking import RankedTable, head, rank
+from harness.analysis.reasoning import reasoning_frame
 from harness.analysis.table import table
 from harness.records.results import PointResults, Results
 
@@ -62,39 +56,31 @@ class Analysis:
         return rank(self.table, self.info, self.evidence)
 
     @cached_property
-    def shown_table(self) -> ShownTable:
-        """The rows that a person can read."""
-        return shown_table(self.ranked)
-
-    @cached_property
-    def shown(self) -> Results:
-        """The results of the points in the shown table."""
-        return shown_results(self.results, self.shown_table)
+    def head(self) -> RankedTable:
+        """The rows that a page has room for."""
+        return head(self.ranked)
 
     @property
     def points(self) -> pd.DataFrame:
-        """The shown points, with erasure as it is ranked."""
-        return self.shown_table.ranked.table
-
-    @cached_property
-    def listed(self) -> pd.DataFrame:
-        """The shown points that are listed one by one: of each model as many as a page holds."""
-        return self.points.groupby("model", sort=False).head(POINTS)
+        """The points that a page shows, with erasure as it is ranked."""
+        return self.head.table
 
     @cached_property
     def sampled(self) -> list[PointResults]:
-        """The points whose texts are shown."""
-        return sampled_points(self.shown, self.points)
-
-    @property
-    def tables(self) -> list[ModelTable]:
-        """The main table of every model."""
-        return self.shown_table.tables
+        """The points whose texts are shown: the models as they are, and those that are ranked, of one seed."""
+        ranked = set(self.points.loc[self.points["ranked"], "point_id"])
+        first_seed = min((point.spec.seed for point in self.results.measured), default=0)
+        sampled = []
+        for point in self.results.measured:
+            is_sampled = point.spec.is_reference or point.spec.point_id(point.strength) in ranked
+            if is_sampled and point.spec.seed == first_seed and not point.spec.is_of_unseen:
+                sampled.append(point)
+        return sampled
 
     @cached_property
-    def warnings(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """Everything that limits what the numbers can carry, in sentences."""
-        return warnings(self.results, self.shown, self.shown_table, self.readings)
+        return caveats(self.results, self.ranked, self.head, self.readings)
 
     @cached_property
     def readings(self) -> list[HumanReading]:
@@ -102,52 +88,36 @@ class Analysis:
         return human_readings(self.results.measured, self.info)
 
     @cached_property
-    def matched(self) -> list[MatchedTable]:
-        """What each method pays where all erase equally much, and what it erases where all pay equally much."""
-        return matched_tables(self.shown, self.shown_table.ranked)
+    def answer(self) -> Answer:
+        """What each method pays for erasing to a level, and what is wrong with it."""
+        return answer(self.results, self.ranked)
 
     @cached_property
-    def verdicts(self) -> list[VerdictTable]:
-        """Which methods pay less than the reference where all erase equally much, and which pay as much."""
-        plan = self.results.plan
-        return verdict_tables(self.matched, reference_variant(plan, plan.compare.reference), plan.compare.margin)
+    def published(self) -> pd.DataFrame:
+        """The published table that the sweep reproduces, next to ours."""
+        return published_frame(self.results, self.ranked)
 
     @cached_property
-    def price_curves(self) -> list[PriceCurve]:
-        """What each method pays at every level of erasure."""
-        return price_curves(self.shown, self.shown_table.ranked, self.matched)
-
-    @cached_property
-    def published(self) -> list[ComparedTable]:
-        """The published table that the sweep reproduces, beside ours."""
-        return compared_tables(self.results, self.ranked)
-
-    @cached_property
-    def attacks(self) -> list[AttackTable]:
+    def attacks(self) -> pd.DataFrame:
         """What attacks get out of each model beyond what they get out of the retrained one."""
-        return attack_tables(self.shown_table.ranked)
+        return attack_frame(self.head)
 
     @cached_property
-    def measured_curves(self) -> list[CurvePanel]:
+    def measured_curves(self) -> pd.DataFrame:
         """The curves that evaluators measured, of the references and the ranked points, or those of the last target."""
-        return curve_panels(self.shown, self.points, self.ranked.info)
+        return attack_curves(self.results, self.points, self.ranked.info)
 
     @cached_property
-    def survivors(self) -> list[Survivors]:
-        """Which sequences survive which method."""
-        return survivors(self.shown_table.ranked)
-
-    @cached_property
-    def agreements(self) -> list[ModelAgreement]:
+    def agreements(self) -> pd.DataFrame:
         """What is left of memorised and of other sequences."""
-        return agreements(self.shown, self.shown_table.ranked) if self.results.plan.erases else []
+        return agreement_frame(self.head) if self.results.plan.erases else pd.DataFrame()
 
     @cached_property
-    def answers(self) -> dict[str, list[Answers]]:
-        """Each model's accuracies on reasoning tasks."""
-        return answers(self.points, self.info)
+    def answers(self) -> pd.DataFrame:
+        """Each row's accuracies on reasoning tasks."""
+        return reasoning_frame(self.head)
 
     @cached_property
-    def blocks(self) -> tuple[list[BlockSelection], list[str]]:
-        """Which blocks each method selected, and a sentence for each point whose notes were not understood."""
-        return block_selections(self.shown)
+    def blocks(self) -> tuple[pd.DataFrame, list[str]]:
+        """How often each block was selected, and a sentence for each epoch whose notes were not understood."""
+        return selected_blocks(self.results)

@@ -211,3 +211,13 @@ def _on_same_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence)
         if items is not None and items.ids:
             groups.setdefault((items.ids, items.clusters), []).append(row)
     return groups.values()
+
+
+def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:
+    """Return the values of the first replicates, and of the others."""
+    parts = []
+    for part in (slice(None, first), slice(first, None)):
+        models_R = None if values.models_R is None else values.models_R[part]
+        rows = values.values_RN[part], values.weights_RN[part]
+        parts.append(replace(values, values_RN=rows[0], weights_RN=rows[1], models_R=models_R))
+    return parts[0], parts[1]

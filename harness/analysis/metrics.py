@@ -97,8 +97,8 @@ def group_title(group: Group) -> str:
 
 def compared_metrics(info: MetricInfo, compare: Compare) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
     """Return the metrics of erasure and of utility that a sweep compares by and has measured."""
-    erasure = tuple(info[name] for name in compare.erasure if name in info)
-    return erasure, tuple(info[name] for name in compare.utility if name in info)
+    erasure = tuple(info[name] for name in ("ma", "el_3") if name in info)
+    return erasure, tuple(info[name] for name in (compare.cost,) if name in info)
 
 
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:

@@ -52,21 +52,30 @@ def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
+    """Return each row's original, of its seed or else the first of its model; None where a row has none."""
+    starts = []
+    for replicate, seed, of_replicate in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
+        of_model = originals[originals["replicate"] == replicate]
+        if not len(of_model):
+            return None
+        of_seed = of_model[of_model["seed"] == seed]
+        starts.append((of_seed if len(of_seed) else of_model).head(1).assign(replicate_seed=of_replicate))
+    return pd.concat(starts)
+
+
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one variant's rows as groups that repeat each other: seeds, and replicates, of one point.
 
-    They share a strength; where tuning chose them, a target instead: two points of one strength may have other
-    settings, and the points of one target other strengths.
+    They share a strength, or the level that they were walked to.
     """
-    return list(points_by_target(rows).values()) or [points for _, points in rows.groupby("strength", dropna=False)]
+    grid = rows[rows["until"] == ""]
+    return [*points_by_target(rows).values(), *(points for _, points in grid.groupby("strength", dropna=False))]
 
 
 def points_by_target(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows that stand for each target of tuning, the first target first; nothing where none was tuned."""
-    targets: dict[str, None] = {}
-    for listed in rows["targets"]:
-        targets |= dict.fromkeys(listed)
-    return {target: rows[[target in listed for listed in rows["targets"]]] for target in targets}
+    """Return the rows that were walked to each level; nothing where none was."""
+    return {str(level): points for level, points in rows[rows["until"] != ""].groupby("until", sort=False)}
 
 
 def as_measured(table: pd.DataFrame) -> pd.DataFrame:

@@ -11,26 +11,27 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis.collapse import flag
+from harness.analysis.damage import over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
 from harness.base.csv_text import split_lists
 from harness.base.files import read_file
 from harness.base.messages import shown as shown_text
 from harness.base.messages import storable
-from harness.contracts import Metric, Number
+from harness.contracts import Metric
 from harness.errors import DataError
-from harness.plans import Compare
+from harness.plans import Compare, Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS
 from harness.statistics.frontier import non_dominated
 
 LEADING = (
     "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",
-    "targets", "engine", "precision", "definition", "judged_by_original",
+    "until", "engine", "precision", "definition", "judged_by_original",
 )  # fmt: skip
 TRAILING = (
-    "collapsed", "collapse_class", "collapse_reason", "ranked", "control", "frontier", "stop_reason", "erase_seconds",
-    "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
+    "collapsed", "collapse_class", "collapse_reason", "over_erased", "ranked", "control", "frontier", "stop_reason",
+    "erase_seconds", "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
 )  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
 """The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
@@ -47,7 +48,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     evidence = evidence or Evidence()
     rows = []
     for trial in results.trials:
-        ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
+        ranked = _ranked_point(trial, results.plan)
         is_control = trial.spec.variant in results.plan.controls
         for point in trial.measured:
             rows.append({**_point_row(point, info, evidence), "ranked": point is ranked, "control": is_control})
@@ -58,6 +59,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     numbers = _number_columns(info, frame)
     frame = frame.reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
+    flagged["over_erased"] = pd.Series(over_erased(flagged, info, evidence), flagged.index, dtype=object)
     return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
 
 
@@ -97,7 +99,7 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
-        "targets": spec.targets_at(point.strength),
+        "until": spec.until.key if spec.until else "",
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": _definition(point),
@@ -132,17 +134,19 @@ def _definition(point: PointResults) -> str:
     return "+".join(sorted(definitions))
 
 
-def _ranked_point(trial: TrialResults, ranked_at: Number | None, first_target: str | None) -> PointResults | None:
+def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
     """Return the point that is ranked: at the strength that the sweep names, or else the last one.
 
-    In a tuned sweep it is the one that was chosen for the first target, and no other. A cumulative trial that failed
+    In a tuned sweep it is the walk to the first level, and no other. A cumulative trial that failed
     on its way has not reached its last point yet, so none is ranked.
     """
     if not trial.measured or trial.spec.is_reference:
         return None
-    if first_target is not None or ranked_at is not None:
-        strength = ranked_at if first_target is None else trial.spec.targets.get(first_target)
-        return next((point for point in trial.measured if point.strength == strength), None)
+    if trial.spec.until is not None:
+        return trial.measured[0] if plan.is_tuned and trial.spec.until == plan.until[0] else None
+    ranked_at = plan.ranked_at.get(trial.spec.variant)
+    if ranked_at is not None:
+        return next((point for point in trial.measured if point.strength == ranked_at), None)
     last = trial.measured[-1]
     is_on_its_way = trial.failure and last.strength != trial.spec.strengths[-1] and not last.stop_reason
     return None if is_on_its_way else last
@@ -178,7 +182,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
         ([*_FLOATS, *numbers], float, "a number"),
         (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
-        (["collapsed", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
+        (["collapsed", "over_erased", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
     for names, parse, wanted in kinds:
         for name in frame.columns.intersection(names):
@@ -216,7 +220,14 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     names = frame["method"].where(~references, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
-    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
+    defaults |= {
+        "seed": 0,
+        "peak_memory_bytes": None,
+        "collapsed": None,
+        "over_erased": None,
+        "ranked": ~references,
+        "control": False,
+    }
     defaults |= {"frontier": False}
     own = [name for name in frame.columns if name not in defaults]
     filled = pd.DataFrame(defaults, index=frame.index)
@@ -227,7 +238,8 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
-    frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
+    flags = {name: frame[name].astype(object) for name in ("collapsed", "over_erased")}
+    frame = frame.assign(seed=frame["seed"].fillna(0), **flags)
     truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
     typed = frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})
     return typed.copy()  # In one piece: of a hundred columns with a type each, pandas warns at every column added.

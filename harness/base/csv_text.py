@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-_TRUTHS = ("collapsed", "ranked", "control", "frontier", "recited")
-_LISTS = {"targets": "; ", "collapse_reason": " and "}
+_TRUTHS = ("collapsed", "over_erased", "broken", "ranked", "control", "frontier", "recited", "is_reference")
+_LISTS = {"collapse_reason": " and "}
 """Columns whose cells hold several names, and what stands between two of them in text."""
 
 

@@ -21,7 +21,11 @@ def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
         os.close(nowhere)
 
 
-def console(width: int) -> Console:
+WIDTH = 100
+"""Characters that a table has where there is no terminal."""
+
+
+def console(width: int = WIDTH) -> Console:
     """Return a console that is `width` characters wide where there is no terminal, in a pipe say."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=width)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from harness.analysis.analysis import Analysis
 from harness.analysis.collapse import flag
-from harness.analysis.published.comparison import ComparedTable
-from harness.analysis.ranking import rank, rank_names
-from harness.analysis.shown import shown_table
+from harness.analysis.ranking import head, rank, rank_names
 from harness.analysis.table import read_table
-from harness.base.terminal import tell
+from harness.base.terminal import console, tell
 from harness.errors import DataError
 from harness.library import load_results
 from harness.records.mlflow import copy_sweep, failure_of, place_of
 from harness.records.published import published_conditions
 from harness.reporting.files import write_tables, written_files
 from harness.reporting.point_tags import point_tags
-from harness.reporting.sections.outcome import answer_markdown
-from harness.reporting.text_tables import ranking_table, table_console
+from harness.reporting.sections.main_table import ranking_table
+from harness.reporting.summary import answer_markdown
 
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
@@ -39,8 +39,7 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
-    shown = shown_table(ranked)
-    table_console().print(ranking_table(shown))
+    console().print(ranking_table(ranked, head(ranked)))
     if not has_classes:
         both = stated.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []
@@ -51,11 +50,11 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:
                 tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
-    return write_tables(shown, path.stem, out) if out else []
+    return write_tables(ranked, path.stem, out) if out else []
 
 
-def complete_tables(folder: Path) -> list[ComparedTable]:
-    """Return the compared tables of a results folder, which has every row of them."""
+def complete_tables(folder: Path) -> pd.DataFrame:
+    """Return the published table next to that of a results folder, which has every row of them."""
     outcome = load_results(folder)
     plan = outcome.results.plan
     if plan.reproduces is None:
@@ -63,14 +62,14 @@ def complete_tables(folder: Path) -> list[ComparedTable]:
             f"the sweep '{plan.sweep}' reproduces no published table. If it should, add to its sweep file reproduces: "
             f"NAME, one of {', '.join(published_conditions())}, and run it again: nothing is measured twice."
         )
-    rows = [
-        (f"{row.label} on {table.model}", row.lacking) for table in outcome.analysis.published for row in table.rows
-    ]
-    missing = [f"{name}: {lacking}" for name, lacking in rows if lacking]
+    frame = outcome.analysis.published
+    names = frame["label"] + " on " + frame["model"]
+    lacking = frame["lacking"].ne("")
+    missing = list(dict.fromkeys(names[lacking] + ": " + frame["lacking"][lacking]))
     if missing:
-        present = ", ".join(name for name, lacking in rows if not lacking)
+        present = ", ".join(dict.fromkeys(names[~lacking]))
         raise DataError(
             f"{folder} lacks rows of the published table:\n  " + "\n  ".join(missing) + "\n"
             f"It has: {present or 'none'}. Add what is missing to the sweep file, or run the sweep again."
         )
-    return outcome.analysis.published
+    return frame

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.text import Text
 
 from harness.analysis.metrics import is_within_noise, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
-from harness.base.terminal import tell
+from harness.base.terminal import console, tell
 from harness.errors import DataError
 from harness.library import find_point, read_folder, refuse_without_results
 from harness.records.record import cpu_kind
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
-from harness.reporting.text_tables import result_table, table_console
+from harness.reporting.render import Column, render
 
 MOST_ROWS = 60
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
@@ -102,8 +101,7 @@ def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
     named: dict[str, PointResults] = {}
     for point in results.measured:
         spec, strength = point.spec, point.strength
-        targets = "; ".join(spec.targets_at(strength))
-        at = f" at {targets}" if targets else "" if strength is None else f"@{strength:g}"
+        at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
         name = first = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
         repeat = 1
         while name in named:
@@ -139,10 +137,11 @@ def _cpus(results: Results) -> str:
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
     left_out = len(rows) - MOST_ROWS
-    table = result_table("", f"and {left_out:,} more: --csv FILE writes all of them." if left_out > 0 else "")
-    for head in ("What", "Point", "A", "B", ""):
-        table.add_column(head, overflow="fold")
-    for _, point, what, *values, _, verdict in rows.head(MOST_ROWS).itertuples(index=False):
-        texts = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
-        table.add_row(*(Text(text) for text in (what, point, *texts, verdict)))
-    table_console().print(table)
+    shown = rows.head(MOST_ROWS)
+    for name in ("a", "b"):
+        texts = shown[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
+        shown = shown.assign(**{name: texts})
+    titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
+    console().print(render(shown, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    if left_out > 0:
+        tell(f"and {left_out:,} more: --csv FILE writes all of them.")

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING, number
 from harness.analysis.matched.verdicts import Judged, VerdictTable, reference_variant, verdict_tables
-from harness.base.terminal import tell
+from harness.base.terminal import console, tell
 from harness.errors import DataError, unknown
 from harness.library import read_folder, refuse_without_results
 from harness.metric import exponential
-from harness.reporting.text_tables import result_table, table_console
 from harness.statistics.contrasts import POWER, paired_contrast
 from harness.statistics.power import MOST_REPLICATES, contrast_power, items_to_find, replicates_to_find
 
@@ -89,7 +90,8 @@ def _print_table(table: VerdictTable, tests: int, margin: float, difference: flo
     missing = ", ".join(judged.row.label for judged in table.rows if judged.contrast is None)
     reference = table.reference.label
     title = f"{table.matched.model}, {table.matched.limit.text}, {table.metric.title}: {replicates} {kind.lower()}"
-    terminal = result_table(title.removesuffix("s") if replicates == 1 else title, "")
+    title = title.removesuffix("s") if replicates == 1 else title
+    terminal = Table(box=SIMPLE_HEAD, show_edge=False, title=Text(title), title_justify="left")
     if missing:
         terminal.caption = Text(f"Not compared with {reference}: {missing}.")
     terminal.add_column(Text(f"against {reference}"), overflow="fold")
@@ -108,4 +110,4 @@ def _print_table(table: VerdictTable, tests: int, margin: float, difference: flo
             cells.append(many if found[head] is None else f"{found[head]:,}")
         prompts = "no number" if found["items_needed"] is None else f"{found['items_needed']:,}"
         terminal.add_row(Text(judged.row.label), *cells, f"{prompts} ({found['items']:,})")
-    table_console().print(terminal, "")
+    console().print(terminal, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING
 from harness.base.digests import digest_of
 from harness.base.messages import amount
 from harness.contracts import Checkpoint, Sequences
-from harness.data.paths import TOKEN_SOURCES
 from harness.data.rows import first_texts
-from harness.data.sequences import (
-    Utility,
-    in_both,
-    load_forget,
-    load_holdout,
-    load_retain,
-    load_stand_in,
-    load_utility,
-    load_validation,
-    token_rows,
-)
-from harness.data.sources import ROLES, Role
+from harness.data.sequences import LOADERS, Utility, in_both, load_stand_in, token_rows
+from harness.data.sources import ROLES, TOKEN_SOURCES, Role
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.models.tokenizing import count_lossy_texts
 from harness.specs import Source
@@ -43,14 +32,7 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
     Raises:
         DataError: They cannot be read, or are not what the source's digest says.
     """
-    load: Mapping[Role, Callable[..., Sequences | Utility]] = {
-        "forget": load_forget,
-        "holdout": load_holdout,
-        "retain": load_retain,
-        "utility": load_utility,
-        "validation": load_validation,
-    }
-    return load[role](source, load_tokenizer(model), vocabulary(model))
+    return LOADERS[role](source, load_tokenizer(model), vocabulary(model))
 
 
 def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:

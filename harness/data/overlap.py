@@ -24,6 +24,9 @@ FEWEST_TOKENS = 2 * NGRAM
 """Of a text to be anything's near-duplicate: a shorter one has so few n-grams that a common phrase is 0.8 of them."""
 SHARE = 0.8
 """The share that PaLM and Lee et al. (2022) use: in 200 tokens it bears three changed ones, far from each other."""
+RELATED_SHARE = 0.5
+"""The share from which texts are no independent evidence: in 120 tokens it bears five changed ones. Of the miniature's
+texts of one role no two memorised ones share that much of their 10-grams, and 5 of 640 passages have another."""
 FIRST_TEXTS = 64
 """Texts that others are compared with at first, then four times as many, and so on: what has found its like is done."""
 ROWS_AT_ONCE = 1024
@@ -40,6 +43,7 @@ class _Ngrams:
     rarest_NG: csr_array
     """So many of each text's rarest that a near-duplicate with at least as many n-grams has one of these."""
     counts_N: Numbers
+    share: float
 
 
 def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> list[int]:
@@ -58,7 +62,7 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
     """
     if not rows or not others:
         return []
-    ngrams = _ngrams_of([*rows, *others])
+    ngrams = _ngrams_of([*rows, *others], SHARE)
     left_N = np.arange(len(rows))
     start, size = len(rows), FIRST_TEXTS
     while start < len(rows) + len(others) and len(left_N):
@@ -70,12 +74,13 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
     return near
 
 
-def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str]) -> list[int]:
+def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str], share: float = SHARE) -> list[int]:
     """Return the number of the group that each text is in: near-duplicates are in one, and theirs too.
 
     Args:
         rows: The token ids of each text.
         names: One for each text; texts of the same name are in one group as well.
+        share: How much of its n-grams a text has in common with a near-duplicate.
 
     Example:
         >>> letter = list(range(100))
@@ -84,7 +89,7 @@ def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str]) -
     """
     if not rows:
         return []
-    ngrams = _ngrams_of(rows)
+    ngrams = _ngrams_of(rows, share)
     everything_N = np.arange(len(rows))
     _, first_K, name_N = np.unique(names, return_index=True, return_inverse=True)
     groups_N = _joined(everything_N, everything_N, first_K[name_N])
@@ -113,7 +118,7 @@ def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
     return labels_N[groups_N]
 
 
-def _ngrams_of(rows: Sequence[Sequence[int]]) -> _Ngrams:
+def _ngrams_of(rows: Sequence[Sequence[int]], share: float) -> _Ngrams:
     lengths_N = np.array([len(row) for row in rows])
     text_T = np.repeat(np.arange(len(rows)), lengths_N)
     hash_W = _window_hashes(np.concatenate([np.asarray(row, dtype=np.uint64) for row in rows]))
@@ -127,9 +132,9 @@ def _ngrams_of(rows: Sequence[Sequence[int]]) -> _Ngrams:
     text_E = np.repeat(np.arange(len(rows)), counts_N)
     rarest_first_E = np.lexsort((frequency_G[all_NG.indices], text_E))
     rank_E = np.arange(len(text_E)) - all_NG.indptr[text_E]
-    is_rare_E = rank_E <= (counts_N - _least_shared(counts_N))[text_E]
+    is_rare_E = rank_E <= (counts_N - _least_shared(counts_N, share))[text_E]
     rarest_NG = _incidence(text_E[is_rare_E], all_NG.indices[rarest_first_E][is_rare_E], all_NG.shape)
-    return _Ngrams(all_NG, rarest_NG, counts_N)
+    return _Ngrams(all_NG, rarest_NG, counts_N, share)
 
 
 def _window_hashes(ids_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -154,15 +159,15 @@ def _incidence(text_E: Numbers, ngram_E: Numbers, shape: tuple[int, int]) -> csr
     return incidence_NG
 
 
-def _least_shared(counts_N: Numbers) -> Numbers:
-    least_N: Numbers = np.ceil(SHARE * counts_N - 1e-9).astype(np.int64)
+def _least_shared(counts_N: Numbers, share: float) -> Numbers:
+    least_N: Numbers = np.ceil(share * counts_N - 1e-9).astype(np.int64)
     return least_N
 
 
 def _near_pairs(ngrams: _Ngrams, rows_N: Numbers, others_N: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the pairs of near-duplicates, as the numbers of both, part by part.
 
-    Of the text with fewer n-grams at most a fifth is not shared, so one of its rarest fifth and one more is: those
+    Of the text with fewer n-grams at most 1 - share is not shared, so one of that many rarest and one more is: those
     are looked up, and whole texts compared only where one is shared (prefix filtering, Chaudhuri et al. 2006).
     """
     others_all_GM, others_rarest_GM = ngrams.all_NG[others_N].T.tocsr(), ngrams.rarest_NG[others_N].T.tocsr()
@@ -173,5 +178,6 @@ def _near_pairs(ngrams: _Ngrams, rows_N: Numbers, others_N: Numbers) -> Iterator
         for first in range(0, len(one_C), PAIRS_AT_ONCE):
             one_P, other_P = one_C[first : first + PAIRS_AT_ONCE], other_C[first : first + PAIRS_AT_ONCE]
             shared_P = np.asarray(ngrams.all_NG[one_P].multiply(ngrams.all_NG[other_P]).sum(axis=1)).ravel()
-            is_near_P = shared_P >= _least_shared(np.minimum(ngrams.counts_N[one_P], ngrams.counts_N[other_P]))
+            fewer_P = np.minimum(ngrams.counts_N[one_P], ngrams.counts_N[other_P])
+            is_near_P = shared_P >= _least_shared(fewer_P, ngrams.share)
             yield one_P[is_near_P], other_P[is_near_P]

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.messages import amount
-from harness.data.json_lines import TextRow
-from harness.data.paths import TOKEN_SOURCES, check_path
-from harness.data.sources import AS_THEY_STAND, Role, source_label, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, check_path, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
 from harness.specs import Source

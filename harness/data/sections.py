@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from harness.base.paths import path_of
 from harness.base.settings import Place, Strict
 from harness.contracts import Count, PositiveCount
-from harness.data.paths import SOURCE_SETTINGS
-from harness.data.sources import Role
+from harness.data.sources import SOURCE_SETTINGS, Role
 from harness.miniature.checkpoints import UNSEEN_RECORDS
 from harness.specs import Source
 

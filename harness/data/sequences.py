@@ -6,9 +6,9 @@ Tensor letters: N sequences, T tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -255,3 +255,13 @@ def _checked(source: Source, role: Role, digest: str) -> str:
 
 def _decoded_texts(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
     return tuple(tokenizer.batch_decode(tokens_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+LOADERS: Mapping[Role, Callable[..., Any]] = {
+    "forget": load_forget,
+    "holdout": load_holdout,
+    "retain": load_retain,
+    "utility": load_utility,
+    "validation": load_validation,
+}
+"""The loader of each role's texts, as `Sequences` or, of utility texts, `Utility`."""

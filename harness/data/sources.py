@@ -6,7 +6,10 @@ forget set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +17,6 @@ import numpy as np
 
 from harness.base.hub import Repository, fetch_data_set
 from harness.base.paths import path_of
-from harness.data.json_lines import TextRow, json_rows, text_row
-from harness.data.paths import ARRAY_FILE, CHALLENGE_FILES, SOURCE_SETTINGS, TEXT_FILE, challenge_files, existing_file
 from harness.errors import DataError, unknown
 from harness.miniature import texts as miniature
 from harness.specs import Source
@@ -136,3 +137,127 @@ def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
             f"the data set '{source.path}' cannot be read: {type(error).__name__}. Its files must be whole, and "
             "parquet or JSON lines."
         ) from error
+
+
+SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "miniature": (),
+    "extraction_challenge": ("path",),
+    "jsonl": ("path", "field"),
+    "npy": ("path",),
+    "hub": ("path", "name", "split", "field"),
+}
+"""Each source, and which of `path`, `name`, `split` and `field` it reads."""
+TOKEN_SOURCES = ("extraction_challenge", "npy")
+"""The sources of token ids; the others give texts."""
+CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
+TEXT_FILE = 'a file with one {"text": ...} a line'
+ARRAY_FILE = "an array of token ids (.npy)"
+
+
+def check_path(source: Source) -> None:
+    """Check that what `source.path` names is there, without reading it.
+
+    Raises:
+        DataError: A file or folder is missing, or the one is where the other should be.
+    """
+    if source.source == "jsonl":
+        existing_file(source.path, TEXT_FILE)
+    elif source.source == "npy":
+        existing_file(source.path, ARRAY_FILE)
+    elif source.source == "extraction_challenge":
+        challenge_files(source.path)
+
+
+def challenge_files(path: str | None) -> list[Path]:
+    """Return the challenge's three files in a folder, or the one file in which they are joined.
+
+    Raises:
+        DataError: One is missing.
+    """
+    if path is not None and path.endswith(".npy"):
+        return [existing_file(path, "the joined array of the challenge (.npy)")]
+    folder = Path(path or "")
+    files = [folder / name for name in CHALLENGE_FILES]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        state = f"{folder} lacks {', '.join(missing)}" if folder.is_dir() else f"no folder {folder}"
+        raise DataError(f"{state}. Looked for {', '.join(CHALLENGE_FILES)} (or give one joined .npy file).")
+    return files
+
+
+def existing_file(path: str | None, what: str) -> Path:
+    """Return the file, sure to exist.
+
+    Raises:
+        DataError: There is none; the message names the nearest one beside it.
+    """
+    file = Path(path or "")
+    if file.is_file():
+        return file
+    if file.is_dir():
+        raise DataError(f"{file} is a folder, and {what} is needed.")
+    if not file.parent.is_dir():
+        raise DataError(f"neither the file {file} nor its folder {file.parent} exists. Looked for {what}.")
+    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise DataError(f"no file {file}.{hint} Looked for {what}.")
+
+
+MAX_FIELDS_NAMED = 10
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """One text, or why it cannot be used."""
+
+    where: str
+    """`line 12`, as an editor counts, or `row 11`, as an array or data set counts."""
+    text: str = ""
+    problem: str = ""
+
+
+def json_rows(file: Path, start: int, field: str) -> Iterator[TextRow]:
+    """Yield the texts of a file from its line `start` on, counted from 0; an unusable line gives its reason.
+
+    Args:
+        file: JSON lines.
+        start: Lines that are passed over.
+        field: Of each line's object.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if number > start:
+                    yield _json_row(f"line {number}", line, field)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def _json_row(where: str, line: bytes, field: str) -> TextRow:
+    if not line.strip():
+        return TextRow(where, problem="is empty")
+    try:
+        # utf-8-sig: a file saved on Windows may begin with a byte order mark.
+        value = json.loads(line.rstrip().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return TextRow(where, problem=f"is not UTF-8 (byte {error.start + 1})")
+    except json.JSONDecodeError as error:
+        return TextRow(where, problem=f"is not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})")
+    if not isinstance(value, dict):
+        return TextRow(where, problem='is not an object {"' + field + '": ...}')
+    return text_row(where, value, field)
+
+
+def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
+    """Return the text in a row's field, or why it cannot be used."""
+    if field not in values:
+        # Only keys that look like a field's name are shown: a mangled row may have text for keys.
+        others = [key for key in values if key.isidentifier() and len(key) <= 30][:MAX_FIELDS_NAMED]
+        return TextRow(where, problem=f"has no field '{field}'" + (f" (it has {', '.join(others)})" if others else ""))
+    text = values[field]
+    if not isinstance(text, str):
+        return TextRow(where, problem=f"has a '{field}' that is not text")
+    return TextRow(where, text)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from harness.base.paths import in_quotes, path_of
 from harness.base.terminal import tell
 from harness.contracts import Checkpoint
-from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
-from harness.data.sources import Role
+from harness.data.sources import CHALLENGE_FILES, TOKEN_SOURCES, Role
 from harness.drafting.file_templates import flow
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature.replicates import read_manifest

@@ -44,8 +44,6 @@ class Seen:
     original: dict[str, float] = field(default_factory=dict)
     targets: dict[str, float] = field(default_factory=dict)
     probes: list[Probe] = field(default_factory=list)
-    flops: float = 0.0
-    memorized: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +66,6 @@ class CandidateTask:
             original=seen.original,
             end=end,
             seconds=seconds,
-            flops=seen.flops,
-            memorized=seen.memorized,
         )
 
 

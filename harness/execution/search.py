@@ -2,7 +2,7 @@
 
 A candidate knows the results of all candidates but the one before it, and of that one only its settings. So two can
 run at once, and what is proposed is the same whether they do: on any executor, and after a sweep was killed.
-Optuna's sampler gets all of it again for each proposal; a study that searches a strength alone bisects it.
+Optuna's sampler gets all of it again for each proposal.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.base.digests import digest_of
 from harness.contracts import Json
-from harness.plans import StudySpec, Target
-from harness.records.bisection import is_bisected
-from harness.records.ranges import JUDGED, WIDENED_FROM, space_at
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec
 from harness.records.record import Candidate
-from harness.records.spending import AT_ONCE
-from harness.records.tuned import bisected_settings, dimensions_tried, untried_settings
+from harness.records.tuned import dimensions_tried, untried_settings
 from harness.search_space import Choice, Dimension, end_of
+from harness.specs import Level
 
 Settings = Mapping[str, Json]
 
@@ -33,16 +30,10 @@ def results_awaited(study: StudySpec, number: int) -> int:
         The first five learn from none, so they may all run at once; the sixth waits for the first four. ::
 
             >>> from types import SimpleNamespace
-            >>> study = SimpleNamespace(search="optuna", is_cumulative=True, space={}, cost=None)
-            >>> [results_awaited(study, number) for number in range(8)]
+            >>> [results_awaited(SimpleNamespace(search="optuna"), number) for number in range(8)]
             [0, 0, 0, 0, 0, 4, 5, 6]
     """
-    learnt = number - AT_ONCE + 1
-    if study.cost is not None:  # Whether it is paid for depends on what they cost.
-        return max(learnt, 0)
-    if study.search == "random":
-        return JUDGED if number >= WIDENED_FROM else 0
-    return learnt if learnt >= STARTUP else 0
+    return number - 1 if study.search == "optuna" and number > STARTUP else 0
 
 
 def next_settings(
@@ -58,17 +49,10 @@ def next_settings(
     """
     if number == 0:
         return dict(study.defaults)
-    unseen: dict[int, Settings] = {}
-    for other, of_other in (others or {}).items():
-        if other < number:
-            unseen[other] = of_other
-    if is_bisected(study):
-        settings = bisected_settings(study, known)
-        return None if settings in unseen.values() else settings
     if number == 1 and study.published:
         return dict(study.published)
-    seen = []
-    learnt = results_awaited(replace(study, cost=None), number)
+    unseen = {other: settings for other, settings in (others or {}).items() if other < number}
+    seen, learnt = [], results_awaited(study, number)
     for candidate in known:
         if candidate.number < learnt:
             seen.append(candidate)
@@ -77,11 +61,10 @@ def next_settings(
     untried = untried_settings(study, [*unseen.values(), *(candidate.settings for candidate in seen)])
     if untried == []:
         return None
-    space, seed = space_at(study, number, seen), int(digest_of([study.study_id, number])[:8], 16)
-    searched = dimensions_tried(study)
+    seed, searched = int(digest_of([study.study_id, number])[:8], 16), dimensions_tried(study)
     sampled = sampled_settings(
         study,
-        {name: space[name] for name in searched},
+        searched,
         target=study.targets[number % len(study.targets)],
         seen=seen,
         unseen=[unseen[other] for other in sorted(unseen)],
@@ -90,8 +73,8 @@ def next_settings(
     settings = {**study.defaults, **sampled}
     if untried is not None and settings not in untried:
         settings = untried[seed % len(untried)]
-    for name in space.keys() - searched:  # A cumulative strength, of which each candidate goes to the end.
-        settings[name] = end_of(space[name])
+    for name in study.space.keys() - searched:  # A cumulative strength, of which each candidate goes to the end.
+        settings[name] = end_of(study.space[name])
     return settings
 
 
@@ -103,40 +86,32 @@ STARTUP = 4
 """Candidates before the search learns from them; the others until then are random."""
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What a candidate is to the search for one target."""
+def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[float, float] | None:
+    """Return a candidate's distance from a level and its cost; None if it failed before anything was known.
 
-    violation: float
-    """How far above the target the metric stayed; at most 0 where the target was reached."""
-    cost: float
-    """The log of the least utility (a perplexity) among the probes that reach the target; infinite where none does."""
-
-
-def objective(study: StudySpec, target: Target, candidate: Candidate) -> Objective | None:
-    """Return what a candidate is to the search for a target; None if it failed before anything was known.
-
-    A probe below the lower bound of utility writes the same word for ever: it is nothing to aim at, and is not seen.
+    The distance is how far above the level MA stayed, at most 0 where it was reached. The cost is the log of the least
+    perplexity among the probes that reach it, infinite where none does. A probe below the lower bound of perplexity
+    writes the same word for ever: it is nothing to aim at, and is not seen.
     """
     if not candidate.original:
         return None
-    asked, least = candidate.targets[str(target)], study.utility_bounds[0] * candidate.original[study.utility]
-    nearest, cost = candidate.original[target.metric], math.inf
+    asked, least = candidate.targets[target.key], study.utility_bounds[0] * candidate.original[PROBED_UTILITY]
+    nearest, cost = candidate.original[PROBED_ERASURE], math.inf
     for probe in candidate.probes:
-        reached, utility = probe[target.metric], probe[study.utility]
+        reached, utility = probe[PROBED_ERASURE], probe[PROBED_UTILITY]
         if not utility >= least or math.isnan(reached):
             continue
         nearest = min(nearest, reached)
         if reached <= asked:
             cost = min(cost, math.log(utility))
-    return Objective(nearest - asked, cost)
+    return nearest - asked, cost
 
 
 def sampled_settings(
     study: StudySpec,
     space: Mapping[str, Dimension],
     *,
-    target: Target,
+    target: Level,
     seen: Sequence[Candidate],
     unseen: Sequence[Mapping[str, Json]],
     seed: int,
@@ -180,7 +155,7 @@ def _tell(
     asked: optuna.Study,
     study: StudySpec,
     distributions: Mapping[str, BaseDistribution],
-    target: Target,
+    target: Level,
     seen: Sequence[Candidate],
 ) -> None:
     """Add what is known; the others are ranked by how far they stayed from the target, and not by what they cost."""
@@ -191,7 +166,8 @@ def _tell(
         result = objective(study, target, candidate)
         told: dict[str, Any] = {"state": TrialState.FAIL}
         if result is not None:
-            told = {"value": min(result.cost, _NO_COST), "constraints": {str(target): result.violation}}
+            violation, cost = result
+            told = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
         asked.add_trial(create_trial(params=params, distributions=dict(distributions), **told))
 
 

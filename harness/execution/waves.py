@@ -20,9 +20,11 @@ from harness.plans import StudySpec
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.journal import Journal
 from harness.records.results import Results, TrialResults, study_results
-from harness.records.spending import is_paid
 from harness.records.tuned import unfinished_studies
 from harness.specs import TimeLimit, TrialSpec
+
+WALKED_POINTS = 10
+"""How many points of a grid take as long as a walk, about: it erases several times."""
 
 
 def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watcher) -> None:
@@ -116,12 +118,13 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs, in the order to start them.
 
     The quickest trial of each variant on each model comes first, so that a table of all variants is there early; the
-    others follow, the longest first. A trial is as long as it has points.
+    others follow, the longest first. A trial is as long as it has points, and a walked one as `WALKED_POINTS`.
     """
     artifacts, prepared, names, jobs = Artifacts(folders.artifacts), dict[str, bool](), set[str](), list[Job]()
     for trial in results.unfinished:
         spec, needs = trial.spec, _keys_to_prepare(trial, artifacts, prepared)
-        strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
+        strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
+        strength = f"-to-{spec.until.at}" if spec.until else strength
         name = _unused(f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}", spec.trial_id, names)
         jobs.append(Job(name=name, kind="trial", spec=spec, needs=(*needs, *_memorized_keys(spec))))
     jobs.sort(key=_length)
@@ -151,7 +154,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
         if any(job.candidate and job.candidate.number < awaited for job in generation):
             break
         others = {other: settings for other, settings in started.items() if other not in recorded}
-        settings = next_settings(study, number, known, others) if is_paid(study, number, known) else None
+        settings = next_settings(study, number, known, others)
         if settings is None:
             break
         started[number] = settings
@@ -202,7 +205,7 @@ def _longer(one: TimeLimit | None, other: TimeLimit | None) -> TimeLimit | None:
 
 
 def _length(job: Job) -> int:
-    return len(job.spec.points())
+    return WALKED_POINTS if job.spec.until else len(job.spec.points())
 
 
 def _unused(name: str, digest: str, names: set[str]) -> str:

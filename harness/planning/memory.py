@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.base.digests import digest_of
 from harness.base.messages import first_names
 from harness.base.terminal import tell
-from harness.contracts import Checkpoint, Model, Sequences
+from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
@@ -169,7 +169,7 @@ class _FakeTask:
         # From the second micro-batch on, gradients are there already when a forward pass starts.
         rows = min(rows, 2 * min(training.micro_batch, rows))
         self.training = replace(training, global_batch=rows, early_stop=None)
-        self.strengths = spec.strengths[-1:]
+        self.strengths: tuple[Number, ...] = (spec.last_strength,)
         self.forget = _made_up(spec.forget, rows)
         self.validation = _made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS))
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
@@ -313,11 +313,11 @@ def _takes_more_steps(spec: TrialSpec, is_memorizing: bool) -> bool:
     if is_memorizing:
         return spec.memorization.epochs > 1 or spec.forget.rows > spec.memorization.global_batch
     has_epochs = METHODS.load(spec.method).strength.cumulative
-    return not has_epochs or max(spec.strengths) > 1 or spec.forget.rows > spec.training.global_batch
+    return not has_epochs or spec.last_strength > 1 or spec.forget.rows > spec.training.global_batch
 
 
 def _erased(spec: TrialSpec, task: _FakeTask) -> Iterator[Model]:
-    method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(spec.strengths)})
+    method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: spec.last_strength})
     return (erased.model for erased in method.erase(task))
 
 

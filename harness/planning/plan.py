@@ -23,21 +23,23 @@ from harness.planning.resolve import (
     resolve_models,
     training_for,
 )
-from harness.planning.schema import Sweep
+from harness.planning.schema import Sweep, Tune
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import ResolvedTexts, TextUse, resolve_texts
-from harness.planning.trials import repeated_trials, trials_of
+from harness.planning.trials import repeated_trials, trials_of, walkable, walked_trials
 from harness.planning.tuning import (
     compared,
+    level_faults,
+    levels_of,
     searches,
     study_of,
     study_templates,
     tuning_faults,
-    unsearchable_faults,
+    walking_faults,
 )
 from harness.plans import SELECTABLE, Compare, Plan, StudySpec, selected
 from harness.records.published import published_conditions
-from harness.specs import ORIGINAL, CollapseBounds, TrialSpec
+from harness.specs import ORIGINAL, CollapseBounds, Level, TrialSpec
 
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that are no sweep's."""
@@ -77,16 +79,12 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     ranked_at, controls, models, judges, texts = _substance(formed, name, faults)
     if faults:
         raise file.refuse(faults)
-    templates = () if tune else formed.templates
-    trials = trials_of(name, sweep, models, texts.by_model, templates, formed.evaluators, judges, formed.compare)
+    templates, levels = () if tune else formed.templates, levels_of(sweep.until)
+    trials = trials_of(name, sweep, models, texts.by_model, templates, formed.evaluators, judges, levels)
     studies: list[StudySpec] = []
     if tune:
-        originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
-        for model, original in zip(models, originals, strict=True):
-            for searched in formed.studies:
-                for number in range(len(searches(sweep, tune))):
-                    sources = texts.by_model[model.path]
-                    studies.append(study_of(sweep, tune, searched, model, sources, original, number))
+        tuned, found = _tuned(formed, tune, trials, models, texts, levels)
+        trials, studies = [*trials, *tuned], found
     trials, studies = _only_chosen(trials, studies, only, faults)
     if faults:
         raise file.refuse(faults)
@@ -102,10 +100,35 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
+        until=levels,
         compare=formed.compare,
         reproduces=sweep.reproduces,
         shared_texts=texts.shared,
     )
+
+
+def _tuned(
+    formed: CheckedSweep,
+    tune: Tune,
+    references: Sequence[TrialSpec],
+    models: Sequence[ResolvedModel],
+    texts: ResolvedTexts,
+    levels: tuple[Level, ...],
+) -> tuple[list[TrialSpec], list[StudySpec]]:
+    """Return the walks of rows that have nothing else to search, and the studies of the others."""
+    trials: list[TrialSpec] = []
+    studies: list[StudySpec] = []
+    for model in models:
+        sources = texts.by_model[model.path]
+        of_model = [spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint]
+        originals = [walkable(spec, model, sources, levels) for spec in of_model]
+        for original in originals:
+            walked = [template for template in formed.studies if not template.space]
+            trials += walked_trials(original, model, sources, walked)
+        for searched in formed.studies:
+            for number in range(len(searches(formed.sweep, tune)) if searched.space else 0):
+                studies.append(study_of(formed.sweep, tune, searched, model, sources, originals[0], number))
+    return trials, studies
 
 
 def check_form(file: SweepFile) -> CheckedSweep:
@@ -128,10 +151,11 @@ def check_form(file: SweepFile) -> CheckedSweep:
         raise file.refuse(faults)
     faults += size_faults(templates, len(sweep.models), len(sweep.seeds))
     compare = compared(sweep, evaluators, faults)
+    faults += walking_faults(sweep.until, () if sweep.tune else templates)
     studies: list[TrialTemplate] = []
     if sweep.tune:
         studies = study_templates(sweep, sweep.tune, templates, faults)
-        faults += tuning_faults(sweep, sweep.tune, evaluators)
+        faults += tuning_faults(sweep, sweep.tune)
         if "early_stop" not in sweep.training.model_fields_set:  # Probes end a candidate's training.
             sweep = sweep.model_copy(update={"training": sweep.training.model_copy(update={"early_stop": None})})
     if faults:
@@ -155,11 +179,10 @@ def _substance(
     ranked_at = {} if sweep.tune else ranked_strengths(sweep.ranking.at, sweep.methods, templates, faults)
     controls = control_variants(sweep.ranking.controls, templates, faults)
     models = resolve_models(sweep, faults)
-    if sweep.tune:
-        faults += unsearchable_faults(sweep.tune, models)
     faults += method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = resolve_judges(sweep, evaluators, faults)
     texts = resolve_texts(sweep.data, models, _text_use(sweep, templates, models), faults)
+    faults += level_faults(sweep.until, models, texts.by_model)
     faults += unmeasurable_faults(evaluators, models, texts.by_model)
     faults += twin_faults(models, texts.by_model)
     models = grouped_replicates(models)

@@ -7,17 +7,18 @@ The `data` block is that of `harness.data.sections`. What a plugin declares (its
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
-from pydantic import BeforeValidator, Field, StringConstraints, create_model, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, create_model
 
 from harness.base.settings import Place, Strict, quoted
-from harness.contracts import NonNegative, Positive, PositiveCount, Precision, Training
+from harness.contracts import NonNegative, Number, Positive, PositiveCount, Precision, Training
 from harness.data.sections import Data
 from harness.errors import unknown
-from harness.plans import PROBED_UTILITY, SEARCH_SEEDS, Compare
-from harness.specs import RETRAINED, CollapseBounds
+from harness.plans import SEARCH_SEEDS, Compare
+from harness.specs import MIN_APART, RETRAINED, UNSEEN, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
@@ -217,57 +218,43 @@ class Report(Strict):
     """How many texts of each kind the report shows of the references and of every ranked point."""
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _targets(value: Any) -> tuple[float | Literal["retrained"], ...]:
-    targets = _as_list(value)
-    for target in targets:
-        is_number = type(target) in (int, float) and 0 <= target < 1
-        if not is_number and target != RETRAINED:
+def _levels(value: Any) -> tuple[Number | Literal["unseen", "retrained"], ...]:
+    levels = value if isinstance(value, list | tuple) else [value]
+    for level in levels:
+        is_number = type(level) in (int, float) and 0 <= level < 1
+        if not is_number and level not in (UNSEEN, RETRAINED):
             raise ValueError(
-                f"must be a number of at least 0 and below 1, or {RETRAINED} (what the retrained model has), or a list "
-                f"of these; got {quoted(target)}."
+                f"must be a number of at least 0 and below 1, {UNSEEN} (what the original has on the holdout) or "
+                f"{RETRAINED} (what the retrained model has), or a list of these; got {quoted(level)}."
             )
-    if not targets:
-        raise ValueError("is an empty list, which asks for nothing: give at least one target, for instance 0.9.")
-    if len(set(targets)) < len(targets):
-        raise ValueError("names a target twice: remove one.")
-    return tuple(targets)
+    if not levels:
+        raise ValueError("is an empty list, which asks for nothing: give at least one level, for instance 0.75.")
+    if len(set(levels)) < len(levels):
+        raise ValueError("names a level twice: remove one.")
+    numbers = sorted(level for level in levels if not isinstance(level, str))
+    for lower, upper in pairwise(numbers):
+        if upper - lower < MIN_APART:
+            raise ValueError(
+                f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}: a walk ends within half of that of "
+                "its level, so both may be one model. Remove one."
+            )
+    return tuple(levels)
 
 
-Targets = Annotated[tuple[float | Literal["retrained"], ...], BeforeValidator(_targets)]
-Names = Annotated[list[str], MinLen(1), BeforeValidator(_as_list), doc("a metric's name, or a list of names")]
+Levels = Annotated[tuple[Number | Literal["unseen", "retrained"], ...], BeforeValidator(_levels)]
 
 
 class SearchBudget(Strict):
-    """What the search of each method may spend: one of these, the same for all."""
+    """How long the settings of each method are searched, the same for all."""
 
-    trials: Annotated[int, Ge(1), Le(10_000)] | None = None
+    trials: Annotated[int, Ge(1), Le(10_000)]
     """Candidates."""
-    seconds: Positive | None = None
-    """Seconds of its candidates, and of the memorised model if it needs one. Another machine tries another number."""
-    flops: Positive | None = None
-    """Floating-point operations of the same: equal on every machine; counting slows small models down."""
-
-    @model_validator(mode="after")
-    def _has_one(self) -> SearchBudget:
-        if len(self.model_fields_set) != 1 or None in (getattr(self, name) for name in self.model_fields_set):
-            raise ValueError("must have one of trials, seconds and flops, for instance {trials: 12}.")
-        return self
 
 
 class Tune(Strict):
-    """How the settings of each method are searched, instead of given."""
+    """How the settings of each method are searched, instead of given: for the levels of `until`."""
 
     budget: SearchBudget = Field(description="how long to search?", examples=["budget: {trials: 12}"])
-    erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
-        description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
-    )
-    """How far to erase: `{ma: [0.9, retrained]}`."""
-    utility: str = PROBED_UTILITY
-    """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
     """How candidates are proposed."""
     seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
@@ -279,15 +266,13 @@ class Tune(Strict):
     """By row: what is searched in addition to, or instead of, what its method declares."""
 
 
-class CompareAxes(Strict):
-    """The metrics by which methods are compared at equal utility, and at equal erasure, and with which method."""
+class CompareBlock(Strict):
+    """What verdicts are about."""
 
-    utility: Names = Field(default_factory=lambda: list(Compare.utility))
-    """Metrics of the matched comparison: what is paid."""
-    erasure: Names = Field(default_factory=lambda: list(Compare.erasure))
-    """Metrics of the matched comparison: what must be equal."""
+    cost: str = Compare.cost
+    """The metric in which methods pay for erasure."""
     reference: str | None = None
-    """The row that the others are said to be better or worse than; null: the first of `methods`."""
+    """The row that others are compared with; null: the first in the file's order that reached the level."""
     margin: Fraction = Compare.margin
     """Rows whose prices differ by less than this share are equivalent."""
 
@@ -322,8 +307,10 @@ class Sweep(Strict):
     """An evaluator and its settings; `definition` is `exact` or `table`."""
     judges: Judges = Judges()
     measuring: Measuring = Measuring()
+    until: dict[str, Levels] = Field(default_factory=dict)
+    """Levels that every row is walked to: `{ma: [0.75, unseen]}`; verdicts are about the first."""
     tune: Tune | None = None
-    compare: CompareAxes = CompareAxes()
+    compare: CompareBlock = CompareBlock()
     ranking: Ranking = Ranking()
     collapse: Collapse = Collapse()
     resources: Resources = Resources()

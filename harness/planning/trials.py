@@ -19,15 +19,16 @@ from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Measuring, Sweep
 from harness.planning.texts import Texts
-from harness.plans import Compare
 from harness.plugins import plain_settings
 from harness.specs import (
     HOLDOUT,
     ORIGINAL,
     RETRAINED,
     STAND_IN,
+    UNSEEN,
     UNSEEN_ROWS,
     EvaluatorSpec,
+    Level,
     TimeLimit,
     TrialSpec,
     erasure_identity,
@@ -67,12 +68,12 @@ def trials_of(
     templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
-    compare: Compare,
+    levels: tuple[Level, ...],
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for, and
-    `compare` the metrics that the sweep compares by.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for. After
+    a model's grid come the walks of each of its rows to each of the levels.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
@@ -87,13 +88,15 @@ def trials_of(
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
         measured_by = _measured_by(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
-        original = replace(unmeasured, evaluators=_skipping_neighbours(measured_by, evaluators, compare))
+        original = replace(unmeasured, evaluators=measured_by)
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
             erasures += [erasure(seeded, model, sources, template) for template in templates]
+            walks = [] if sweep.tune else walked_templates(templates)
+            erasures += walked_trials(walkable(seeded, model, sources, levels), model, sources, walks)
         for kind in UNSEEN_ROWS if of_erasure else ():
             # The retrained model says better than a stand-in what a model says of texts that it never saw.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
@@ -164,7 +167,8 @@ def _measured_by(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        texts = {role: sources[role] for role in get_args(MoreTexts) if role in evaluator.reads}
+        read = {*evaluator.reads, *evaluator.reads_if_given}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in read and role in sources}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
         twin = retrained if "retrained" in evaluator.reads else None
@@ -191,24 +195,42 @@ def _measured_by(
     return tuple(specs)
 
 
-def _skipping_neighbours(
-    specs: Sequence[EvaluatorSpec], evaluators: Mapping[str, Evaluator], compare: Compare
-) -> tuple[EvaluatorSpec, ...]:
-    """Return evaluators that say whether points beside a tuned choice, which only price a target, need them."""
-    compared = {*compare.erasure, *compare.utility}
-    marked = []
-    for spec in specs:
-        metrics = evaluators[spec.name].metrics
-        is_needed = any(metric.ranked or metric.name in compared for metric in metrics)
-        marked.append(replace(spec, skips_neighbours=not is_needed))
-    return tuple(marked)
-
-
 def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     """Return a trial that erases nothing; evaluators may compare the retrained model with the original: both count."""
     retrained = spec.retrained.digest if spec.retrained else None
     trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
+
+
+def walkable(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
+    """Return an original with the levels that trials of it may be walked to, and what says some of them in numbers."""
+    asked = {level.at for level in levels}
+    return replace(
+        original,
+        levels=levels,
+        unseen=sources[HOLDOUT] if UNSEEN in asked else None,
+        retrained=model.retrained if RETRAINED in asked else None,
+    )
+
+
+def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
+    """Return one template for each variant, with the last of its strengths."""
+    last: dict[str, TrialTemplate] = {}
+    for template in templates:
+        before = last.setdefault(template.variant, template)
+        last[template.variant] = max(before, template, key=lambda one: max(one.strengths))
+    return [replace(template, strengths=template.strengths[-1:]) for template in last.values()]
+
+
+def walked_trials(
+    original: TrialSpec, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
+) -> Iterator[TrialSpec]:
+    """Yield a trial for each template and each level of `original`, walked to the template's strength at most."""
+    for template in templates:
+        [walk_to] = template.strengths
+        spec = replace(erasure(original, model, sources, template), strengths=(), walk_to=walk_to)
+        for level in original.levels:
+            yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
 def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:

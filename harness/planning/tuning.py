@@ -1,27 +1,26 @@
-"""The `tune` and `compare` blocks to studies: for each model and variant a search, checked before anything runs."""
+"""The `until`, `tune` and `compare` blocks: levels, and for each model and variant a search, checked before it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import create_model
 
 from harness.base.plain_data import repeated
 from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted
-from harness.contracts import Evaluator, Json, Method, Training
+from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, SEARCH_SEEDS, Compare, Cost, StudySpec, Target
+from harness.plans import PROBED_ERASURE, SEARCH_SEEDS, Compare, StudySpec
 from harness.plugins import declared_space
-from harness.records.spending import MOST_CANDIDATES
-from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest, widened
-from harness.specs import RETRAINED, TrialSpec
+from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest
+from harness.specs import HOLDOUT, RETRAINED, UNSEEN, Level, TrialSpec
 
 MOST_STEPS = 10_000
 """Of a cumulative strength: a candidate is probed at each."""
@@ -32,20 +31,26 @@ def study_templates(
 ) -> list[TrialTemplate]:
     """Return a template with its space for each variant, in the file's order; faulty rows are left out.
 
+    One that has nothing to search besides its strength is walked: its one strength is then the end of its range.
+
     Its settings and strength are those that the row fixes, or the method's defaults.
     Two templates of one variant are two strengths, which a tuned sweep refuses.
     """
     for row in tune.space:
         if row not in sweep.methods:
             faults.add(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
-    spaces: dict[str, dict[str, Dimension]] = {}
+    spaces: dict[str, dict[str, Dimension] | None] = {}
     studies: dict[str, TrialTemplate] = {}
     for template in templates:
         key = template.key
         if key not in spaces:
             spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin, faults)
-        if spaces[key]:
-            studies[template.variant] = replace(template, space=spaces[key])
+        space, strength = spaces[key], template.plugin.strength.field
+        if space is not None and space.keys() <= {strength}:
+            end = (end_of(space[strength]),) if space else template.strengths[-1:]
+            studies[template.variant] = replace(template, space={}, strengths=end)
+        elif space is not None:
+            studies[template.variant] = replace(template, space=space)
     return list(studies.values())
 
 
@@ -55,14 +60,14 @@ def _space(
     searched: Mapping[str, Any],
     plugin: type[Method],
     faults: Faults,
-) -> dict[str, Dimension]:
-    """Return the space of a row: what is declared and not fixed by the row, and what the file gives; {} if faulty."""
+) -> dict[str, Dimension] | None:
+    """Return the space of a row: what is declared and not fixed by the row, and what the file gives; None if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
     example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
     if isinstance(block.get(strength), list):
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         faults.add(f"{path}.{strength}", f"{reason}, {example}.")
-        return {}
+        return None
     fixed = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
     given = given_space(searched, plugin, f"tune.space.{key}", faults)
     for name in _by_dimension(searched):
@@ -74,14 +79,11 @@ def _space(
         reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
         declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
         faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
-        return {}
+        return None
     if plugin.strength.cumulative and isinstance(dimension, LogUniform) and dimension.high > MOST_STEPS:
         reason = f"each whole step up to {dimension.high:g} would be probed: high may be {MOST_STEPS:,} at most."
         faults.add(f"tune.space.{key}.{strength}", reason)
-        return {}
-    if not space:
-        names = ", ".join(sorted(fixed & searchable(plugin).keys()))
-        faults.add(path, f"leaves nothing to search, since all of it is fixed ({names}): leave out one of these.")
+        return None
     return space
 
 
@@ -94,25 +96,46 @@ def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def tuning_faults(sweep: Sweep, tune: Tune, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    """Yield what a search cannot be steered by, and what of the file a tuned sweep has no use for."""
+def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
+    """Yield what of the file a tuned sweep lacks, or has no use for."""
     if not sweep.methods:
         yield Fault("tune", "searches the settings of methods, and the sweep has none: name one, or remove tune.")
-    steering = [(f"tune.erasure.{name}", name, PROBED_ERASURE) for name in tune.erasure]
-    for path, name, probed in [*steering, ("tune.utility", tune.utility, PROBED_UTILITY)]:
-        if name in metric_groups(evaluators) and name != probed:
-            reason = f"'{name}' is measured, but not at every epoch of every candidate: that would cost too much. "
-            yield Fault(path, f"{reason}Steer the search by {probed}; the table has '{name}' all the same.")
-        elif name != probed:
-            yield Fault(path, unknown("metric that a search can be steered by", name, [probed]))
+    if not sweep.until:
+        yield Fault("tune", "searches settings for levels, and the file names none: add until: {ma: [0.75]}.")
     for name in sweep.ranking.at:
-        reason = "names a strength, and a tuned sweep ranks what was chosen for its first target: remove it."
+        reason = "names a strength, and a tuned sweep ranks the walk to its first level: remove it."
         yield Fault(f"ranking.at.{name}", reason)
     searched_with = {search_seed(tune.seed, number) for number in range(len(searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
         if seed in searched_with:
             reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {SEARCH_SEEDS:,}), and what is "
             yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
+
+
+def walking_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+    """Yield every metric that no walk looks at, and every row whose dial cannot be walked."""
+    for name in until:
+        if name != PROBED_ERASURE:
+            yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
+    for template in templates if until else ():
+        if not all(type(value) in (int, float) for value in template.strengths):
+            path = f"methods.{template.key}.{template.plugin.strength.field}"
+            yield Fault(path, "cannot be walked: it is no number. Remove the row, or until.")
+
+
+def level_faults(
+    until: Mapping[str, Sequence[Any]], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
+) -> Iterator[Fault]:
+    """Yield every level of something that the sweep lacks for one of its models: a holdout, a retrained model."""
+    for name, levels in until.items():
+        for model in models:
+            if UNSEEN in levels and model.path in texts and HOLDOUT not in texts[model.path]:
+                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout, "
+                yield Fault(f"until.{name}", f"{UNSEEN} {reason}or give a number.")
+            if RETRAINED in levels and model.retrained is None:
+                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it, "
+                named = f"{model.path}: {{id: ..., retrained: ...}}"
+                yield Fault(f"until.{name}", f"{RETRAINED} {reason}{named}, or give a number.")
 
 
 def searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
@@ -130,40 +153,20 @@ def search_seed(seed: int, number: int) -> int:
     return SEARCH_SEEDS * (number + 1) + seed
 
 
-def unsearchable_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator[Fault]:
-    """Yield every model that cannot be searched on.
-
-    One has no retrained twin, where a target asks for what that has; or erases in several processes, where operations
-    are to be counted, and are so in one.
-    """
-    for model in models if tune.budget.flops else ():
-        if model.engine.workers > 1:
-            reason = f"counts what one process computes, and {model.path} erases with {model.engine.workers} workers: "
-            yield Fault("tune.budget.flops", f"{reason}give seconds or trials.")
-    asking = [name for name, targets in tune.erasure.items() if RETRAINED in targets]
-    for model in models if asking else ():
-        if model.retrained is None:
-            reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it, "
-            named = f"{model.path}: {{id: ..., retrained: ...}}"
-            yield Fault(f"tune.erasure.{asking[0]}", f"{reason}{named}, or give a number.")
+def levels_of(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
+    """Return the levels of the `until` block in the file's order."""
+    return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
 
 
 def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> Compare:
-    """Return the axes of the matched comparison; where the file names none, what is measured of the defaults."""
-    axes: dict[str, tuple[str, ...]] = {}
-    for axis, others in (("utility", ("erasure",)), ("erasure", ("generation", "reasoning"))):
-        known = [name for name, group in metric_groups(evaluators).items() if group not in others]
-        names = tuple(getattr(sweep.compare, axis))
-        if axis not in sweep.compare.model_fields_set:
-            names = tuple(name for name in names if name in known)
-        for name in names:
-            if name not in known:
-                faults.add(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
-        axes[axis] = names
-    reference = sweep.compare.reference
-    if reference is not None and reference not in sweep.methods:
-        faults.add("compare.reference", unknown("row of this sweep", reference, sweep.methods))
-    return Compare(**axes, reference=reference, margin=sweep.compare.margin)
+    """Return what verdicts are about."""
+    compare, groups = sweep.compare, metric_groups(evaluators)
+    known = [name for name, group in groups.items() if group != "erasure"]
+    if "cost" in compare.model_fields_set and compare.cost not in known:
+        faults.add("compare.cost", unknown("metric of utility in this sweep", compare.cost, known))
+    if compare.reference is not None and compare.reference not in sweep.methods:
+        faults.add("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
+    return Compare(**compare.model_dump())
 
 
 def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
@@ -190,10 +193,9 @@ def study_of(
         template: The row, with its space.
         model: What is erased from.
         sources: Its texts.
-        original: Its reference row.
+        original: Its reference row, with the levels.
         number: Which of the model's `searches` it is.
     """
-    targets = tuple(Target(metric=name, at_most=at) for name, ats in tune.erasure.items() for at in ats)
     strength, space = template.plugin.strength, template.space
     default = erasure(original, model, sources, template)
     default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
@@ -214,27 +216,16 @@ def study_of(
         space=space,
         defaults=defaults,
         is_cumulative=strength.cumulative,
-        is_divisible=strength.divisible,
         is_trained=bool(template.plugin.searched_training),
         search=tune.search,
-        trials=tune.budget.trials or MOST_CANDIDATES,
-        cost=_cost(tune),
-        targets=targets,
-        utility=tune.utility,
+        trials=tune.budget.trials,
+        targets=original.levels,
         utility_bounds=sweep.collapse.perplexity,
         selection=sources["selection"],
-        retrained=model.retrained if any(target.at_most == RETRAINED for target in targets) else None,
         seed=tune.seed,
         published=recipe if recipe != defaults else None,
-        widest=_widest(space, template.plugin),
     )
     return study.identified(default.trial_id)
-
-
-def _cost(tune: Tune) -> Cost | None:
-    if tune.budget.seconds is not None:
-        return Cost("seconds", tune.budget.seconds)
-    return Cost("flops", tune.budget.flops) if tune.budget.flops is not None else None
 
 
 def published_recipe(plugin: type[Method]) -> dict[str, Json]:
@@ -258,22 +249,6 @@ def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin
     if strength.cumulative and strength.field in space:
         values[strength.field] = end_of(space[strength.field])
     return values
-
-
-def _widest(space: Mapping[str, Dimension], plugin: type[Method]) -> dict[str, Dimension]:
-    """Return how far each range may be widened: an end beyond which the setting allows nothing stays where it is."""
-    hints = searchable(plugin)
-    widest: dict[str, Dimension] = {}
-    for name, dimension in space.items():
-        if not isinstance(dimension, LogUniform):
-            continue
-        wider, ends = widened(dimension), asdict(dimension)
-        if name == plugin.strength.field and plugin.strength.cumulative:  # A trajectory begins at its first step.
-            wider = LogUniform(low=dimension.low, high=min(wider.high, MOST_STEPS))
-        for end, value in asdict(wider).items():
-            ends[end] = ends[end] if check_settings(hints[name], value, name, Faults()) is None else value
-        widest[name] = LogUniform(**ends)
-    return widest
 
 
 def declared_faults(plugin: type[Method]) -> Faults:

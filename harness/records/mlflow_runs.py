@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.contracts import Json, Number
+from harness.plans import PROBED_UTILITY
 from harness.records.artifacts import Artifacts
 from harness.records.point_names import point_name
 from harness.records.record import DIRTY, Candidate, kept_name, time_of
@@ -91,15 +92,14 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
 
 
 def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
-    """Return a candidate's run; `least/TARGET` is the least utility among its probes that reach a target."""
+    """Return a candidate's run; `least/TARGET` is the least perplexity among its probes that reach a level."""
     spec, key = study.spec.trial_with(candidate.settings, ()), f"{candidate.trial_id}-{candidate.number}"
     numbers: dict[tuple[str, int], float] = {}
     for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
         numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
     for target in study.spec.targets:
-        if reaching := reaching_probes(study.spec, target, candidate):
-            least = min(probe[study.spec.utility] for probe in reaching)
-            numbers[f"least/{target}".replace("<=", "at most"), 0] = least
+        if reaching := reaching_probes(target, candidate):
+            numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
     tags = _tags(spec, "candidate", key, None) | {
         "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}",
         "search": study.spec.search,
@@ -123,7 +123,7 @@ def run_settings(spec: TrialSpec) -> dict[str, Json]:
 def kept_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
     """Return where a point's erased model lies, if it was kept, and the command that hands it on."""
     spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    kept = kept_name(point_id, point.made.code if point.made else "")
+    kept = kept_name(spec.model_id(point.strength), point.made.code if point.made else "")
     if not artifacts.has("erased", kept):
         return {}
     elsewhere = [] if results == "results" else ["--results", results]
@@ -265,7 +265,13 @@ def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> li
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
     ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
     ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
-    return [*columns, *(f"metrics.`{_legal(name)}`" for name in ranked), "tags.`collapse_class`", "tags.`ranked`"]
+    return [
+        *columns,
+        *(f"metrics.`{_legal(name)}`" for name in ranked),
+        "tags.`collapse_class`",
+        "tags.`over_erased`",
+        "tags.`ranked`",
+    ]
 
 
 _SHOWN = {"deleted": False, "isGenerated": False}

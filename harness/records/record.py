@@ -79,6 +79,24 @@ class Point(Journaled):
     """Where each worker that erased ran, as `Started.node`; empty where the trial's own process did."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Walked(Journaled):
+    """The end of a walked trial's search for its strength; it is not searched again."""
+
+    trial_id: str
+    level: float
+    """The level in numbers."""
+    strength: Number | None
+    """The strength that is at the level; None: none was found."""
+    reached: bool
+    nearest: Mapping[str, Json]
+    """The probe whose MA is nearest to the level: `strength`, `ma` and `perplexity`."""
+    probes: tuple[Mapping[str, Json], ...]
+    """All probes, in the order in which they were made."""
+    reason: str = ""
+    """Why the level was not reached."""
+
+
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
 ENDS = (WHOLE, COLLAPSED, PAST, STOPPED)
 """How a candidate's trajectory ends: at its last strength, where utility is out of bounds, where no target is left to
@@ -98,17 +116,13 @@ class Candidate(Journaled):
     probes: tuple[Mapping[str, Json], ...]
     """Rising: `strength`, the targets' metrics and the utility by name, and `optimiser_steps` so far."""
     targets: Mapping[str, float]
-    """What each target asks for, in numbers."""
+    """Each level in numbers, by its key."""
     original: Mapping[str, float]
-    """The original's own probe: the targets' metrics and the utility."""
+    """The original's own probe."""
     end: str
     """Why the trajectory ended, one of `ENDS`; or the error of one that failed."""
     seconds: float
     """Of erasing and probing, without what candidates share."""
-    flops: float = 0.0
-    """Floating-point operations of the same; 0 where the budget does not count them."""
-    memorized: Mapping[str, float] = field(default_factory=dict)
-    """What the memorised model that it needs took, in `seconds` and `flops`: a study pays for it once."""
 
     @property
     def error(self) -> str | None:
@@ -156,9 +170,9 @@ class Started(Journaled):
     """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`."""
 
 
-Record = Started | Point | Measurement | Candidate | Stopped | Failed
+Record = Started | Walked | Point | Measurement | Candidate | Stopped | Failed
 KINDS: dict[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
+    kind.__name__.lower(): kind for kind in (Started, Walked, Point, Measurement, Candidate, Stopped, Failed)
 }
 
 

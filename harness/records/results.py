@@ -5,45 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from harness.contracts import Json, Number
-from harness.plans import Plan, StudySpec, Target
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
-from harness.records.spending import is_paid
-from harness.specs import EvaluatorSpec, TrialSpec
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
+from harness.specs import EvaluatorSpec, Level, TrialSpec
 
 Probe = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
 class ChosenPoint:
-    """The probe that reaches a target at the least cost, and the candidate whose it is."""
+    """The probe that reaches a level at the least cost, and the candidate whose it is."""
 
     candidate: Candidate
     probe: Probe
     is_collapsed: bool
-    """Only where every probe that reaches the target has collapsed."""
+    """Only where every probe that reaches the level has collapsed."""
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """How far a study got towards one target."""
+    """How far a study got towards one level."""
 
-    target: Target
+    target: Level
     chosen: ChosenPoint | None
     """None: no probe reached it."""
-    best: float
-    """The least of the target's metric that a probe saw; NaN if none saw any."""
+    nearest: ChosenPoint | None
+    """The probe of the least MA, which is walked where none reached the level; None: nothing was probed."""
 
     def __str__(self) -> str:
         """Return it in words, such as `not reached: best MA 0.71`."""
-        if self.chosen is None:
-            return f"not reached: best {self.target.metric.upper()} {self.best:.2f}"
-        probe = self.chosen.probe
-        return f"{self.target.metric.upper()} {probe[self.target.metric]:.2f} at strength {probe['strength']:g}"
+        best = self.chosen or self.nearest
+        if best is None:
+            return "not reached: nothing was probed"
+        ma, strength = best.probe[PROBED_ERASURE], best.probe["strength"]
+        return f"MA {ma:.2f} at strength {strength:g}" if self.chosen else f"not reached: best MA {ma:.2f}"
 
 
 @dataclass(frozen=True)
@@ -71,35 +72,37 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
     for record in records:
         if isinstance(record, Candidate):
             by_number.setdefault(record.number, record)
-    known = [by_number[number] for number in sorted(by_number)]
-    candidates = tuple(candidate for candidate in known if is_paid(spec, candidate.number, known))
+    candidates = tuple(by_number[number] for number in sorted(by_number) if number < spec.trials)
     return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
-def _target_result(spec: StudySpec, target: Target, candidates: Sequence[Candidate]) -> TargetResult:
+def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
     reaching, seen = [], []
     for candidate in candidates:
-        for probe in reaching_probes(spec, target, candidate):
+        for probe in reaching_probes(target, candidate):
             reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
-        seen += [probe[target.metric] for probe in candidate.probes if not math.isnan(probe[target.metric])]
+        for probe in candidate.probes:
+            if not math.isnan(probe[PROBED_ERASURE]):
+                seen.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
     # Of equal ones the first: the earliest candidate, and the least strength.
-    chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[spec.utility]), default=None)
-    return TargetResult(target, chosen, min(seen, default=math.nan))
+    chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
+    nearest = min(seen, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
+    return TargetResult(target, chosen, nearest)
 
 
-def reaching_probes(spec: StudySpec, target: Target, candidate: Candidate) -> list[Probe]:
-    """Return the probes of a candidate that reach a target and whose utility is known."""
+def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
+    """Return the probes of a candidate that reach a level and whose perplexity is known."""
     reaching = []
-    for probe in candidate.probes:  # One that failed before its first probe does not know its targets.
-        if probe[target.metric] <= candidate.targets[str(target)] and not math.isnan(probe[spec.utility]):
+    for probe in candidate.probes:  # One that failed before its first probe does not know its levels.
+        if probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]):
             reaching.append(probe)
     return reaching
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
-    """Return whether a probe's utility is outside of the study's bounds, times the original's, or not known."""
-    least, most = (bound * original[spec.utility] for bound in spec.utility_bounds)
-    return not least <= probe[spec.utility] <= most
+    """Return whether a probe's perplexity is outside of the study's bounds, times the original's, or not known."""
+    least, most = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
+    return not least <= probe[PROBED_UTILITY] <= most
 
 
 Status = Literal["done", "failed", "missing"]
@@ -119,6 +122,8 @@ class PointResults:
     """Of the evaluators that the sweep asks for now, with their settings; the last of each."""
     stop_reason: str
     """Why the trajectory ended here; '' everywhere else."""
+    walked: Walked | None = None
+    """The walk that found the strength; None for a strength that the sweep names."""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -147,6 +152,8 @@ class TrialResults:
     """What each attempt ran on, and with which Lethe."""
     written: tuple[str, ...] = ()
     """When the first and the last of its records were, as `Journaled.at`; nothing where that was not kept."""
+    walked: Walked | None = None
+    """The end of a walked trial's search for its strength; None until it is known, and for other trials."""
 
     @property
     def versions(self) -> tuple[Mapping[str, str], ...]:
@@ -168,6 +175,8 @@ class Results:
     studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
+    folder: Path | None = None
+    """Where they were read from."""
 
     @property
     def measured(self) -> list[PointResults]:
@@ -203,6 +212,7 @@ def read_results(plan: Plan, journal: Journal) -> Results:
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
         read_studies(plan.studies, journal),
         journal.items,
+        journal.folder.parent,
     )
 
 
@@ -217,7 +227,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     made: dict[str, Point] = {}
     measurements: dict[str, dict[str, Measurement]] = {}
     starts, moments = [], []
-    stop, failure = None, None
+    stop, failure, walked = None, None, None
     for record in records:
         if record.at:
             moments.append(record.at)
@@ -227,19 +237,20 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
             measurements.setdefault(record.point_id, {})[record.key] = record
         elif isinstance(record, Stopped):
             stop = record
+        elif isinstance(record, Walked):
+            walked = walked or record
         elif isinstance(record, Started):
             starts.append(record)
             failure = None
         elif isinstance(record, Failed):
             failure = record
     points, remaining = [], []
-    for strength in _reachable(spec, stop):
+    for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
         measured = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
-        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason))
-        asked = spec.evaluators_at(strength)
-        if lacking := tuple(evaluator for evaluator in asked if evaluator.key not in measured):
+        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason, walked))
+        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, lacking))
     unfinished: Status = "failed" if failure else "missing"
     return TrialResults(
@@ -252,15 +263,19 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         is_begun=bool(records),
         attempts=tuple(starts),
         written=(min(moments), max(moments)) if moments else (),
+        walked=walked,
     )
 
 
-def _reachable(spec: TrialSpec, stop: Stopped | None) -> tuple[Number | None, ...]:
+def _reachable(spec: TrialSpec, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
     """Return the strengths that a trial has or will have a model at, rising.
 
-    They end where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
+    A walked trial has the one that was found, None until then, and none where the level was not reached. Others end
+    where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
     one was asked for: no other point shows the last part of the trajectory.
     """
+    if spec.until is not None:
+        return (None,) if walked is None else (walked.strength,) if walked.reached else ()
     if not stop:
         return spec.points()
     kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)

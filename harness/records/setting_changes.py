@@ -22,9 +22,9 @@ _NOT_COMPARED = (
     "sweep",
     "label",
     "strengths",
-    "targets",
-    "chosen",
-    "neighbours",
+    "walk_to",
+    "levels",
+    "unseen",
     "evaluators",
     "method_version",
 )
@@ -135,7 +135,7 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
 def _by_row(specs: Iterable[TrialSpec]) -> dict[tuple[str, str, int], list[TrialSpec]]:
     by_row: dict[tuple[str, str, int], list[TrialSpec]] = {}
     for spec in specs:
-        if not spec.is_reference and not spec.searched:
+        if not spec.is_reference and not spec.searched and spec.until is None:
             by_row.setdefault((spec.model.id, spec.variant, spec.seed), []).append(spec)
     return by_row
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.metrics import declarations
-from harness.analysis.ranking import rank_names
-from harness.analysis.shown import ShownTable
+from harness.analysis.ranking import RankedTable, head, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
@@ -17,8 +16,8 @@ from harness.records.tuned import read_tuned
 from harness.reporting.figures.style import rendered
 from harness.reporting.page import page
 from harness.reporting.sections import SECTIONS
-from harness.reporting.summary import caption
-from harness.reporting.text_tables import latex, markdown
+from harness.reporting.sections.main_table import main_latex, main_markdown
+from harness.reporting.summary import answer_text, caption
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
 """Names, without their endings, of the files that belong to no section."""
@@ -41,12 +40,10 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
         for name, text in section.files().items():
             written.append(write_whole(folder / name, text))
         for name, figure in section.figures.items():
-            if section.has_many_figures:
-                written.append(write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")))
-            else:
-                written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
-                written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
-    written += write_tables(analysis.shown_table, analysis.results.plan.question, folder)
+            written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
+            written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
+    answer = answer_text(analysis) if analysis.results.plan.erases else ""
+    written += write_tables(analysis.ranked, analysis.results.plan.question, folder, answer)
     return [*written, write_whole(folder / "report.html", page(analysis, sections=sections))]
 
 
@@ -68,29 +65,18 @@ def written_files(folder: Path) -> list[Path]:
     stems = set(_STEMS)
     for section in SECTIONS:
         stems.update(section.stems)
-    ours = [path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file()]
-    return sorted([*ours, *(folder / "figures").glob("*.png")])
+    return sorted(path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file())
 
 
-def write_tables(shown: ShownTable, question: str, folder: Path) -> list[Path]:
-    """Write what needs the table alone: ranking.csv, table.md and table.tex; return the files."""
-    ranked, tables = shown.whole, shown.tables
-    first, words = ranked.said_first, f"{caption(ranked.table)} {shown.note}".strip()
-    bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]
-    flags = ["collapsed", "collapse_class", "collapse_reason"]
-    names = [
-        "model",
-        "method",
-        "variant",
-        "strength",
-        *rank_names(ranked.info),
-        *bounds,
-        "rank_average_first",
-        "rank_group",
-    ]
-    names += [*flags, "recited", "unranked"]
+def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
+    """Write ranking.csv, table.md, which begins with the answer, and table.tex; return the files."""
+    shown = head(ranked)
+    words = [*ranked.said_first, caption(shown.table)]
+    bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
+    names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds]
+    names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),
-        write_whole(folder / "table.tex", latex(tables, " ".join([*first, question, words]))),
+        write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words), answer)),
+        write_whole(folder / "table.tex", main_latex(shown, " ".join([*words, question]))),
     ]

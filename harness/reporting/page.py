@@ -10,11 +10,10 @@ from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING, duration_text
-from harness.reporting.figures.colours import with_dark_colours
 from harness.reporting.figures.style import rendered
-from harness.reporting.provenance import provenance
-from harness.reporting.section import Section
+from harness.reporting.section import PageContext, Section
 from harness.reporting.sections import SECTIONS
+from harness.reporting.sections.repeat import provenance
 from harness.reporting.template import html_templates
 
 
@@ -34,24 +33,19 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         """Return a section's heading, and take it into the contents."""
         anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
         contents.append((anchor, title))
-        return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
+        return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
 
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
     shown = []
     for section in sections or [section(analysis) for section in SECTIONS]:
         if section.needs_points and not has_points:
             continue
-        pictures = {}
         tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
-        for name, figure in {**section.figures, **tall}.items():
-            svg = rendered(figure, "svg")
-            pictures[name] = b64encode(svg if section.has_many_figures else with_dark_colours(svg)).decode()
-        template = templates.get_template(section.template())
-        filled = template.render(
-            analysis=analysis, pictures=pictures, section_heading=section_heading, **section.context()
-        )
-        if filled.strip():
-            shown.append(Markup(filled))  # The template has escaped its texts.
+        drawn = {**section.figures, **tall}.items()
+        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in drawn}
+        text = section.html(PageContext(pictures, section_heading))
+        if text.strip():
+            shown.append(section_heading(section.title) + text if section.title else text)
     return templates.get_template("page.html.j2").render(
         sections=shown,
         contents=contents,

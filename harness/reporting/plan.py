@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.caveats.readings import large_batches, readings_of
 from harness.base.messages import amount
-from harness.contracts import Number
+from harness.contracts import Json, Precision
 from harness.planning.memory import MemoryNeed, gigabytes
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
-from harness.records.spending import share_spent
 from harness.records.tuned import is_over
-from harness.specs import TrialSpec
+from harness.specs import EvaluatorSpec, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 NOTE = (
@@ -72,21 +70,65 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
 
 def one_step_epochs(plan: Plan) -> list[str]:
     """Return a sentence for every batch of a plan that holds more than the forget set."""
-    trained, memorized = [], []
+    said = []
     for spec in (*plan.trials, *(study.trial for study in plan.studies)):
+        batches = {}
         if not spec.is_reference and METHODS.load(spec.method).searched_training:
-            trained.append((spec, "training"))
+            batches["training"] = spec.training.global_batch
         if not spec.is_reference and spec.reference == "memorized_model":
-            memorized.append((spec, "memorized_model"))
-    return large_batches(trained + memorized)
+            batches["memorized_model"] = spec.memorization.global_batch
+        for name, batch in batches.items():
+            if 0 < spec.forget.rows < batch:
+                said.append(
+                    f"{name}.global_batch ({batch}) is above the number of forget sequences ({spec.forget.rows}): "
+                    "every epoch is one step on all of them."
+                )
+    return list(dict.fromkeys(said))
+
+
+def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
+    """Return a sentence on each model: how its texts begin and end, how long they may be, in which precision it is."""
+    by_model = {spec.model.id: spec for spec in trials if spec.reading}
+    said = []
+    for spec in by_model.values():
+        parts = [_how_it_reads(spec.reading), *_how_it_is_measured(spec.evaluators)]
+        said.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
+    return tuple(said)
+
+
+def _how_it_reads(reading: Mapping[str, Json]) -> str:
+    starts, ends, context, stored = map(reading.get, ("starts_with", "ends_at", "context", "stored"))
+    parts = [
+        f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
+        f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
+        f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
+    ]
+    if stored:
+        parts.append(f"weights stored in {stored}, loaded in fp32")
+    for role, start in (reading.get("judges_start_with") or {}).items():
+        parts.append(f"the judge of {role} starts each with {' '.join(start)}")
+    return "; ".join(parts)
+
+
+def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
+    """Yield in which precision models and judges compute, where that is not fp32 for all."""
+    by_precision: dict[Precision, list[str]] = {}
+    for evaluator in evaluators:
+        by_precision.setdefault(evaluator.precision, []).append(evaluator.name)
+    exact = by_precision.pop("fp32", [])
+    for precision in by_precision:
+        yield f"measured in {precision}" + (f" ({', '.join(exact)} in fp32)" if exact else "")
+    if any(evaluator.judge_precision == "bf16" for evaluator in evaluators):
+        yield "judges of perplexity and features compute in bf16"
 
 
 def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
         return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
-    ranked: Number | None = plan.ranked_at.get(spec.variant, spec.strengths[-1])
-    if plan.first_target is not None:
-        ranked = spec.targets.get(plan.first_target)
+    if spec.until is not None:
+        is_ranked = plan.is_tuned and spec.until == plan.until[0]
+        return f"{spec.strength_name} to {spec.until}{'*' if is_ranked else ''}"
+    ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
     return f"{spec.strength_name} {values}"
 
@@ -100,10 +142,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
         candidates = Text(f"{done} done", "green")
         if not is_over(spec, study.candidates):
-            left = (
-                f"at most {spec.trials - done} to do" if spec.cost is None else share_spent(spec.cost, study.candidates)
-            )
-            candidates = Text(f"{done} done, {left}", "yellow")
+            candidates = Text(f"{done} done, at most {spec.trials - done} to do", "yellow")
         row, model = spec.trial.variant, Text(spec.trial.model.short_name)
         row += f", {spec.seeds_text}" if len(seeds) > 1 else ""
         row += f", {spec.search}" if len(kinds) > 1 else ""

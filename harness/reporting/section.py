@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
+from harness.reporting.template import html_templates
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """What the page gives each of its sections."""
+
+    pictures: Mapping[str, str]
+    """The section's figures by their names, as SVG in base 64."""
+    section_heading: Callable[..., Markup]
+    """Makes a heading of a title, and takes it into the page's contents."""
+
+    def picture(self, name: str, alt: str, caption: str = "", classes: str = "") -> Markup:
+        """Return a figure with its caption; nothing where there is none of this name."""
+        if name not in self.pictures:
+            return Markup("")
+        return Markup(
+            '<figure class="{}"><img src="data:image/svg+xml;base64,{}" alt="{}">\n'
+            "<figcaption>{}</figcaption></figure>\n"
+        ).format(classes, self.pictures[name], alt, caption)
 
 
 class Section:
     """One part of a sweep's report, and what it leaves in the results folder besides.
 
-    A new section is a subclass in a file of its own in `reporting/sections`, with a template of the same name, and a
-    place in `reporting.sections.SECTIONS`.
+    A new section is a subclass in a file of its own in `reporting/sections`, and a place in the list `SECTIONS` there.
     """
 
+    title: ClassVar[str] = ""
+    """Of its heading and of the page's contents; '' where its text has headings itself."""
     stems: ClassVar[tuple[str, ...]] = ()
     """Names, without their endings, of all files that it may leave."""
     needs_points: ClassVar[bool] = False
     """Whether it is left out of a report without erased points."""
-    has_many_figures: ClassVar[bool] = False
-    """Whether its figures go to the folder `figures`, as PNG alone, and stay light on a dark page."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
@@ -38,18 +59,25 @@ class Section:
         """What the report shows on a narrow screen instead of the figures of these names."""
         return {}
 
-    @classmethod
-    def template(cls) -> str:
-        """Return the name of its template: that of its module."""
-        return f"{cls.__module__.rpartition('.')[2]}.html.j2"
-
     def files(self) -> Mapping[str, str]:
         """Return the contents of its text files by their names."""
         return {}
 
-    def context(self) -> dict[str, Any]:
-        """Return what its template is filled with besides `analysis` and `pictures`.
+    def html(self, page: PageContext) -> Markup:
+        """Return its text; where that is empty the report leaves the section out.
 
-        Where the template then prints nothing, the report leaves the section out.
+        By default it is the template of the module's name, filled with `context()`.
         """
+        template = html_templates().get_template(f"{type(self).__module__.rpartition('.')[2]}.html.j2")
+        given = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
+        return Markup(template.render(analysis=self.analysis, **given))  # The template has escaped its texts.
+
+    def context(self) -> dict[str, Any]:
+        """Return what its template is filled with besides `analysis` and `pictures`."""
         return {}
+
+
+def paragraph(*sentences: str, is_soft: bool = True) -> Markup:
+    """Return sentences as a paragraph; nothing where all are empty."""
+    said = " ".join(filter(None, sentences))
+    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", said) if said else Markup("")

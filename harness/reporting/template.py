@@ -1,4 +1,4 @@
-"""How templates are filled: pages of HTML, and files of Markdown and LaTeX; every text stays a text in them."""
+"""How templates are filled: pages of HTML, and files of Markdown; every text stays a text in them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,7 @@ from markupsafe import Markup
 
 from harness.analysis.cells import number, split_title
 from harness.analysis.metrics import arrow
-
-_MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
-_LATEX = str.maketrans(
-    {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$"}
-    | {"±": r"$\pm$", "∞": r"$\infty$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "→": r"$\rightarrow$"}
-)
-_LATEX_MARKS = {
-    "block_start_string": "<%",
-    "block_end_string": "%>",
-    "variable_start_string": "<<",
-    "variable_end_string": ">>",
-}
-"""Of a LaTeX template: braces are LaTeX's own."""
-
-
-def markdown_escape(text: object) -> str:
-    """Return a text so that it stays in its cell and is not read as Markdown or HTML."""
-    return str(text).translate(_MARKDOWN)
-
-
-def latex_escape(text: str) -> str:
-    """Return `text` so that LaTeX prints it as it stands."""
-    return text.translate(_LATEX)
+from harness.reporting.render import markdown_escape
 
 
 def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images: str) -> str:
@@ -65,21 +42,21 @@ def html_templates() -> Environment:
     return environment
 
 
-def text_file(template: str, **context: Any) -> str:
-    """Return a file of Markdown or LaTeX; its template escapes each text with the filter of that name."""
-    return _text_templates(is_latex=template.endswith(".tex.j2")).get_template(template).render(context)
-
-
 @cache
-def _text_templates(*, is_latex: bool) -> Environment:
-    return _template_environment(keep_trailing_newline=True, **(_LATEX_MARKS if is_latex else {}))
+def _text_templates() -> Environment:
+    return _template_environment(keep_trailing_newline=True)
+
+
+def text_file(template: str, **context: Any) -> str:
+    """Return a file of Markdown; its template escapes each text with the filter of that name."""
+    return _text_templates().get_template(template).render(context)
 
 
 def _template_environment(**options: Any) -> Environment:
     loader = PackageLoader("harness.reporting", "templates")
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
     environment.globals.update(arrow=arrow, number=number, split_title=split_title)
-    environment.filters.update(markdown=markdown_escape, latex=latex_escape)
+    environment.filters.update(markdown=markdown_escape)
     return environment
 
 

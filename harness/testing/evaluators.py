@@ -88,8 +88,8 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        holdout = more_texts(spec, MORE_TEXTS, "holdout")
-        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), holdout)
+        more = more_texts(spec, MORE_TEXTS)
+        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), more)
         assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
 
     def test_it_leaves_everything_as_it_was(

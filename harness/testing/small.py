@@ -21,7 +21,11 @@ RETRAINED_MODEL = f"{MODEL}-retrained"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
-MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN}
+MORE_TEXTS: Mapping[MoreTexts, Source] = {
+    "holdout": FORGET,
+    "retain": RETAIN,
+    "validation": replace(RETAIN, sequences=8),
+}
 """Read as a holdout, the embedded corpus has records that no model saw."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
@@ -47,7 +51,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
         forget=FORGET,
         retain=RETAIN,
         utility=UTILITY,
-        validation=replace(RETAIN, sequences=8),
+        validation=MORE_TEXTS["validation"],
         evaluators=(),
         judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
     )
@@ -55,7 +59,8 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
     """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
-    texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
+    read = {*evaluator.reads, *evaluator.reads_if_given}
+    texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
     return MeasuringTask(
         small_spec(),

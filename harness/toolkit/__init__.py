@@ -37,7 +37,7 @@ from harness.toolkit.losses import (
 )
 from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
-from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
+from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, score_tokens
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import (
@@ -108,6 +108,7 @@ __all__ = [
     "rows_at_once",
     "sample",
     "sampling_log_p",
+    "score_tokens",
     "second_moments",
     "straight_through_mask",
     "texts_key",

@@ -175,15 +175,31 @@ def _states_and_logits(
 
 
 @torch.inference_mode()
+def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the model's first choice for each token, and the token's NLL in nats (fp64), from one forward pass.
+
+    Both are N x T on the CPU; a text's first token and its padding have -1 and NaN.
+    """
+    predicted_NT = torch.full_like(sequences.tokens_NT, -1)
+    nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
+    start = 0
+    for tokens_BT, lengths_B in padded_batches(model, sequences, SCORED_ROWS):
+        logits = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits.float()
+        is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
+        rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]
+        predicted_NT[rows, 1:width] = logits.argmax(-1).masked_fill(is_padding_BS, -1).cpu()
+        nll_BS = token_nll(logits, tokens_BT[:, 1:]).double()
+        nll_NT[rows, 1:width] = nll_BS.masked_fill(is_padding_BS, torch.nan).cpu()
+        start += len(lengths_B)
+    return predicted_NT, nll_NT
+
+
 def own_perplexity(model: Model, sequences: Sequences) -> float:
     """Return exp of the model's mean NLL over all predicted tokens of `sequences`; NaN if there are none."""
-    total = count = 0.0
-    for tokens, lengths in padded_batches(model, sequences, SCORED_ROWS):
-        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
-        counted = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
-        total += float(token_nll(logits, tokens[:, 1:]).double().masked_fill(~counted, 0.0).sum())
-        count += int(counted.sum())
-    return exponential(total / count) if count else float("nan")
+    _, nll_NT = score_tokens(model, sequences)
+    is_predicted_NT = torch.arange(nll_NT.shape[1]) < sequences.lengths_N[:, None]
+    values = nll_NT[:, 1:][is_predicted_NT[:, 1:]]
+    return exponential(float(values.mean())) if len(values) else float("nan")
 
 
 def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:

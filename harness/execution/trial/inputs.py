@@ -73,11 +73,9 @@ def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
     return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
 
 
-def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source], role: MoreTexts) -> Sequences | None:
-    """Return unseen or retain texts for an evaluator, which gets what it declares; None where it does not."""
-    if role not in texts:
-        return None
-    return _texts_of(spec, sequences.load_holdout if role == HOLDOUT else sequences.load_retain, texts[role])
+def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
+    """Return the unseen, retain and validation texts that an evaluator declares to read."""
+    return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
 
 
 def validation_set(spec: TrialSpec) -> Sequences:

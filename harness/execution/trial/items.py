@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.base.digests import digest_of
-from harness.contracts import Evaluation, ItemKind, Metric, Sequences
-from harness.data.sequences import Utility
+from harness.contracts import Evaluation, ItemKind, Metric, MoreTexts, Sequences
+from harness.data.overlap import RELATED_SHARE, near_duplicate_groups
+from harness.data.sequences import Utility, token_rows
 from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
 
@@ -22,6 +25,7 @@ _LEAST_SIZE = 1e-3
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
 """The id of each item, and the cluster of each item."""
+TokenRows = tuple[tuple[int, ...], ...]
 
 
 def metric_items(
@@ -29,7 +33,7 @@ def metric_items(
     metrics: Sequence[Metric],
     forget: Sequences,
     utility: Utility,
-    holdout: Sequences | None = None,
+    more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
     """Return what each item has of every metric that is made of items and could be measured.
 
@@ -38,8 +42,8 @@ def metric_items(
         metrics: What it declares.
         forget: Whose sequences are the items of the kind `sequence`.
         utility: Whose prompts are the items of the kind `prompt`.
-        holdout: Whose sequences come after the forget set's in items of the kind `sequence_and_holdout`; None where the
-            evaluator does not read them.
+        more: The unseen and validation texts that the evaluator reads, the items of the kinds `holdout` and
+            `validation`.
 
     Raises:
         TrialError: Values are missing, or of another number than the items, or do not make up the number.
@@ -48,15 +52,18 @@ def metric_items(
     identities: dict[ItemKind, Identities] = {}
     if "sequence" in kinds:
         identities["sequence"] = sequence_identities(forget)
-    if "sequence_and_holdout" in kinds and holdout is not None:
-        seen, unseen = sequence_identities(forget), sequence_identities(holdout)
+    for kind in ("holdout", "validation"):
+        if kind in kinds and kind in more:
+            identities[kind] = sequence_identities(more[kind])
+    if "sequence_and_holdout" in kinds and "holdout" in more:
+        seen, unseen = sequence_identities(forget), sequence_identities(more["holdout"])
         # One text in both is an item of each.
         identities["sequence_and_holdout"] = (
             (*seen[0], *(f"holdout-{id}" for id in unseen[0])),
             (*seen[1], *(f"holdout-{cluster}" for cluster in unseen[1])),
         )
     if "prompt" in kinds:
-        identities["prompt"] = _identities(utility.prompts_NT.tolist())
+        identities["prompt"] = _prompt_identities(utility)
     items = {}
     for metric in metrics:
         is_unknown = math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item
@@ -66,23 +73,31 @@ def metric_items(
 
 
 def sequence_identities(forget: Sequences) -> Identities:
-    """Return each sequence's id, and a cluster for each distinct continuation."""
-    rows = [
-        tokens[:length] for tokens, length in zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
-    ]
-    ids, _ = _identities(rows)
-    return ids, tuple(digest_of(row[forget.prefix_tokens :]) for row in rows)
+    """Return each sequence's id, and a cluster for each distinct continuation; related texts share one."""
+    rows = tuple(map(tuple, token_rows(forget)))
+    return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
 
 
-def _identities(rows: Iterable[Sequence[int]]) -> Identities:
-    """Return an id for each row of tokens, a number behind it where a row comes again; repeats are one cluster."""
-    clusters = tuple(digest_of(list(row)) for row in rows)
+def _prompt_identities(utility: Utility) -> Identities:
+    prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
+    return _identities(tuple(map(tuple, token_rows(utility))), prompts, prompts)
+
+
+@lru_cache(maxsize=8)
+def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
+    """Return an id for each item, numbered where it repeats, and its cluster: the least digest of a part in it.
+
+    Texts that share their part, or half of their n-grams, are in one cluster. Computed once for all points of a sweep.
+    """
     seen: Counter[str] = Counter()
     ids = []
-    for cluster in clusters:
-        seen[cluster] += 1
-        ids.append(cluster if seen[cluster] == 1 else f"{cluster}-{seen[cluster]}")
-    return tuple(ids), clusters
+    for digest in map(digest_of, items):
+        seen[digest] += 1
+        ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
+    digests = tuple(map(digest_of, parts))
+    groups = near_duplicate_groups(texts, digests, RELATED_SHARE)
+    least = dict(sorted(zip(groups, digests, strict=True), reverse=True))
+    return tuple(ids), tuple(least[group] for group in groups)
 
 
 def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, Model, Sequences, Training
@@ -31,23 +29,16 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
     """Train the memorised model unless it exists; return the folder of its checkpoint."""
 
     def make(folder: Path) -> None:
-        began, flops = time.perf_counter(), 0.0
         if spec.engine.workers > 1:
             from harness.execution.ray.workers import run_on_workers
 
             run_on_workers("harness.execution.trial.memorized:memorize_on_worker", spec, {}, folder, progress)
             memorized = load_model(_memorized_checkpoint(spec, folder)).to(device_of(spec))
         else:
-            memorized, flops = _trained(spec, progress)
+            memorized = _trained(spec, progress)
             save_model(memorized, folder)
-        seconds, ma = time.perf_counter() - began, accuracy(memorized, forget_set(spec))
-        facts = {
-            "ma": ma,
-            "epochs": spec.memorization.epochs,
-            "model": spec.model.id,
-            "seconds": seconds,
-            "flops": flops,
-        }
+        ma = accuracy(memorized, forget_set(spec))
+        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
         write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
@@ -55,7 +46,7 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
 
 def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
-    model, _ = _trained(spec, progress)
+    model = _trained(spec, progress)
     if torch.distributed.get_rank() == 0:
         save_model(model, folder)
 
@@ -68,15 +59,6 @@ def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[st
     folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
     return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
-
-
-def memorized_costs(spec: TrialSpec, artifacts: Artifacts) -> dict[str, float]:
-    """Return how many `seconds` and `flops` a trial's memorised model took; {} if it needs none, or none is there."""
-    folder = artifacts.find(MEMORIZED, memorized_key(spec)) if spec.reference == "memorized_model" else None
-    if folder is None:
-        return {}
-    facts = json.loads((folder / "memorized.json").read_text())
-    return {unit: float(facts[unit]) for unit in ("seconds", "flops")}
 
 
 def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
@@ -92,17 +74,13 @@ def accuracy(model: Model, sequences: Sequences) -> float:
     return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
-def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> tuple[Model, float]:
-    """Return the memorised model, and the operations of training it: its epochs times those of its first."""
+def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
     model = load_model(spec.model).to(device_of(spec))
     task = _MemorizingTask(SEED, forget_set(spec), spec.memorized_training, spec.engine, progress)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
-        epochs = train(task, model, nll_loss, spec.memorization.epochs)
-        next(epochs)  # The model before the first.
-        with operation_counter() as counter:
-            next(epochs)
-        count = 1 + sum(1 for _ in epochs)
-    return model, float(count * counter.get_total_flops())
+        for _ in train(task, model, nll_loss, spec.memorization.epochs):
+            pass
+    return model
 
 
 @dataclass
@@ -119,37 +97,3 @@ class _MemorizingTask:
     def validation_perplexity(self, model: Model) -> float:
         """Return NaN: no early stop looks at it."""
         return float("nan")
-
-
-_OPERATIONS = torch.ops.aten
-
-
-def operation_counter() -> FlopCounterMode:
-    """Return a context that counts the operations of matrix products, convolutions and attention inside it.
-
-    A multiplication with its addition counts as two. What it slows down is what computes little: a small model takes up
-    to half as long again.
-
-    Example:
-        >>> with operation_counter() as counter:
-        ...     _ = torch.ones(3, 4) @ torch.ones(4, 5)
-        >>> counter.get_total_flops()
-        120
-    """
-    return FlopCounterMode(
-        display=False,
-        custom_mapping={  # PyTorch's own list lacks what a CPU calls.
-            _OPERATIONS._scaled_dot_product_flash_attention_for_cpu: _attention,
-            _OPERATIONS._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-        },
-    )
-
-
-def _attention(query: torch.Size, key: torch.Size, value: torch.Size, *rest: object, **named: object) -> int:
-    return int(sdpa_flop_count(query, key, value))
-
-
-def _attention_backward(
-    gradient: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, *rest: object, **named: object
-) -> int:
-    return int(sdpa_backward_flop_count(gradient, query, key, value))

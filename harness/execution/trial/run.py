@@ -33,6 +33,7 @@ from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
+from harness.execution.trial.walk import walk
 from harness.models.adapters import is_all_of, save_adapter
 from harness.models.loading import load_model, save_model
 from harness.models.patch import PATCH_FILE, load_erased, save_patch
@@ -101,6 +102,13 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         )
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
+    if spec.until is not None and None in evaluators:
+        with trial.memory.not_counting():
+            walked = walk(spec, trial.artifacts, trial.progress)
+        journal.append(walked)
+        if not walked.reached:
+            return
+        evaluators = {walked.strength: evaluators[None]}
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
     with trial.memory.not_counting():
         lacking = {measuring.key: measuring for of_point in evaluators.values() for measuring in of_point}
@@ -136,7 +144,7 @@ def models_of(
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    kept = {strength: artifacts.find("erased", kept_name(spec.point_id(strength), code)) for strength in strengths}
+    kept = {strength: artifacts.find("erased", kept_name(spec.model_id(strength), code)) for strength in strengths}
     if not strengths or None in kept.values():
         yield from erase(spec, artifacts, tuple(strengths), progress)
         return
@@ -230,7 +238,7 @@ class _RunningTrial:
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest
-        name = kept_name(point_id, code)
+        name = kept_name(self.spec.model_id(strength), code)
         if names is not None:
 
             def make(folder: Path) -> None:
@@ -257,10 +265,8 @@ class _RunningTrial:
             if spec.precision != "fp32" and spec.precision not in changed_choices:
                 changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))
                 notes["changed_choices"] = changed_choices[spec.precision]
-            unseen = more_texts(self.spec, spec.texts, "holdout")
-            items = metric_items(
-                evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), unseen
-            )
+            more = more_texts(self.spec, spec.texts)
+            items = metric_items(evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), more)
             self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,

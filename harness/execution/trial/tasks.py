@@ -150,7 +150,8 @@ class MeasuringTask(_TrialTask):
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = inputs.measured_set(self.spec)
-        self.holdout, self.retain = (inputs.more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
+        more = inputs.more_texts(self.spec, self.texts)
+        self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self.cached_keys: dict[str, None] = {}
         """The artifact keys of the arrays that were asked for, in that order."""
@@ -159,7 +160,7 @@ class MeasuringTask(_TrialTask):
 
     def _fingerprints(self) -> Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
-        for name in ("forget", "holdout", "retain"):
+        for name in ("forget", *get_args(MoreTexts)):
             fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
         return fingerprints | dict(model_fingerprints(self.model))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, Literal
 
@@ -18,16 +18,12 @@ from harness.analysis.cells import split_title
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, RETRAINED
 
-Styles = dict[str, tuple[str, str]]
+Styles = Mapping[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
-INK, SOFT, FAINT, RED = "#222222", "#5c6470", "#8a8a8a", "#d62728"
-"""Colours of texts, of lesser texts, of lines beside no text, and of a collapse."""
-GRID = "#eeeeee"
+INK, SOFT, FAINT, RED, GRID = "#222222", "#5c6470", "#8a8a8a", "#d62728", "#eeeeee"
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
-
-
 DOTTED = (0, (1, 2))
 
 
@@ -41,23 +37,18 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
+def colour_of(variant: str, of_variant: Styles) -> str:
+    """Return the colour of a variant, or of a reference model."""
+    return of_variant[variant][0] if variant in of_variant else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
+
+
 def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
-    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade, or at each of many."""
+    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
     scaled = ax.xaxis if axis == "x" else ax.yaxis
     ax.set(**{f"{axis}scale": "log"})
-    scaled.set_major_locator(_Decades(subs=(1.0, 2.0, 5.0), numticks=8))
+    scaled.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     scaled.set_major_formatter(ScalarFormatter())
     scaled.set_minor_formatter(NullFormatter())
-
-
-class _Decades(LogLocator):
-    """Ticks at parts of decades while their numbers have room beside each other."""
-
-    def tick_values(self, vmin: float, vmax: float) -> Any:
-        """Return where the ticks between two ends are."""
-        if vmax > 500 * vmin:
-            self.set_params(subs=(1.0,))
-        return super().tick_values(vmin, vmax)
 
 
 def without_mathtext(text: str) -> str:
@@ -74,20 +65,19 @@ def axis_title(metric: Metric) -> str:
 
 def dress(ax: Axes) -> None:
     """Give a panel the grid, the ticks and the frame that all planes have."""
-    ax.grid(color=GRID, linewidth=0.8)
+    ax.grid(color=GRID)
     ax.set_axisbelow(True)
-    ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
+    ax.tick_params(which="both", labelsize=8.5)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
 
 
 def panel_title(ax: Axes, title: str, fontsize: float = 10) -> None:
     """Write what a panel shows above it."""
-    ax.set_title(without_mathtext(title), loc="left", fontsize=fontsize, fontweight="bold", color=INK)
+    ax.set_title(without_mathtext(title), loc="left", fontsize=fontsize, fontweight="bold")
 
 
 def point_style(colour: str, *, is_collapsed: bool) -> dict[str, Any]:
-    """Return how a point of this colour is drawn."""
+    """Return how a point of this colour is drawn: hollow and red where its model collapsed."""
     return HOLLOW if is_collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
 
 
@@ -103,14 +93,12 @@ def variant_handle(label: str, colour: str, marker: str) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.5, label=without_mathtext(label))
 
 
-def collapsed_handle() -> Line2D:
-    """Return a legend's entry for collapsed points."""
-    return Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW)
+def collapsed_handle(label: str = "collapsed") -> Line2D:
+    """Return a legend's entry for broken points."""
+    return Line2D([], [], marker="o", linestyle="", markersize=6, label=label, **HOLLOW)
 
 
-def legend_below(
-    figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9, **options: Any
-) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9) -> None:
     """Put a legend below a figure's panels, under a note on what its lines mean."""
     figure.legend(
         handles=handles,
@@ -119,7 +107,5 @@ def legend_below(
         loc="outside lower center",
         ncols=max(1, min(len(handles), columns)),
         frameon=False,
-        labelcolor=INK,
         fontsize=fontsize,
-        **options,
     )

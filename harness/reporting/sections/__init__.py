@@ -1,39 +1,27 @@
-"""One file is one section of the report; a new one is such a file, a template, and a place in this list."""
+"""One file is one section of the report; a new one is such a file and a place in this list."""
 
 from harness.reporting.section import Section
+from harness.reporting.sections.answer import TheAnswer
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
-from harness.reporting.sections.caveats import Caveats
 from harness.reporting.sections.exact_match import ExactMatch
-from harness.reporting.sections.glossary import Words
 from harness.reporting.sections.main_table import MainTable
-from harness.reporting.sections.matched import Matched
-from harness.reporting.sections.outcome import Outcome
-from harness.reporting.sections.points import Points
 from harness.reporting.sections.published import Published
 from harness.reporting.sections.reasoning import ReasoningTasks
 from harness.reporting.sections.repeat import Repeat
 from harness.reporting.sections.samples import Samples
-from harness.reporting.sections.survivors import SurvivingSequences
 from harness.reporting.sections.tradeoff import Tradeoff
-from harness.reporting.sections.trials import Trials
 
 SECTIONS: tuple[type[Section], ...] = (
-    Outcome,
-    Caveats,
-    Matched,
+    TheAnswer,
     Tradeoff,
     MainTable,
     Attacks,
     Published,
-    SurvivingSequences,
     ExactMatch,
     ReasoningTasks,
-    Points,
     SelectedBlocks,
     Samples,
-    Trials,
-    Words,
     Repeat,
 )
 """In the order of the page."""

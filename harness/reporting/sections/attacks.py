@@ -2,38 +2,129 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from functools import cached_property
 
+import pandas as pd
+from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from rich.console import RenderableType
+from rich.text import Text
 
-from harness.analysis.attacks.excess import attack_frame
-from harness.analysis.tradeoff.curves import styles
+from harness.analysis.attacks import NOT_IN_CSV, attack_metrics, what_comes_back
+from harness.analysis.curves import styles
+from harness.analysis.metrics import MetricInfo
 from harness.base.csv_text import csv_text
-from harness.reporting.figures.attacks import curves_figure
-from harness.reporting.section import Section
-from harness.reporting.template import text_file
+from harness.base.messages import printable
+from harness.reporting.figures import style
+from harness.reporting.render import Column, markdown_escape, render
+from harness.reporting.section import PageContext, Section, paragraph
+from harness.specs import ORIGINAL
+
+_BEYOND = (
+    "What each attack gets out of a model beyond what it gets out of the retrained one, which never saw the texts: at "
+    "0 it is as if never seen, above 0 something is left. In brackets or small: the 95 % interval."
+)
+_AS_MEASURED = (
+    "What each attack gets out of a model, as measured: there is no retrained model, so nobody knows how much of it "
+    "one would give that never saw the texts. Name one (models: [{id: …, retrained: FOLDER}]), and the table shows the "
+    "excess over it."
+)
+_NOTE = "Black: the original. Grey, dashed: the retrained model, which never saw the texts. Means over seeds."
 
 
 class Attacks(Section):
     """The table of attacks, and the curves that they measured."""
 
+    title = "Does it come back?"
     stems = ("attacks", "attack_curves")
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The curves of every attack that has some; none without."""
-        figure = curves_figure(self.analysis.measured_curves, styles(self.analysis.points))
-        return {"attack_curves": figure} if figure else {}
-
-    @cached_property
-    def tall_figures(self) -> dict[str, Figure]:
-        """The same, one panel below the other."""
-        figure = curves_figure(self.analysis.measured_curves, styles(self.analysis.points), columns=1)
-        return {"attack_curves": figure} if figure else {}
+        curves = self.analysis.measured_curves
+        return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
     def files(self) -> dict[str, str]:
         """Return the table as CSV and Markdown."""
-        tables = self.analysis.attacks
-        if not tables:
+        frame = self.analysis.attacks
+        if frame.empty:
             return {}
-        return {"attacks.csv": csv_text(attack_frame(tables)), "attacks.md": text_file("attacks.md.j2", tables=tables)}
+        parts = []
+        for place, said, wide, columns in attack_tables(frame, self.analysis.info):
+            parts.append(
+                f"## {markdown_escape(place)}\n\n{markdown_escape(said)}\n\n{render(wide, columns, 'markdown')}"
+            )
+        return {"attacks.csv": csv_text(frame.drop(columns=NOT_IN_CSV)), "attacks.md": "\n".join(parts)}
+
+    def html(self, page: PageContext) -> Markup:
+        """Return a table for each model and target, and the curves."""
+        text = Markup("")
+        tables = list(attack_tables(self.analysis.attacks, self.analysis.info))
+        for place, said, wide, columns in tables:
+            text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
+            text += paragraph(said) + render(wide, columns, "html")
+        caption = "What attacks measured step by step and layer by layer."
+        return text + page.picture("attack_curves", "Curves of what attacks measured, of each method.", caption)
+
+
+def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
+    """Yield for each model and target its name, what is said of it, and its table: a row for each variant."""
+    for (model, target), rows in frame.groupby(["model", "target"], sort=False):
+        has_retrained = bool(rows["excess"].notna().any())
+        value = "excess" if has_retrained else "value"
+        about = ["label", "strength", "collapsed", "over_erased"]
+        wide = rows.groupby("variant", sort=False)[about].first()
+        columns = [Column("label", "Method"), Column("strength", "Strength")]
+        for metric in attack_metrics(info):
+            of_metric = rows[rows["metric"] == metric.name].set_index("variant")
+            for end in ("", "_low", "_high"):
+                wide[f"{metric.name}{end}"] = of_metric[f"{value}{end}"]
+            columns.append(Column(metric.name, str(metric.attack), "change" if has_retrained else "number"))
+        said = [_BEYOND if has_retrained else _AS_MEASURED, *what_comes_back(rows, info)]
+        if wide["collapsed"].any():
+            said.append("† collapsed: what a broken model no longer says is not erased.")
+        yield f"{model}, {target}" if target else str(model), " ".join(said), wide, columns
+
+
+def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[RenderableType]:
+    """Yield what is said of each model, and its rows under every attack, without their intervals."""
+    for place, said, wide, columns in attack_tables(frame, info):
+        bounds = [name for name in wide.columns if name.endswith(("_low", "_high"))]
+        label = wide["label"].where(wide["strength"] == "", wide["label"] + ", " + wide["strength"])
+        shown = [column for column in columns if column.name != "strength"]
+        yield Text(printable(f"{place}: {said}"))
+        yield render(wide.drop(columns=bounds).assign(label=label), shown, "terminal")
+
+
+def curves_figure(curves: pd.DataFrame, of_variant: style.Styles) -> Figure:
+    """Return a panel for each model and curve, three of them side by side."""
+    panels = list(curves.groupby(["model", "title"], sort=False))
+    across = min(3, len(panels))
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(3.7 * across + 0.4, 2.8 * down + 1.0), layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    handles = {}
+    for ax, ((model, title), panel) in zip(axes, panels, strict=False):
+        for variant, line in panel.groupby("variant", sort=False):
+            if variant in of_variant:
+                colour, marker = of_variant[str(variant)]
+                ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
+                handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
+            else:
+                look = (
+                    {"color": "black"} if line["method"].iloc[0] == ORIGINAL else {"color": "grey", "linestyle": "--"}
+                )
+                ax.plot(line["x"], line["y"], zorder=1, **look)
+        style.panel_title(ax, f"{model}: {title}" if curves["model"].nunique() > 1 else str(title))
+        ax.set(xlabel=panel["x_title"].iloc[0], ylabel=panel["y_title"].iloc[0])
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        style.dress(ax)
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    target = curves["target"].iloc[0]
+    note = f"{_NOTE} Methods at {target}." if target else _NOTE
+    style.legend_below(figure, list(handles.values()), style.without_mathtext(note), columns=6)
+    return figure

@@ -1,128 +1,93 @@
-"""What is left of memorised and of other sequences as a table, and why a sweep that mixes them may have none."""
+"""What is left of memorised and of other sequences: a figure, a table, and why a sweep that mixes them has none."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from harness.analysis.cells import NOTHING, strength_text
-from harness.analysis.exact_match import (
-    GROUP_NAMES,
-    GROUPS,
-    LEAST,
-    AgreementPoint,
-    ModelAgreement,
-    group_text,
-    memorized_ids,
-)
-from harness.analysis.metrics import exact_matches
-from harness.analysis.ranking import RankedTable
-from harness.analysis.tradeoff.curves import styles
+from harness.analysis.curves import styles
+from harness.analysis.exact_match import why_no_groups
 from harness.base.csv_text import csv_text
-from harness.records.results import Results
-from harness.reporting.figures.exact_match import agreement_figure
-from harness.reporting.section import Section
+from harness.reporting.figures import style
+from harness.reporting.render import Column, render
+from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL, RETRAINED
 
-_POINT_COLUMNS = ("model", "variant", "label", "strength_name", "strength", "group")
-_NUMBER_COLUMNS = ("sequences", "continuation_tokens", "agreeing_tokens", "low", "high")
+_MEANS = (
+    "How many tokens each model says after a sequence's prefix as the original does, up to the first that differs: few "
+    "of what is memorised is what erasing is for, many of the rest is what it leaves alone. Memorised is what the "
+    "original recites to the last token. Small: the 95 % interval over the sequences."
+)
 
 
 class ExactMatch(Section):
     """What is left of memorised and of other sequences."""
 
+    title = "Memorised and not memorised"
     stems = ("exact_match_groups",)
     needs_points = True
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Both groups over the strength, and one against the other."""
-        figure = agreement_figure(self.analysis.agreements, styles(self.analysis.points))
-        return {"exact_match_groups": figure} if figure else {}
+        """What is kept over what is left; none where the groups are not known."""
+        frame = self.analysis.agreements
+        return {"exact_match_groups": agreement_figure(frame, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
         """Return the numbers as CSV."""
-        agreements = self.analysis.agreements
-        return {"exact_match_groups.csv": csv_text(agreement_frame(agreements))} if agreements else {}
+        frame = self.analysis.agreements
+        return {"exact_match_groups.csv": csv_text(frame)} if len(frame) else {}
 
-    def context(self) -> dict[str, Any]:
-        """Return the rows of each model, or why there are none where a reader expects some."""
-        agreements = self.analysis.agreements
-        reason = "" if agreements else why_no_groups(self.analysis.shown, self.analysis.shown_table.ranked)
-        groups = {}
-        for agreement in agreements:
-            lengths = list(zip(GROUP_NAMES.values(), agreement.lengths.values(), strict=True))
-            groups[agreement.model] = lengths, agreement_rows(agreement)
-        return {"groups": groups, "why_no_groups": reason, "group_text": group_text}
+    def html(self, page: PageContext) -> Markup:
+        """Return the figure and the table, or why there are none where a reader expects some."""
+        frame = self.analysis.agreements
+        if frame.empty:
+            return paragraph(why_no_groups(self.analysis.results.plan, self.analysis.head))
+        counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
+        counted = [
+            f"{model}: {row[0]} sequences are memorised, {row[1]} are not." for model, *row in counts.itertuples()
+        ]
+        columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]
+        columns += [Column("memorized", "Memorised", "number"), Column("other", "Not memorised", "number")]
+        known = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
+        table = render(frame.assign(strength_text=(frame["strength_name"] + " " + known).str.strip()), columns, "html")
+        alt = "What is left of memorised sequences across, of other sequences upwards."
+        return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table
 
 
-def agreement_frame(of_models: Sequence[ModelAgreement]) -> pd.DataFrame:
-    """Return a row for each model, variant, strength and group, the original's first; no variant repeats its numbers.
+def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
+    """Return a panel for each model: what is left of other sequences over what is left of memorised ones.
 
-    `low` and `high` bound the 95 % interval of `agreeing_tokens`; `sequences` are those of the replicate that has
-    fewest of the group.
+    Source: EMSO paper, figure 5.
     """
-    rows = []
-    for agreement in of_models:
-        for variant, label, strength_name, point in _table_points(agreement):
-            for group in GROUPS:
-                lengths, left = agreement.lengths[group], point.by_group[group]
-                about = (agreement.model, variant, label, strength_name, point.strength, group)
-                numbers = (lengths.sequences[0], lengths.tokens, left.tokens, left.low, left.high)
-                rows.append((*about, *numbers, point.collapsed))
-    return pd.DataFrame(rows, columns=[*_POINT_COLUMNS, *_NUMBER_COLUMNS, "collapsed"])
-
-
-def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list[tuple[str, str]]]]:
-    """Return what the report prints of a model: label, strength, whether it collapsed, and each group's cell.
-
-    A cell is the mean and its interval, `31.4` and `27.0–35.9`.
-    """
-    rows = []
-    for _, label, strength_name, point in _table_points(agreement):
-        cells = []
-        for group in GROUPS:
-            left = point.by_group[group]
-            mean = NOTHING if math.isnan(left.tokens) else f"{left.tokens:.1f}"
-            cells.append((mean, "" if math.isnan(left.low) else f"{left.low:.1f}–{left.high:.1f}"))
-        strength = strength_text(strength_name, point.strength) if strength_name else ""
-        rows.append((label, strength, point.collapsed, cells))
-    return rows
-
-
-def why_no_groups(results: Results, ranked: RankedTable) -> str:
-    """Return why a sweep whose forget set was mixed on purpose shows nothing of its groups; '' if nobody expects it."""
-    if all(spec.forget.not_memorized is None for spec in results.plan.trials):
-        return ""
-    metrics = exact_matches(ranked.info)
-    if metrics is None:
-        return (
-            "The forget set has texts that are not memorised, but no evaluator measured exact match with the text and "
-            "with the original: add memorization to the sweep's evaluators."
-        )
-    originals = ranked.table[ranked.table["method"] == ORIGINAL]
-    if (memorized := memorized_ids(originals, ranked.evidence, *metrics)) is None:
-        return (
-            "The forget set has texts that are not memorised, but the original's values for each sequence are not "
-            "there: run the sweep again, which measures what is missing."
-        )
-    counts = ", ".join(f"{sum(of_ids.values())} of {len(of_ids)}" for of_ids in memorized.values())
-    return (
-        f"The original recites {counts} sequences wholly; {LEAST} that it recites and {LEAST} that it does not are "
-        "needed to compare what is left of both."
-    )
-
-
-def _table_points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:
-    if agreement.curves:
-        yield ORIGINAL, "Original", "", agreement.curves[0].points[0]
-    if agreement.retrained:
-        yield RETRAINED, "Retrained", "", agreement.retrained
-    for curve in agreement.curves:
-        for point in curve.points[1:]:
-            yield curve.variant, curve.label, curve.strength_name, point
+    by_model = list(frame.groupby("model", sort=False))
+    figure = Figure(figsize=(5.2 * len(by_model), 4.4), layout="constrained")
+    handles: dict[str, Line2D] = {}
+    for ax, (model, rows) in zip(figure.subplots(1, len(by_model), squeeze=False).flat, by_model, strict=True):
+        original = rows[rows["variant"] == ORIGINAL]
+        for name, points in rows.groupby("variant", sort=False):
+            variant, label = str(name), str(points["label"].iloc[0])
+            if variant in (ORIGINAL, RETRAINED):
+                marker, size, colour = style.REFERENCE_STYLES[variant]
+                ax.plot(points["memorized"], points["other"], marker, markersize=size * 0.8, color=colour, zorder=5)
+                handles[variant] = style.reference_handle(variant, label)
+                continue
+            colour, marker = of_variant[variant]
+            line = pd.concat([original, points])
+            ax.plot(line["memorized"], line["other"], color=colour, alpha=0.8)
+            for point in points.to_dict("records"):
+                look = style.point_style(colour, is_collapsed=point["collapsed"])
+                ax.plot(point["memorized"], point["other"], marker, zorder=4, **look)
+            handles[variant] = style.variant_handle(label, colour, marker)
+        style.panel_title(ax, str(model))
+        ax.set(xlabel="memorised: tokens left (← more is forgotten)", ylabel="not memorised: tokens left (↑ kept)")
+        ax.set(ylim=(0, None))
+        style.dress(ax)
+    if frame["collapsed"].any():
+        handles["collapsed"] = style.collapsed_handle()
+    style.legend_below(figure, list(handles.values()), "Each curve begins at the original.", columns=5)
+    return figure

@@ -1,116 +1,74 @@
-"""A published table beside ours: in the report, as Markdown, and for the terminal."""
+"""A published table next to ours: in the report, as Markdown, and for the terminal."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
+import pandas as pd
+from markupsafe import Markup
 from rich.table import Table
-from rich.text import Text
 
-from harness.analysis.cells import NOTHING, number
-from harness.analysis.published.comparison import ComparedCell, ComparedTable
-from harness.reporting.section import Section
-from harness.reporting.template import text_file
-from harness.reporting.text_tables import result_table
+from harness.analysis.published import obstacle_sentences
+from harness.reporting.render import Column, markdown_escape, render
+from harness.reporting.section import PageContext, Section, paragraph
 
-VERDICTS = {True: "inside", False: "OUTSIDE", None: ""}
+VERDICTS = {True: "inside", False: "OUTSIDE"}
+_MEANS = "Ours, and the published figure behind it. † collapsed here."
+_VERIFY = "`lethe verify` holds what can be compared against its tolerances."
 
 
 class Published(Section):
-    """Each cell beside the published one, where the sweep reproduces a table."""
+    """Each figure next to the published one, where the sweep reproduces a table."""
 
+    title = "Next to the published table"
     stems = ("published",)
     needs_points = True
 
     def files(self) -> dict[str, str]:
         """Return the tables as Markdown."""
-        tables = self.analysis.published
-        return {"published.md": published_markdown(tables, self.analysis.results.plan.question)} if tables else {}
+        frame = self.analysis.published
+        if frame.empty:
+            return {}
+        wide, columns = published_table(frame)
+        about = f"# {markdown_escape(self.analysis.results.plan.question)}\n\n{_MEANS} {_VERIFY}\n"
+        obstacles = "".join(f"- {markdown_escape(sentence)}\n" for sentence in obstacle_sentences(frame))
+        not_compared = f"\nNot to be compared:\n\n{obstacles}" if obstacles else ""
+        return {"published.md": f"{about}\n{render(wide, columns, 'markdown')}{not_compared}"}
 
-    def context(self) -> dict[str, Any]:
-        """Return how cells are printed."""
-        return _PRINTED
-
-
-def figure_text(cell: ComparedCell, value: float) -> str:
-    """Return one figure of a cell as printed; a flag is `yes` or `no`."""
-    if cell.metric is None:
-        return NOTHING if math.isnan(value) else "yes" if value else "no"
-    return number(value, cell.metric)
-
-
-def difference_text(cell: ComparedCell) -> str:
-    """Return the difference with its sign; a dash where it is not known, and for a flag."""
-    if cell.metric is None or math.isnan(cell.difference):
-        return NOTHING
-    return f"{'+' if cell.difference >= 0 else ''}{number(cell.difference, cell.metric)}"
+    def html(self, page: PageContext) -> Markup:
+        """Return the table, and what of it is not to be compared."""
+        frame = self.analysis.published
+        if frame.empty:
+            return Markup("")
+        text = paragraph(_MEANS, _VERIFY) + render(*published_table(frame), "html")
+        said = obstacle_sentences(frame)
+        return text + (paragraph(f"Not to be compared: {'; '.join(said)}.") if said else Markup(""))
 
 
-def tolerance_text(cell: ComparedCell) -> str:
-    """Return the tolerance."""
-    if cell.metric is None or math.isnan(cell.tolerance):
-        return NOTHING
-    return f"±{number(cell.tolerance, cell.metric)}"
+def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
+    """Return the published layout: a row for each model and method, two columns for each metric."""
+    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
+    keys = ["place", "label", "strength", "collapsed"]
+    rows = frame.assign(place=place).set_index(keys)
+    columns = [Column("place", "", "heading"), Column("label", "Method"), Column("strength", "Strength")]
+    wide = pd.DataFrame(index=rows.index.drop_duplicates())
+    for name, cells in rows.groupby("name", sort=False):
+        wide[f"{name}_ours"], wide[f"{name}_published"] = cells["ours"], cells["published"]
+        metric = cells["metric"].iloc[0]
+        columns.append(Column(f"{name}_ours", metric.title if metric else "Collapsed", "number", metric))
+        columns.append(Column(f"{name}_published", "published", "number"))
+    return wide.reset_index(), columns
 
 
-def marks(cell: ComparedCell, table: ComparedTable) -> str:
-    """Return the letters of what keeps a cell from being compared."""
-    return ",".join(table.notes[obstacle] for obstacle in cell.obstacles)
-
-
-def heading(table: ComparedTable) -> str:
-    """Return which model's figures are beside which."""
-    return f"{table.model} beside {table.published_model} of {table.title}"
-
-
-def published_markdown(tables: Sequence[ComparedTable], question: str) -> str:
-    """Return every model's table in the published layout."""
-    return text_file("published.md.j2", tables=tables, question=question, **_PRINTED)
-
-
-_PRINTED = {"heading": heading, "figure_text": figure_text, "difference_text": difference_text, "marks": marks}
-"""How templates print a table and its cells."""
-
-
-def published_table(table: ComparedTable) -> Table:
-    """Return a table for the terminal, of the metrics of the trade-off figure and the collapse flag."""
-    terminal = _terminal(table, "Each cell: ours; below it the difference and the published figure.")
-    terminal.add_column("")
-    shown = []
-    for index, cell in enumerate(table.rows[0].cells):
-        if cell.metric is None or cell.metric.axis:
-            shown.append(index)
-            terminal.add_column(cell.title, justify="right")
-    for row in table.rows:
-        ours, theirs = [Text(row.label)], [Text("")]
-        for index in shown:
-            cell = row.cells[index]
-            ours.append(Text(f"{figure_text(cell, cell.ours)} {marks(cell, table)}".strip()))
-            theirs.append(Text(f"{difference_text(cell)} {figure_text(cell, cell.published)}"))
-        terminal.add_row(*ours, style="red" if row.collapsed else None)
-        terminal.add_row(*theirs, style="dim")
-    return terminal
-
-
-def verified_table(table: ComparedTable) -> Table:
-    """Return a table for the terminal with a line for each cell: both figures, the tolerance, and the verdict."""
-    terminal = _terminal(table)
-    for title in ("Row", "Metric", "Ours", "Published", "Difference", "Tolerance", "Verdict"):
-        terminal.add_column(title, justify="left" if title in ("Row", "Metric", "Verdict") else "right")
-    for row in table.rows:
-        label = f"{row.label} {row.strength}".strip()
-        for cell in row.cells:
-            verdict = VERDICTS[cell.is_inside] or f"not compared: {marks(cell, table)}"
-            figures = [figure_text(cell, cell.ours), figure_text(cell, cell.published)]
-            texts = [label, cell.title, *figures, difference_text(cell), tolerance_text(cell), verdict]
-            terminal.add_row(*map(Text, texts), style="red" if cell.is_inside is False else None)
-            label = ""
-        terminal.add_section()
-    return terminal
-
-
-def _terminal(table: ComparedTable, *about: str) -> Table:
-    notes = [f"{letter}: {obstacle}" for obstacle, letter in table.notes.items()]
-    return result_table(heading(table), "\n".join([*about, "Not to be compared:", *notes] if notes else about))
+def verified_table(frame: pd.DataFrame) -> Table:
+    """Return a table for the terminal with a line for each figure: both, the tolerance, and the verdict."""
+    verdicts, names = [], []
+    for cell in frame.to_dict("records"):
+        verdicts.append(VERDICTS.get(cell["is_inside"], f"not compared: {'; '.join(cell['obstacles'])}"))
+        names.append(cell["metric"].title if cell["metric"] else "Collapsed")
+    rows = (frame["label"] + " " + frame["strength"]).str.strip()
+    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
+    shown = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdicts, place=place)
+    columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
+    for name, title in (("ours", "Ours"), ("published", "Published")):
+        columns.append(Column(name, title, "number"))
+    columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
+    return render(shown, [*columns, Column("verdict", "Verdict", "note")], "terminal")

@@ -40,8 +40,8 @@ class Samples(Section):
         return {
             "samples": list(prompts.values()),
             "why_fewer_samples": why_fewer(plan, points),
-            "viewer": embedded(_viewer_data(self.analysis.shown)),
-            "viewer_lacks": max(0, len(self.analysis.shown.measured) - MOST_POINTS),
+            "viewer": embedded(_viewer_data(self.analysis.results)),
+            "viewer_lacks": max(0, len(self.analysis.results.measured) - MOST_POINTS),
         }
 
 

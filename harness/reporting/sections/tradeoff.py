@@ -1,35 +1,131 @@
-"""The trade-off figure."""
+"""The trade-off figure: what each method forgets, against what its model can still write."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from harness.analysis.collapse import rules_in_words
-from harness.reporting.figures.tradeoff import tradeoff
-from harness.reporting.section import Section
-from harness.specs import RETRAINED
+from harness.analysis.curves import Curve, better_corner, curves, panels, styles
+from harness.analysis.metrics import MetricInfo
+from harness.analysis.seeds import seed_count
+from harness.contracts import Metric
+from harness.reporting.figures import style
+from harness.reporting.section import PageContext, Section
+from harness.specs import RETRAINED, UNSEEN_ROWS
 
 
 class Tradeoff(Section):
     """Memorization against fluency, a curve for each method."""
 
+    title = "Trade-off"
     stems = ("tradeoff",)
     needs_points = True
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The paper's Figure 4; none where nothing was erased."""
-        if not self.analysis.results.plan.erases:
-            return {}
-        return {"tradeoff": tradeoff(self.analysis.points, self.analysis.info)}
-
-    def context(self) -> dict[str, Any]:
-        """Return what stands below the figure."""
         analysis = self.analysis
-        return {
-            "has_retrained": bool((analysis.points["method"] == RETRAINED).any()),
-            "collapse": rules_in_words(analysis.info, analysis.results.plan.collapse),
-        }
+        return {"tradeoff": tradeoff(analysis.points, analysis.info)} if analysis.results.plan.erases else {}
+
+    def html(self, page: PageContext) -> Markup:
+        """Return the figure, and what its points mean."""
+        said, collapse = ["Each curve is a method at rising strength."], self.analysis.results.plan.collapse
+        if (self.analysis.points["method"] == RETRAINED).any():
+            said.append("Perfect erasure looks like the retrained model, not like zero.")
+        if rules := rules_in_words(self.analysis.info, collapse):
+            said.append(f"A hollow red point has collapsed: {rules}.")
+        alt = "Trade-off curves: memorization against fluency, a curve for each method."
+        return page.picture(
+            "tradeoff", alt, " ".join(said), "narrow" if self.analysis.points["model"].nunique() == 1 else ""
+        )
+
+
+def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
+    """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
+
+    One model fills two rows of two panels; several get a row of panels each. A table without any
+    point that can be drawn gives a figure that says so.
+    """
+    planes, models = panels(info), list(table["model"].unique())
+    drawn = [curves(table, model, x, y) for model in models for x, y in planes]
+    if not any(drawn):
+        figure = Figure(figsize=(6.0, 1.5))
+        nothing = "Nothing to draw yet: no point has both a memorization and a fluency metric."
+        figure.text(0.5, 0.5, nothing, ha="center")
+        return figure
+    is_one = len(models) == 1 and len(planes) == 4
+    rows, columns = (2, 2) if is_one else (len(models), len(planes))
+    figure = Figure(figsize=(8.4, 7.2) if is_one else (3.7 * columns, 3.4 * rows + 0.9), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    of_variant = styles(table)
+    for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
+        _draw_plane(ax, of_plane, x, y, of_variant)
+    for ax, model in zip(axes[:: len(planes)], models, strict=True):
+        style.panel_title(ax, model)
+    note = "At the ends of a curve: its strengths."
+    note += " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
+    style.legend_below(figure, _legend_handles(list(chain.from_iterable(drawn)), of_variant), note, 3 * columns - 1)
+    return figure
+
+
+def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
+    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own.
+
+    Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
+    """
+    of_variant = styles(table)
+    drawn = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
+    _draw_plane(ax, drawn, info[x], info[y], of_variant)
+    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8)
+
+
+def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:
+    ax.set(xlabel=style.axis_title(x), ylabel=style.axis_title(y))
+    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5)
+    style.dress(ax)
+    if math.isinf(x.high):
+        style.use_log_scale(ax)
+    for curve in of_plane:
+        if not curve.is_reference:
+            _draw_curve(ax, curve, *styles[curve.variant])
+            continue
+        marker, size, colour = style.REFERENCE_STYLES[curve.method]
+        (point,) = curve.points
+        ax.plot(point.x, point.y, marker, markersize=size, zorder=6, color=colour, markeredgecolor="white")
+        for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
+            guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+
+
+def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
+    """Draw a curve and its 95 % intervals, which do not stretch the axes: two seeds give very wide ones."""
+    xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
+    ax.plot(xs, ys, color=colour, alpha=0.75, zorder=3, linestyle="-" if curve.is_trajectory else "")
+    for point in curve.points:
+        for across, along in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
+            if all(map(math.isfinite, (*across, *along))):
+                ax.add_artist(Line2D(across, along, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
+        ax.plot(point.x, point.y, marker, zorder=4, **style.point_style(colour, is_collapsed=point.collapsed))
+    for point in {curve.points[0], curve.points[-1]}:
+        about: dict[str, Any] = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6.5, "color": colour}
+        ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)
+
+
+def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D]:
+    references, variants = [], []
+    for curve in {curve.variant: curve for curve in drawn}.values():
+        if curve.is_reference:
+            references.append(style.reference_handle(curve.method, curve.label))
+        else:
+            variants.append(style.variant_handle(curve.label, *styles[curve.variant]))
+    has_collapsed = any(point.collapsed for curve in drawn for point in curve.points)
+    return [*references, *variants, style.collapsed_handle()] if has_collapsed else [*references, *variants]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from harness.analysis.blocks.published import differs, published_selection
 from harness.analysis.blocks.selection import (
     BlockSelection,
@@ -14,9 +13,10 @@ from harness.analysis.blocks.selection import (
     selection_frame,
     third_of,
 )
+from harness.reporting.figures.blocks import heat_map
+
 from harness.contracts import Checkpoint
 from harness.models.blocks import blocks, counts_by_kind, kinds_among
-from harness.reporting.figures.blocks import heat_map
 from harness.reporting.sections.blocks import block_section
 
 KINDS = kinds_among(())

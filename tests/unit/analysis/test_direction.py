@@ -5,20 +5,17 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-
 from harness.analysis.caveats.warnings import design_limits
-from harness.analysis.evidence import Evidence
-from harness.analysis.grouping import significance_groups
 from harness.analysis.layout import model_tables
-from harness.analysis.metrics import Aims, declarations, in_column_order, own_groups, read_declarations
-from harness.analysis.ranking import RANKS, rank
 from harness.analysis.shown import shown_table
+from harness.reporting.text_tables import latex, markdown, ranking_table
+
+from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.ranking import RANKS, rank
 from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
-from harness.records.items import MetricItems
-from harness.reporting.text_tables import latex, markdown, ranking_table
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
@@ -41,6 +38,7 @@ def table_of(rows, seeds=(0,), **columns):
     filled |= {
         "ranked": ~frame["variant"].isin(["retrained", "original"]),
         "collapsed": False,
+        "over_erased": None,
         "targets": [()] * len(frame),
     }
     filled |= {
@@ -136,43 +134,6 @@ def test_the_frontier_is_of_distances():
           for better in (AUC.better, "lower")}  # fmt: skip
     assert of[AUC.better] == [True, True, True]
     assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
-
-
-@pytest.fixture
-def letters():
-    """Return the letters of methods whose items have the same noise about their means."""
-
-    def of(metric, retrained=None, seeds=2, **means):
-        noise = np.random.default_rng(0).standard_normal(64)
-        noise = 0.02 * (noise - noise.mean())
-        rows = [(name, 0.1, 0.9, [mean] * seeds) for name, mean in means.items()]
-        rows += [] if retrained is None else [("retrained", 0.0, 1.0, [retrained] * seeds)]
-        table = table_of(rows, range(seeds)).assign(replicate="m", replicate_seed=0)
-        ids = tuple(f"i{row}" for row in range(64))
-
-        def items(sign, mean):
-            return {"auc": MetricItems(ids, ids, mean + sign * noise, np.ones(64))}
-
-        kept = {}
-        for place, (name, mean) in enumerate(means.items()):
-            kept |= {f"{name}{seed}": items(1 - 2 * (place % 2), mean) for seed in range(seeds)}
-        by_variant = {name: table[table["variant"] == name] for name in means}
-        found = significance_groups(by_variant, [metric], Evidence(kept), Aims(table))
-        return {variant: text for (variant, _), text in found.items()}
-
-    return of
-
-
-def test_two_that_are_as_far_off_on_either_side_share_a_letter(letters):
-    assert letters(AUC, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "a", "c": "b"}
-    assert letters(replace(AUC, better="lower"), a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
-    assert letters(AUC, a=0.9, b=0.45) == {"b": "a", "a": "b"}, "the closest comes first"
-
-
-def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):
-    assert letters(NEAR, retrained=0.5, a=0.4, b=0.6, c=0.7) == {"b": "a", "c": "b"}
-    assert letters(NEAR, retrained=0.3, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
-    assert letters(NEAR, a=0.4, b=0.6) == {}
 
 
 @pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])

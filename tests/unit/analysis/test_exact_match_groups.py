@@ -5,17 +5,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from harness.analysis.tradeoff.curves import styles
+from harness.reporting.figures.exact_match import agreement_figure
 
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import GROUPS, agreements
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
-from harness.analysis.tradeoff.curves import styles
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
-from harness.reporting.figures.exact_match import agreement_figure
 from harness.reporting.figures.style import rendered
 from harness.reporting.sections.exact_match import agreement_rows
 from harness.specs import Source

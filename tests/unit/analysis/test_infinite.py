@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.metrics.perplexity import perplexity
+from evaluators.generation import perplexity
 from harness.library import load_results
 from harness.metric import exponential
 from harness.records.items import MetricItems, aggregated

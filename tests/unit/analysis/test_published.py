@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-
-from harness import cli
 from harness.analysis.published.comparison import COLLAPSED_THERE, compared_tables
 from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE
+
+from harness import cli
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import METHODS
 from harness.records.journal import Journal

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from harness.analysis.layout import model_tables
+from harness.analysis.ranks.drawn import DrawnRanks
+from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.collapse import flag
 from harness.analysis.evidence import Evidence
-from harness.analysis.layout import model_tables
 from harness.analysis.metrics import in_column_order
 from harness.analysis.ranking import RANKS, rank
-from harness.analysis.ranks.drawn import DrawnRanks
-from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 from harness.analysis.seeds import with_replicates
 from harness.analysis.table import read_table
 from harness.records.items import MetricItems
@@ -39,7 +39,12 @@ def points(*rows, **columns):
     }
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
     filled |= {"point_id": [f"p{row}" for row in range(len(frame))]}
-    filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": [()] * len(frame)}
+    filled |= {
+        "collapsed": False,
+        "over_erased": None,
+        "collapse_class": "healthy",
+        "collapse_reason": [()] * len(frame),
+    }
     return frame.assign(**filled).assign(**columns)
 
 
@@ -223,6 +228,15 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     assert ranking.loc["a", "rank_average_low"] == ""
     assert ranking.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
     assert ranking.loc["b", "rank_average"] == "1"
+
+
+def test_a_variant_that_is_over_erased_on_one_seed_is_not_ranked():
+    table = seeded([0.1, 0.1], [0.2, 0.2])
+    ranking = ranked(table.assign(over_erased=[True, False, False, False]))
+    assert ranking.loc["a", ["rank_average", "unranked", "over_erased"]].tolist() == [
+        *("", "over-erased on 1 of 2 seeds", True)
+    ]
+    assert ranking.loc["b", ["rank_average", "unranked", "over_erased"]].tolist() == ["1", "", False]
 
 
 def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not():

@@ -4,10 +4,10 @@ import math
 
 import pandas as pd
 import pytest
+from harness.reporting.figures.reasoning import bars
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.reasoning import Accuracy, answers
-from harness.reporting.figures.reasoning import bars
 from harness.reporting.figures.style import rendered
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}

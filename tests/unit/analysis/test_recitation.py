@@ -9,21 +9,20 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
+from harness.analysis.shown import shown_table
+from harness.reporting.text_tables import ranking_table
 from rich.console import Console
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
-from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
-from harness.analysis.erasure.recited_texts import on_texts
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import in_column_order
-from harness.analysis.shown import shown_table
+from harness.analysis.recitation import is_beyond, on_texts, recitations, said_first
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import write_tables
 from harness.reporting.page import page
-from harness.reporting.text_tables import ranking_table
 
 SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}

@@ -7,57 +7,42 @@ import pytest
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.matched.verdicts import verdict_tables
 from harness.library import read_folder
 from harness.records.journal import Journal
 from harness.records.results import read_results
-from harness.statistics.significance import holm
 from harness.sweep import main
 
-LEVEL = 0.05
-REPETITIONS = 40
+MAX_RATE = 0.1
+"""The upper bound of the rate of false pages must lie below: twice the level of all tests of a page."""
+REPETITIONS = 60
 TWICE = {"ga": "ga_again", "gd": "gd_again"}
 """Each method, and its other name."""
 
 
-def rate_bounds(false, pages):
-    """The 95 % interval of a rate that was seen `false` times on so many pages: Clopper's and Pearson's."""
-    exact = stats.binomtest(false, pages).proportion_ci(0.95, method="exact")
-    return exact.low, exact.high
+def upper_bound(false, pages):
+    """The upper end of the 95 % interval of a rate that was seen `false` times: Clopper's and Pearson's."""
+    return stats.binomtest(false, pages).proportion_ci(0.95, method="exact").high
 
 
-def test_bounds_of_a_rate_by_hand():
-    assert rate_bounds(0, 80) == pytest.approx((0.0, 1 - 0.025 ** (1 / 80)))
-    assert rate_bounds(8, 80)[0] < LEVEL < rate_bounds(9, 80)[0], "the gate shuts at 9 false pages of 80"
-
-
-def passes(false, pages, what):
-    low, high = rate_bounds(false, pages)
-    print(f"{what}: {false} of {pages} pages are false, {false / pages:.3f} ({low:.3f} to {high:.3f})")
-    return low <= LEVEL
+def test_the_bound_of_a_rate_by_hand():
+    assert upper_bound(0, 80) == pytest.approx(1 - 0.025 ** (1 / 80))
+    assert upper_bound(5, 120) < MAX_RATE < upper_bound(6, 120), "the gate shuts at 6 false pages of 120"
 
 
 def pages_against_themselves(results):
-    """Yield a page for each method that is there under two names: what is said of the second, the first as reference.
+    """Yield a page for each method that is there under two names: the row of the second, the first as reference.
 
     All the other rows are contrasts of the same page.
     """
-    analysis = Analysis(results)
     for name, again in TWICE.items():
-        tables = verdict_tables(analysis.matched, name, results.plan.compare.margin)
-        if name == analysis.verdicts[0].reference.variant:  # The page that a report has.
-            assert [table.rows for table in tables] == [table.rows for table in analysis.verdicts]
-        judged = [one for table in tables for one in table.rows if one.row.variant == again and one.contrast]
-        assert judged, "it is compared with itself"
-        yield judged
+        plan = replace(results.plan, compare=replace(results.plan.compare, reference=name))
+        rows = Analysis(replace(results, plan=plan)).answer.frame.set_index("variant")
+        assert not math.isnan(rows.loc[again, "ratio"]), "it is compared with itself"
+        yield rows.loc[again]
 
 
-def is_false(said):
-    return bool({"better", "worse"} & set(said))
-
-
-def simulated(simulate_sweep, folder, deviation, seeds=5, repetitions=REPETITIONS):
-    """Pages of sweeps in which both names of a method cost the same, but for the noise of seeds and items."""
+def simulated(simulate_sweep, folder, deviation, seeds=3, repetitions=REPETITIONS):
+    """Pages of sweeps in which both names of a method cost the same, but for the noise of runs and items."""
     costs = {"ga": 1.0, "ga_again": 1.0, "gd": 0.7, "gd_again": 0.7}
     for repetition in range(repetitions):
         path = folder / str(repetition)
@@ -69,19 +54,18 @@ def simulated(simulate_sweep, folder, deviation, seeds=5, repetitions=REPETITION
 @pytest.mark.parametrize("deviation", [0.05, 0.1])
 def test_simulated_methods_are_not_told_from_themselves(simulate_sweep, tmp_path, deviation):
     pages = list(simulated(simulate_sweep, tmp_path, deviation))
-    false = sum(is_false([one.verdict for one in page]) for page in pages)
-    assert passes(false, len(pages), f"five seeds that deviate by {deviation}")
-    # The gate can shut: if items were all the evidence, as of one seed, most pages would tell a method from itself.
-    alone = 0
-    for page in pages:
-        alone += min(holm([replace(one.contrast, replicates_variance=0.0).p for one in page])) < LEVEL
-    assert not passes(alone, len(pages), "by items alone")
+    false = sum(page["verdict"] in ("cheaper", "dearer") for page in pages)
+    print(f"three runs that deviate by {deviation}: {false} of {len(pages)} pages are false")
+    assert upper_bound(false, len(pages)) < MAX_RATE
+    # The gate can shut: if items were all the evidence, most pages would tell a method from itself.
+    alone = sum(abs(math.log(page["ratio"])) > 1.96 * math.sqrt(page["item_variance"]) for page in pages)
+    assert upper_bound(alone, len(pages)) > MAX_RATE
 
 
-@pytest.mark.soak
-def test_of_one_seed_nothing_is_said(simulate_sweep, tmp_path):
-    pages = list(simulated(simulate_sweep, tmp_path, deviation=0.1, seeds=1, repetitions=4))
-    assert {one.verdict for page in pages for one in page} == {None}
+def test_fewer_than_three_runs_say_nothing(simulate_sweep, tmp_path):
+    pages = [*simulated(simulate_sweep, tmp_path / "1", deviation=0.1, seeds=1, repetitions=2)]
+    pages += simulated(simulate_sweep, tmp_path / "2", deviation=0.1, seeds=2, repetitions=2)
+    assert {page["verdict"] for page in pages} == {""}
 
 
 @pytest.mark.soak
@@ -90,8 +74,8 @@ def test_a_method_that_costs_30_percent_more_is_told_from_itself(simulate_sweep,
     for repetition in range(10):
         path = tmp_path / str(repetition)
         simulate_sweep(path, costs, deviation=0.02, seed=repetition, noise=0.2)
-        [_, at_75] = Analysis(read_folder(path)).verdicts
-        told += at_75.rows[0].verdict == "worse"
+        rows = Analysis(read_folder(path)).answer.frame.set_index("variant")
+        told += rows.loc["ga_again", "verdict"] == "dearer"
     assert told >= 8
 
 
@@ -106,13 +90,13 @@ data:
   utility: {source: miniature, prompts: 16, reference_tokens: 32}
   validation: {source: miniature, sequences: 8}
 training: {learning_rate: 2.0e-4, global_batch: 8, early_stop: null}
+until: {ma: [0.9]}
 methods:
-  gradient_ascent: {epochs: [1, 2, 3]}
-  gradient_difference: {epochs: [1, 2, 3]}
+  gradient_ascent: {epochs: [4]}
+  gradient_difference: {epochs: [4]}
 evaluators:
   memorization: {el_sequences: 4, el_prefixes: 2}
   generation: {}
-compare: {erasure: [ma]}
 keep_erased: none
 """
 
@@ -137,7 +121,6 @@ def test_trained_methods_are_not_told_from_themselves(tmp_path):
     results_of = ["--executor", "inline", "--results", str(tmp_path)]
     assert main([str(tmp_path / "twice.yaml"), *results_of]) == 0
     pages = list(pages_against_themselves(relabelled(tmp_path / "twice")))
-    assert all(one.contrast.replicates == 5 for page in pages for one in page)
-    false = sum(is_false([one.verdict for one in page]) for page in pages)
-    print([(one.row.label, one.verdict, one.contrast) for page in pages for one in page])
-    assert passes(false, len(pages), "miniature-s, five seeds")
+    print(pages)
+    assert {page["verdict"] for page in pages} <= {"equivalent", "can't tell yet"}
+    assert {page["reached"] for page in pages} == {5}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts import Sequences
-from harness.data.overlap import FEWEST_TOKENS, NGRAM, SHARE, near_duplicate_groups, near_duplicates
+from harness.data.overlap import FEWEST_TOKENS, NGRAM, RELATED_SHARE, SHARE, near_duplicate_groups, near_duplicates
 from harness.data.sequences import half_of, token_rows
 
 TEXT = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.just(1), min_size=18, max_size=24)
@@ -20,9 +20,9 @@ def ngrams(row):
     return {tuple(row[start : start + NGRAM]) for start in range(len(row) - NGRAM + 1)}
 
 
-def are_near(one, other):
+def are_near(one, other, share=SHARE):
     least = min(len(ngrams(one)), len(ngrams(other)))
-    return least > 0 and len(ngrams(one) & ngrams(other)) >= SHARE * least - 1e-9
+    return least > 0 and len(ngrams(one) & ngrams(other)) >= share * least - 1e-9
 
 
 def edited(letter, changes):
@@ -41,16 +41,16 @@ def test_they_are_those_of_a_comparison_of_every_pair(rows, others, data):
     assert near_duplicates(rows, others) == expected
 
 
-@given(TEXTS, st.data())
-def test_groups_are_what_near_duplicates_and_names_connect(rows, data):
+@given(TEXTS, st.sampled_from([SHARE, RELATED_SHARE]), st.data())
+def test_groups_are_what_near_duplicates_and_names_connect(rows, share, data):
     rows = rows + [[*row, 9, 8] for row in rows]
     names = [data.draw(st.sampled_from("abcdefgh")) for _ in rows]
     groups = list(range(len(rows)))
     for one in range(len(rows)):
         for other in range(one):
-            if names[one] == names[other] or are_near(rows[one], rows[other]):
+            if names[one] == names[other] or are_near(rows[one], rows[other], share):
                 groups = [groups[other] if group == groups[one] else group for group in groups]
-    found = near_duplicate_groups(rows, names)
+    found = near_duplicate_groups(rows, names, share)
     assert len(set(found)) == len(set(groups)) == len(set(zip(found, groups, strict=True)))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from evaluators.extraction import Extraction, recited_for
-from evaluators.metrics.teacher_forced import extraction_strength
+from evaluators.metrics import extraction_strength
 from harness.contracts import TextsShape
 
 PREFIX, LENGTH = 3, 12

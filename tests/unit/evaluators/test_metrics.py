@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from evaluators.generation import div_n, mauve_score, perplexity, rep_n, table_div_n
 from evaluators.memorization import Memorization
-from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.mauve import mauve_score
-from evaluators.metrics.perplexity import perplexity
-from evaluators.metrics.repetition import div_n, rep_n, table_div_n
+from evaluators.metrics import exact_match
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge

@@ -20,8 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
-from evaluators.reasoning import FOLDER, TITLES, Reasoning
-from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
+from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_digests, question_files, read_questions
 from harness.errors import DataError, TrialError
 
 ROWS = {

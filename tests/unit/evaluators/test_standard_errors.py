@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from evaluators.memorization import Memorization
-from evaluators.metrics.means import standard_error
+from evaluators.metrics import standard_error
 
 ROWS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 8, 7, 6, 5, 4, 3], [1, 3, 5, 7, 9, 11, 13, 15], [2, 4, 6, 8, 10, 12]]
 
@@ -15,7 +15,7 @@ ROWS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 8, 7, 6, 5, 4, 3], [1, 3, 5, 7, 9, 11, 13,
 class Task:
     """An evaluation task whose judge finds all texts alike."""
 
-    seed, sample_count = 0, 4
+    seed, sample_count, holdout, validation = 0, 4, None, None
 
     def __init__(self, forget, model, tokenizer):
         self.forget, self.model, self.tokenizer = forget, model, tokenizer

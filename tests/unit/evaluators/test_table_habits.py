@@ -15,11 +15,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
-from evaluators.generation import Generation
+from evaluators.generation import Generation, div_n, rep_n, table_div_n, table_perplexity, table_rep_n
 from evaluators.memorization import Memorization
-from evaluators.metrics.means import weighted_mean
-from evaluators.metrics.perplexity import table_perplexity
-from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
+from evaluators.metrics import weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
 from harness.errors import ModelError

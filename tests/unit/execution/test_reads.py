@@ -28,7 +28,7 @@ data:
   forget: {source: jsonl, path: FOLDER/letters.jsonl, sequences: 6, prefix_tokens: 10, sequence_tokens: 50}
   utility: {source: jsonl, path: FOLDER/passages.jsonl, prompts: 4, prompt_tokens: 8, reference_tokens: 8}
 methods: {emso: {epochs: [1]}}
-evaluators: {memorization: , loss_attack: }
+evaluators: {memorization: , language_modelling: , loss_attack: }
 judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
 """
 HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
@@ -98,14 +98,15 @@ def test_a_changed_holdout_is_measured_anew_by_what_reads_it_and_by_nothing_else
     (tmp_path / "others.jsonl").write_text(letters.replace("letters 07", "letters X"))
     after = keys(planned(HOLDOUT.replace("letters", "others")))
     assert after[0] == trial
-    assert after[1]["memorization"] == before["memorization"]
-    assert after[1]["loss_attack"] != before["loss_attack"]
+    assert after[1]["language_modelling"] == before["language_modelling"]
+    for name in ("loss_attack", "memorization"):
+        assert after[1][name] != before[name]
 
 
 def test_no_other_identity_knows_of_what_an_evaluator_reads(planned):
     with_holdout = keys(planned(HOLDOUT))
-    alone = keys(planned("evaluators={memorization: }"))
-    assert (with_holdout[0], with_holdout[1]["memorization"]) == (alone[0], alone[1]["memorization"])
+    alone = keys(planned("evaluators={memorization: , language_modelling: }"))
+    assert (with_holdout[0], with_holdout[1]["language_modelling"]) == (alone[0], alone[1]["language_modelling"])
     assert keys(planned(HOLDOUT, RETAINED)) == with_holdout, "the retain texts are not read"
 
 
@@ -145,11 +146,11 @@ def test_a_first_file_leaves_out_what_reads_unseen_texts_if_there_are_none(attac
 def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     model = make_model()
     task = MeasuringTask(small_spec(), Artifacts(tmp_path), model)
-    assert (task.holdout, task.retain) == (None, None)
+    assert (task.holdout, task.retain, task.validation) == (None, None, None)
     texts = {role: replace(source, sequences=4) for role, source in MORE_TEXTS.items()}
     for role in texts:
         task = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
-        [given] = [each for each in (task.holdout, task.retain) if each is not None]
+        [given] = [each for each in (task.holdout, task.retain, task.validation) if each is not None]
         assert given is getattr(task, role)
         assert len(given) == 4
         assert task.changes() == []
@@ -157,7 +158,7 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
         assert task.changes() == [f"task.{role} (tokens_NT)"]
         again = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
         assert getattr(again, role).tokens_NT.float().std() > 0, "each has a copy of its own"
-    assert tuple(MORE_TEXTS.values()) == (FORGET, RETAIN)
+    assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)
 
 
 def code_in(page):

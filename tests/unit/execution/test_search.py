@@ -1,4 +1,4 @@
-"""What a study tries next: bisection, Optuna told what is known, and the numbers that it is told."""
+"""What a study tries next: Optuna told what is known, and the numbers that it is told."""
 
 import json
 import math
@@ -7,21 +7,18 @@ from dataclasses import replace
 import pytest
 
 from harness.execution.search import STARTUP, next_settings, objective, results_awaited
-from harness.plans import StudySpec, Target
-from harness.records.bisection import NARROW, is_bisected, next_strength
-from harness.records.ranges import WIDENED_FROM
+from harness.plans import StudySpec
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.results import is_outside, study_results
 from harness.records.tuned import is_over
 from harness.search_space import Choice, LogUniform
-from harness.specs import Source
+from harness.specs import Level, Source
 
 RATE = "training.learning_rate"
-TARGETS = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.5), Target(metric="ma", at_most="retrained"))
-ASKED = {"ma <= 0.9": 0.9, "ma <= 0.5": 0.5, "ma <= retrained": 0.3}
+TARGETS = tuple(Level(metric="ma", at=at) for at in (0.9, 0.5, "retrained"))
+ASKED = {"ma=0.9": 0.9, "ma=0.5": 0.5, "ma=retrained": 0.3}
 ORIGINAL = {"ma": 1.0, "perplexity": 4.0}
 SPACES = {
-    "dial": {"gamma": LogUniform(low=0.01, high=10.0)},
     "walk": {
         "epochs": LogUniform(low=1, high=6),
         "k": Choice(values=(1, 2, 4, 8)),
@@ -29,25 +26,21 @@ SPACES = {
     },
     "finite": {"epochs": LogUniform(low=1, high=6), "k": Choice(values=(1, 2)), "loss": Choice(values=("em", "nll"))},
     "walk alone": {"epochs": LogUniform(low=1, high=6)},
-    "whole": {"steps": LogUniform(low=1, high=64)},
 }
 DEFAULTS = {
-    "dial": {"gamma": 0.1},
     "walk": {"epochs": 6, "k": 2, RATE: 1e-4},
     "finite": {"epochs": 6, "k": 2, "loss": "em"},
     "walk alone": {"epochs": 6},
-    "whole": {"steps": 4},
 }
 
 
 @pytest.fixture
 def make_study(make_spec):
     def make(kind="walk", **changes):
-        strength = next(name for name in ("gamma", "epochs", "steps") if name in SPACES[kind])
-        trial = make_spec(trial_id="study", strength_name=strength, strengths=(), settings={})
+        trial = make_spec(trial_id="study", strength_name="epochs", strengths=(), settings={})
         fields = {"study_id": "study", "trial": trial, "seeds": (0,), "space": SPACES[kind], "defaults": DEFAULTS[kind]}
-        fields |= {"is_cumulative": strength == "epochs", "is_trained": True, "search": "optuna", "trials": 12}
-        fields |= {"targets": TARGETS, "utility": "perplexity", "utility_bounds": (0.5, 5.0), "retrained": None}
+        fields |= {"is_cumulative": True, "is_trained": True, "search": "optuna", "trials": 12}
+        fields |= {"targets": TARGETS, "utility_bounds": (0.5, 5.0)}
         return StudySpec(selection=Source(source="miniature"), **fields | changes)
 
     return make
@@ -58,11 +51,6 @@ def candidate(study, number, settings, points, end=WHOLE, **changes):
     probes = [{"strength": s, "ma": ma, "perplexity": p, "optimiser_steps": 0} for s, ma, p in points]
     fields = {"trial_id": study.study_id, "number": number, "settings": settings, "probes": tuple(probes), "end": end}
     return Candidate(**fields | {"targets": ASKED, "original": ORIGINAL, "seconds": 1.0} | changes)
-
-
-def on_the_dial(gamma):
-    """A dial that erases more the higher it is, and costs more."""
-    return gamma, 1 / (1 + gamma), 4 * (1 + gamma)
 
 
 def on_the_walk(study, number, settings):
@@ -80,70 +68,6 @@ def explored(study, answer, known=(), most=12):
             break
         known.append(answer(study, number, settings))
     return known
-
-
-def answer_dial(study, number, settings):
-    return candidate(study, number, settings, [on_the_dial(settings["gamma"])])
-
-
-def test_bisection_finds_each_target_of_a_monotone_dial(make_study):
-    study = make_study("dial", trials=100)
-    known = explored(study, answer_dial, most=100)
-    assert [c.settings["gamma"] for c in known[:3]] == [0.1, 10.0, 0.01]
-    assert is_over(study, known)
-    assert not is_over(study, known[:-1])
-    for result, asked in zip(study_results(study, known).targets, ASKED.values(), strict=True):
-        exact = 1 / asked - 1
-        assert exact <= result.chosen.probe["strength"] <= exact * NARROW
-    assert len(known) < 40
-    assert len({c.settings["gamma"] for c in known}) == len(known)
-
-
-def test_bisection_tries_the_widest_bracket_first_and_settles_what_no_strength_reaches():
-    dimension = LogUniform(low=1.0, high=16.0)
-    tried = {2.0: [False, False], 16.0: [True, False], 1.0: [False, False]}
-    assert next_strength(dimension, [2.0], tried) == math.sqrt(2 * 16)
-    both = {2.0: [True, False], 16.0: [True, True], 1.0: [False, False]}
-    assert next_strength(dimension, [2.0], both) == math.sqrt(2 * 16), "8 times is wider than twice"
-    never = {2.0: [False], 16.0: [False], 1.0: [False]}
-    assert next_strength(dimension, [2.0], never) is None
-    at_once = {2.0: [True], 16.0: [True], 1.0: [True]}
-    assert next_strength(dimension, [2.0], at_once) is None
-
-
-def test_a_dial_of_whole_numbers_is_tried_at_whole_numbers(make_study):
-    study = make_study("whole", trials=100)
-    reaches_from = 23
-
-    def answer(study, number, settings):
-        ma = 0.2 if settings["steps"] >= reaches_from else 0.95
-        return candidate(study, number, settings, [(settings["steps"], ma, 5.0 + settings["steps"])])
-
-    known = explored(study, answer, most=50)
-    assert all(type(c.settings["steps"]) is int for c in known)
-    assert study_results(study, known).targets[0].chosen.probe["strength"] == reaches_from
-    assert is_over(study, known)
-
-
-def test_a_strength_that_fails_is_too_high_and_is_never_chosen(make_study):
-    study = make_study("dial", trials=100)
-
-    def answer(study, number, settings):
-        if settings["gamma"] > 0.5:
-            return candidate(study, number, settings, [], end="TrialError: not finite")
-        return answer_dial(study, number, settings)
-
-    known = explored(study, answer, most=60)
-    first, *others = study_results(study, known).targets
-    assert first.chosen.probe["strength"] == pytest.approx(1 / 0.9 - 1, rel=NARROW - 1)
-    assert [other.chosen for other in others] == [None, None]
-    assert str(others[0]) == "not reached: best MA 0.67"
-
-
-def test_only_a_strength_alone_that_is_no_walk_is_bisected(make_study):
-    bisected = {kind: is_bisected(make_study(kind)) for kind in SPACES}
-    assert bisected == {"dial": True, "walk": False, "finite": False, "walk alone": False, "whole": True}
-    assert not is_bisected(make_study("dial", space={"gamma": Choice(values=(0.1, 0.2))}))
 
 
 @pytest.mark.parametrize("search", ["optuna", "random"])
@@ -188,35 +112,12 @@ def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
     )
 
 
-def test_a_longer_walk_is_no_other_setting_of_a_finite_space(make_study):
-    space = {"epochs": LogUniform(low=1, high=6), "k": Choice(values=tuple(range(1, 10)))}
-    fields = {"space": space, "defaults": {"epochs": 6, "k": 1}, "widest": {"epochs": LogUniform(low=1, high=11)}}
-    study = make_study(**fields, search="random")
-
-    def answer(study, number, settings):
-        return candidate(study, number, settings, [(settings["epochs"], 0.2, 5.0)])
-
-    known = explored(study, answer)
-    assert [c.settings["epochs"] for c in known] == [6] * WIDENED_FROM + [11, 11]
-    assert len({c.settings["k"] for c in known}) == 9
-    assert is_over(study, known)
-
-
-def test_what_is_being_tried_is_not_tried_beside_it(make_study):
-    study = make_study("dial")
-    known = explored(study, answer_dial, most=3)
-    middle = next_settings(study, 3, known)
-    assert next_settings(study, 4, known, {3: middle}) is None
-    assert next_settings(study, 4, known, {3: {"gamma": 99.0}}) == middle
-
-
 def test_the_objective_by_hand(make_study):
     study = make_study()
     easy, hard, twin = TARGETS
 
     def found(target, seen):
-        result = objective(study, target, seen)
-        return None if result is None else (result.violation, result.cost)
+        return objective(study, target, seen)
 
     seen = candidate(study, 0, {}, [(1, 0.95, 4.1), (2, 0.85, 6.0), (3, 0.8, 5.0), (4, 0.45, 30.0)])
     assert found(easy, seen) == pytest.approx((0.45 - 0.9, math.log(5.0)))
@@ -270,8 +171,6 @@ def test_the_published_recipe_is_tried_after_the_defaults(make_study):
     known = explored(make_study(published=published), on_the_walk, most=3)
     assert [c.settings for c in known[:2]] == [DEFAULTS["walk"], published]
     assert known[2].settings not in (DEFAULTS["walk"], published)
-    dial = explored(make_study("dial", published={"gamma": 0.5}, trials=100), answer_dial, most=4)
-    assert [c.settings["gamma"] for c in dial] == [0.1, 0.5, 10.0, 0.01]
 
 
 def test_a_candidate_that_failed_is_known_and_the_search_goes_on(make_study):
@@ -300,7 +199,8 @@ def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(mak
     assert chosen[2] is None
     assert str(results.targets[2]) == "not reached: best MA 0.40"
     assert str(results.targets[0]) == "MA 0.90 at strength 1"
-    of_nothing = study_results(study, [])
-    assert [math.isnan(result.best) for result in of_nothing.targets] == [True] * 3
+    nearest = results.targets[2].nearest
+    assert (nearest.candidate.number, nearest.probe["strength"]) == (2, 1), "of the least MA"
+    assert [str(result) for result in study_results(study, []).targets] == ["not reached: nothing was probed"] * 3
     twice = [known[0], replace(known[0], settings={"k": 8})]
     assert study_results(study, twice).candidates == (known[0],), "the first of a number counts"

@@ -8,10 +8,11 @@ from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.tuning import declared_faults
-from harness.plans import Compare, Cost, Plan, Target
+from harness.plans import Compare, Plan
 from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
 from harness.search_space import Choice, LogUniform
+from harness.specs import Level
 
 FILE = """# What is asked?
 name: tuned
@@ -22,7 +23,8 @@ data:
   retain: {source: miniature, sequences: 8}
   utility: {source: miniature, prompts: 4}
 training: {learning_rate: 4e-5, global_batch: 4}
-tune: {budget: {trials: 5}, per: model, erasure: {ma: [0.9, retrained]}}
+until: {ma: [0.9, retrained]}
+tune: {budget: {trials: 5}, per: model}
 methods:
   emso:
   task_arithmetic: {formula: [literal, shrink]}
@@ -54,22 +56,38 @@ def studies(found):
     return {study.trial.variant: study for study in found.studies}
 
 
-def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant(planned):
+def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant_that_has_more_than_its_dial(planned):
     found = planned()
-    assert [(spec.method, spec.seed) for spec in found.trials] == [
-        *[("original", 3), ("retrained", 3), ("original", 1), ("retrained", 1), ("holdout", 3)]
-    ]
-    variants = ["emso", "task_arithmetic(formula=literal)", "task_arithmetic(formula=shrink)", "gradient_difference"]
-    assert list(studies(found)) == variants
+    references = [("original", 3), ("retrained", 3), ("original", 1), ("retrained", 1), ("holdout", 3)]
+    assert [(spec.method, spec.seed) for spec in found.trials if spec.is_reference] == references
+    assert list(studies(found)) == ["emso", "gradient_difference"]
+    assert found.is_tuned
     assert found.ranked_at == {}
     for study in found.studies:
-        assert (study.trials, study.search, study.utility) == (5, "optuna", "perplexity")
-        assert study.targets == (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most="retrained"))
+        assert (study.trials, study.search) == (5, "optuna")
+        assert study.targets == found.until == (Level(metric="ma", at=0.9), Level(metric="ma", at="retrained"))
         assert (study.trial.seed, study.seeds, study.trial.trial_id) == (1_000_000, (3, 1), study.study_id)
         assert study.utility_bounds == (0.5, 5.0)
         assert study.trial.training.early_stop is None
-        assert study.retrained is not None
-    assert len({study.study_id for study in found.studies}) == 4
+        assert study.trial.retrained is not None
+    assert len({study.study_id for study in found.studies}) == 2
+
+
+def test_a_row_that_has_its_dial_only_is_walked_to_the_end_of_its_range(planned):
+    found = planned("methods.contrastive_decoding={gamma: 2}", only=["seed=3"])
+    walked = [
+        (spec.variant, str(spec.until), spec.walk_to, spec.strengths) for spec in found.trials if not spec.is_reference
+    ]
+    assert walked == [
+        (variant, level, end, ())
+        for variant, end in (
+            ("task_arithmetic(formula=literal)", 1.0),
+            ("task_arithmetic(formula=shrink)", 1.0),
+            ("contrastive_decoding", 2.0),
+        )
+        for level in ("MA 0.9", "MA retrained")
+    ]
+    assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
 
 
 def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
@@ -88,13 +106,6 @@ def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
     assert emso.trial.settings["norm"] == "l1"
     assert "k" not in emso.trial.settings
     assert (emso.is_cumulative, emso.is_trained, emso.trial.strengths) == (True, True, ())
-    shrink = found["task_arithmetic(formula=shrink)"]
-    assert (list(shrink.space), shrink.trial.settings, shrink.defaults) == (
-        ["gamma"],
-        {"formula": "shrink"},
-        {"gamma": 0.05},
-    )
-    assert (shrink.is_cumulative, shrink.is_trained) == (False, False)
     difference = found["gradient_difference"]
     assert set(difference.space) == {"epochs", "retain_weight"}, "the row fixes the rate"
     assert difference.trial.training.learning_rate == 1e-5
@@ -155,7 +166,7 @@ def test_a_plan_with_studies_survives_json(planned):
         (["tune.budget={trials: 50}", "name=other", "training.micro_batch=1", "seeds=[1, 3]", "keep_erased=all"], True),
         (["data.utility.prompts=5", "evaluators.memorization={n: 3}", "collapse={mauve: 0.3}"], True),
         *(([change], False) for change in (
-            "tune.seed=1", "tune.search=random", "tune.erasure={ma: 0.9}", "tune.space={emso: {k: [1, 2]}}",
+            "tune.seed=1", "tune.search=random", "until={ma: 0.9}", "tune.space={emso: {k: [1, 2]}}",
             "data.validation={source: miniature, start: 5}", "models.0.retrained=THIRD",
             "collapse={perplexity: [0.5, 6]}", "methods.emso={scale: d}", "training.early_stop=1.5",
         )),
@@ -168,8 +179,8 @@ def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned,
 
 def test_only_chooses_studies_as_it_chooses_trials(planned):
     assert list(studies(planned(only=["method=emso"]))) == ["emso"]
-    chosen = planned(only=["seed=1", "variant=task_arithmetic"])
-    assert len(chosen.studies) == 2
+    chosen = planned(only=["seed=1", "method=emso"])
+    assert len(chosen.studies) == 1
     for study in chosen.studies:
         assert (study.seeds, study.trial.seed) == ((1,), 1_000_000), "tuned with a seed of its own"
     assert planned(only=["method=original"]).studies == ()
@@ -200,67 +211,33 @@ def test_each_seed_has_a_search_of_its_own_unless_the_file_says_per_model(planne
     assert planned("seeds=[3, 2000000]").studies, "nothing is searched with that"
 
 
-def test_a_budget_is_of_candidates_or_of_what_they_cost(planned):
-    [of_trials] = planned("methods={emso: }").studies
-    [of_seconds] = planned("methods={emso: }", "tune.budget={seconds: 90}").studies
-    [of_flops] = planned("methods={emso: }", "tune.budget={flops: 1e15}").studies
-    assert (of_trials.trials, of_trials.cost) == (5, None)
-    assert (of_seconds.trials, of_seconds.cost) == (101, Cost("seconds", 90.0))
-    assert of_flops.cost == Cost("flops", 1e15)
-    assert of_trials.study_id == of_seconds.study_id != of_flops.study_id, "only the last counts operations"
-    [more] = planned("methods={emso: }", "tune.budget={flops: 2e15}").studies
-    assert more.study_id == of_flops.study_id, "a larger budget goes on with the same"
-    with pytest.raises(ConfigError, match=r"tune.budget.flops  counts what one process computes, and models\.0 erases"):
-        planned("tune.budget={flops: 1e15}", "models.0.engine={deepspeed: {workers: 2}}")
-
-
 def test_a_published_recipe_is_what_is_declared_so_and_the_papers_training(planned):
-    found = studies(planned("methods={gradient_ascent: , deliberate_imagination: , task_arithmetic: }"))
+    found = studies(planned("methods={gradient_ascent: , deliberate_imagination: }"))
     assert found["gradient_ascent"].published == {"epochs": 12, RATE: 5e-5}
     assert found["deliberate_imagination"].published == {"gamma": 3.0, "epochs": 10, RATE: 1e-6}
-    assert found["task_arithmetic"].published is None, "its defaults are what was published"
     narrow = "tune.space={gradient_ascent: {epochs: [2], training: {learning_rate: {low: 6e-5, high: 1e-3}}}}"
     ascent = studies(planned("methods={gradient_ascent: }", narrow, "training.learning_rate=1e-4"))["gradient_ascent"]
     assert ascent.published == {"epochs": 2, RATE: 6e-5}, "the nearest that may be tried"
 
 
-def test_a_range_may_be_widened_as_far_as_its_setting_allows(planned):
-    space = "{training: {learning_rate: {low: 1e-6, high: 1e-3}, early_stop: {low: 1.01, high: 4.0}}}"
-    widest = studies(planned(f"tune.space={{emso: {space}}}", "training.early_stop=1.5"))["emso"].widest
-    assert widest["epochs"] == LogUniform(low=1, high=27), "a trajectory begins at its first step"
-    assert widest[RATE] == LogUniform(low=1e-7, high=1e-2)
-    assert widest["training.early_stop"] == LogUniform(low=1.01, high=6.32858), "it must be above 1"
-    assert "k" not in widest
-    longest = studies(planned("tune.space={emso: {epochs: {low: 1, high: 9000}}}"))["emso"].widest
-    assert longest["epochs"] == LogUniform(low=1, high=tuning.MOST_STEPS)
-
-
-def test_axes_of_the_comparison(planned):
+def test_what_verdicts_are_about(planned):
     assert planned().compare == Compare()
-    assert planned("evaluators={memorization: {n: 5}}").compare == Compare(utility=(), erasure=("ma",))
-    named = planned("compare={utility: mauve, erasure: [ss]}").compare
-    assert named == Compare(utility=("mauve",), erasure=("ss",))
+    named = planned("compare={cost: mauve, reference: emso, margin: 0.2}").compare
+    assert named == Compare(cost="mauve", reference="emso", margin=0.2)
 
 
 @pytest.fixture
 def tuned(sound):
     """A tuned sweep file without a fault, for `check`."""
     methods = sound[sound.index("methods:") : sound.index("evaluators:")]
-    text = sound.replace(methods, FILE[FILE.index("tune:") : FILE.index("evaluators:")])
+    text = sound.replace(methods, FILE[FILE.index("until:") : FILE.index("evaluators:")])
     return text.replace("ranking: {at: {task_arithmetic: 0.04}}\n", "").replace("4}\n  retain", "8}\n  retain")
 
 
 @pytest.mark.parametrize(
     ("changes", "path", "reason"),
     [
-        (["tune.budget={trials: 3, flops: 1e15}"], "tune.budget", "must have one of trials, seconds and flops"),
-        (["tune.erasure={ma: 1}"], "tune.erasure.ma", "must be a number of at least 0 and below 1, or retrained"),
-        (
-            ["tune.erasure={el_3: 0.1}"],
-            "tune.erasure.el_3",
-            "'el_3' is measured, but not at every epoch of every candidate",
-        ),
-        (["tune.utility=mauve"], "tune.utility", "Steer the search by perplexity; the table has 'mauve' all the same."),
+        (["until={}"], "tune", "searches settings for levels, and the file names none: add until: {ma: [0.75]}."),
         (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
         (
             ["tune.space={emso: {epochs: {low: 0, high: 2}}}"],
@@ -278,14 +255,9 @@ def tuned(sound):
             "is a list of strengths, and a tuned sweep searches the strength",
         ),
         (
-            ["methods.task_arithmetic={gamma: 0.05}"],
-            "methods.task_arithmetic",
-            "leaves nothing to search, since all of it is fixed (gamma)",
-        ),
-        (
             ["ranking.at={task_arithmetic: 0.05}"],
             "ranking.at.task_arithmetic",
-            "a tuned sweep ranks what was chosen for its first target",
+            "a tuned sweep ranks the walk to its first level",
         ),
     ],
 )
@@ -293,17 +265,6 @@ def test_faults_of_form(check, tuned, changes, path, reason):
     found = check(*changes, text=tuned)
     assert list(found) == [path]
     assert reason in found[path]
-
-
-def test_a_retrained_target_needs_a_retrained_model(check, tuned):
-    assert check(text=tuned) == {}
-    text = tuned.replace(", retrained: OTHER", "")
-    found = check(text=text)
-    assert list(found) == ["tune.erasure.ma"]
-    assert (
-        "'MODEL' has none: name it, models.0: {id: ..., retrained: ...}, or give a number." in found["tune.erasure.ma"]
-    )
-    assert check("tune.erasure={ma: 0.9}", text=text) == {}
 
 
 @pytest.mark.parametrize(("endings", "distinct"), [("abcabc", 3), ("abcd", 4)])
@@ -333,7 +294,7 @@ def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, 
         "does not declare in which range 'epochs' is to be searched: say so here, tune.space:"
     )
     found = planned("methods={gradient_ascent: }", "tune.space={gradient_ascent: {epochs: {low: 1, high: 3}}}")
-    assert list(found.studies[0].space) == ["epochs"]
+    assert {spec.walk_to for spec in found.trials if not spec.is_reference} == {3}
 
 
 WITHOUT_RATE = ("balanced_subnet", "contrastive_decoding", "kfac_edit", "memfree", "repselect", "task_arithmetic")
@@ -351,6 +312,6 @@ def test_whoever_declares_a_space_can_leave_it_to_itself(name):
 def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):
     study = studies(planned("tune.space={emso: {k: [8, 64], selection: [contrastive, all]}}"))["emso"]
     largest = largest_candidate(study)
-    assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 28)))
-    assert largest.training.learning_rate == 1e-2, "as wide as it may become"
+    assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 13)))
+    assert largest.training.learning_rate == 1e-3
     assert largest.trial_id == study.study_id

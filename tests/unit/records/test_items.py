@@ -14,6 +14,8 @@ from harness.execution.trial.items import metric_items, sequence_identities
 from harness.records.items import MetricItems, aggregated, items_file, read_items, write_items
 from harness.records.journal import Journal
 from harness.records.record import Measurement
+from harness.statistics.bootstrap import row_intervals
+from harness.statistics.item_values import ItemValues
 from harness.toolkit import auc_items
 
 ABOUT = {"better": "lower", "unit": "", "low": 0.0, "high": 1.0, "source": "", "title": ""}
@@ -69,6 +71,26 @@ def test_sequences_with_one_continuation_are_one_cluster_and_repeats_keep_ids_of
     assert len(set(sequence_identities(replace(FORGET, prefix_tokens=0))[1])) == 3
 
 
+def test_intervals_over_near_duplicates_cover_what_they_promise():
+    """Of 24 letters there are four copies each, in which two tokens differ; what a letter has its copies share."""
+    generator = np.random.default_rng(0)
+    letters_KT = generator.integers(50_000, size=(24, 120)).repeat(4, axis=0)
+    for copy_T in letters_KT:
+        copy_T[generator.integers(60, 118, size=2)] = generator.integers(50_000, size=2)
+    texts = Sequences(torch.from_numpy(letters_KT), torch.full((96,), 120), 60, "")
+    ids, clusters = sequence_identities(texts)
+    assert (len(set(ids)), len(set(clusters))) == (96, 24)
+    drawn_RN = generator.normal(size=(400, 24)).repeat(4, axis=1) + generator.normal(0, 0.5, (400, 96))
+    about = {"values_RN": drawn_RN, "weights_RN": np.ones_like(drawn_RN), "items": "letters"}
+    covered = {}
+    for name, of_items in (("near-duplicates", clusters), ("exact", ids)):
+        values = ItemValues(clusters_N=np.unique(of_items, return_inverse=True)[1], **about)
+        low_R, high_R = row_intervals(values).T
+        covered[name] = ((low_R < 0) & (high_R > 0)).mean()
+    assert covered["near-duplicates"] > 0.93
+    assert covered["exact"] < 0.85
+
+
 def test_a_number_is_the_aggregate_of_its_items():
     values, weights = np.array([1.0, math.nan, 3.0]), np.array([1.0, 5.0, 3.0])
     assert aggregated(values, weights, "mean") == 2.5
@@ -103,7 +125,7 @@ def test_an_auc_has_the_items_of_both_sets_and_a_text_in_both_is_two(make_sequen
     holdout = make_sequences([[1, 2, 7, 8], [9, 9, 1]], prefix_tokens=2)
     values = auc_items([3.0, 1.0, 2.0, 0.0], [1.0, 5.0])
     evaluated = Evaluation({"auc": float(values.mean())}, per_item={"auc": values})
-    items = metric_items(evaluated, (auc,), FORGET, UTILITY, holdout)["auc"]
+    items = metric_items(evaluated, (auc,), FORGET, UTILITY, {"holdout": holdout})["auc"]
     assert items.values_N.tolist() == values.tolist()
     assert values.min() < 0, "single values may lie outside of the metric's bounds"
     of_forget = sequence_identities(FORGET)

@@ -234,13 +234,15 @@ def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
     rows = [("o", "original", "original", False, "healthy", False), ("a", "emso", "mine", True, "gibberish", True)]
     rows += [("b", "emso", "mine", None, "unknown", False), ("h", "holdout", "holdout", None, "", False)]
     names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
-    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True, model="m"))
+    about = {"frontier": True, "model": "m", "over_erased": [None, False, True, None]}
+    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(**about))
     assert tags["a"] == {
-        "collapsed": "true", "collapse_class": "gibberish", "ranked": "true", "frontier": "true",
-        "mlflow.runColor": STYLES[0][0],
+        "collapsed": "true", "over_erased": "false", "collapse_class": "gibberish", "ranked": "true",
+        "frontier": "true", "mlflow.runColor": STYLES[0][0],
     }  # fmt: skip
     assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
     assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
+    assert [tags[point]["over_erased"] for point in "bh"] == ["true", "unknown"]
     assert "mlflow.runColor" not in tags["h"]
 
 

@@ -29,6 +29,7 @@ ROWS = (
 def frame(*rows, model="m"):
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["collapsed"] = table["collapsed"].astype(object)
+    table["over_erased"] = None
     return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), targets="")
 
 

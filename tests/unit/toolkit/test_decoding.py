@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngrams, sampled_prefixes, set_overlap
+from evaluators.metrics import extraction_likelihood, ngrams, sampled_prefixes, set_overlap
 from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.decoding.greedy import (
     CACHE_BYTES,

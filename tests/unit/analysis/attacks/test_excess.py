@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems

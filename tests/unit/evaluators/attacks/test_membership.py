@@ -11,9 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from evaluators.membership import Membership, text_scores
-from evaluators.metrics.attacks.blind_baseline import blind_auc_items
-from evaluators.metrics.attacks.membership_scores import standardized
+from evaluators.membership import Membership, blind_auc_items, standardized, text_scores
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model

@@ -9,8 +9,7 @@ import torch
 from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from evaluators.metrics import accuracies, extraction_strengths, likelihoods, seeded_prefixes
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.metrics.attacks.relearning import highest_row, mean_height
-from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.relearning import Relearning
+from evaluators.metrics import likelihoods, seeded_prefixes
+from evaluators.relearning import Relearning, highest_row, mean_height
 from harness.contracts import TextsShape
 from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model

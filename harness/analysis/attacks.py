@@ -1,0 +1,175 @@
+"""What attacks get out of a model beyond what they get out of one that never saw the texts, with their curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.evidence import REPLICATE, Evidence
+from harness.analysis.metrics import MetricInfo, mean_over
+from harness.analysis.ranking import RankedTable
+from harness.analysis.seeds import points_by_target, ranked_rows, strengths
+from harness.contracts import Metric
+from harness.records.results import Results
+from harness.specs import ORIGINAL, RETRAINED
+from harness.statistics.bootstrap import CONFIDENCE
+from harness.statistics.contrasts import Contrast, paired_contrast
+from harness.statistics.significance import holm
+
+COLUMNS = (
+    "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",
+    "retrained", "excess", "excess_low", "excess_high", "p", "collapsed", "over_erased", "point_ids",
+)  # fmt: skip
+NOT_IN_CSV = ["label", "value_low", "value_high", "p", "over_erased", "point_ids"]
+ONE_RUN = "That is so of one training run: what another seed would give is not known."
+_REFERENCES = (ORIGINAL, RETRAINED)
+
+
+def attack_metrics(info: MetricInfo) -> list[Metric]:
+    """Return the metrics of the attack table: those of attacks, beside the erased texts as they are recited."""
+    metrics = [metric for metric in info.values() if metric.attack]
+    return metrics if any(metric.group != "erasure" for metric in metrics) else []
+
+
+def attack_frame(ranked: RankedTable) -> pd.DataFrame:
+    """Return a row for each model, target of a tuned sweep, variant and metric of an attack; none where none was made.
+
+    `excess` is above 0 where more is left than in the retrained model: of a metric that is better higher it is the
+    retrained model's value less this one. It is NaN without a retrained model. The bounds are those of 95 %, over items
+    and training seeds, and `p` is that of no difference, over the same items. The original comes first, then the
+    variants as they rank.
+    """
+    metrics, rows = attack_metrics(ranked.info), []
+    for model, of_model in ranked.table.groupby("model", sort=False) if metrics else ():
+        twins, originals = (of_model[of_model["method"] == name] for name in (RETRAINED, ORIGINAL))
+        order = list(ranked.ranking.loc[ranked.ranking["model"] == model, "variant"])
+        for target, points in (points_by_target(of_model) or {"": ranked_rows(of_model)}).items():
+            by_variant = dict(iter(points.groupby("variant", sort=False)))
+            in_order = sorted(by_variant, key=lambda name: order.index(name) if name in order else len(order))
+            for seeds in [originals, *(by_variant[name] for name in in_order)]:
+                for metric in metrics if len(seeds) else ():
+                    about = {"model": str(model), "target": target_text(target, ranked.info)}
+                    rows.append(about | _attacked(seeds, twins, metric, ranked.evidence))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def target_text(target: str, info: MetricInfo) -> str:
+    """Return a target in words.
+
+    Example:
+        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="", source="", title="MA")
+        >>> target_text("ma <= retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
+        ("MA at most the retrained model's", '')
+    """
+    if not target:
+        return ""
+    name, _, level = target.partition(" <= ")
+    return f"{info[name].title} at most " + ("the retrained model's" if level == RETRAINED else level)
+
+
+def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:
+    """Return one metric of one row, against the retrained model over the seeds that both have."""
+    first = rows.iloc[0]
+    low, high = evidence.interval(rows, metric)
+    row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
+    row |= {"strength": f"{first['strength_name']} {strengths(list(rows['strength']))}".strip(), "metric": metric.name}
+    row |= {
+        "value": mean_over(rows, metric),
+        "value_low": low,
+        "value_high": high,
+        "point_ids": tuple(rows["point_id"]),
+    }
+    row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "retrained": mean_over(twins, metric)}
+    row |= {"over_erased": "over_erased" in rows.columns and bool(rows["over_erased"].eq(True).any())}
+    row |= {"excess": math.nan, "excess_low": math.nan, "excess_high": math.nan, "p": math.nan}
+    repeats = [REPLICATE, "seed"]
+    shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)
+    if not len(shared):
+        return row
+    own, twin = shared.merge(rows, how="left"), shared.merge(twins, how="left")
+    sign = -1.0 if metric.better == "higher" else 1.0
+    row["excess"] = sign * (mean_over(own, metric) - mean_over(twin, metric))
+    if (contrast := _contrast(own, twin, metric, evidence)) is not None:
+        low, high = contrast.interval()
+        row["excess_low"], row["excess_high"] = (low, high) if sign > 0 else (-high, -low)
+        row["p"] = contrast.p
+    return row
+
+
+def _contrast(own: pd.DataFrame, twin: pd.DataFrame, metric: Metric, evidence: Evidence) -> Contrast | None:
+    both = evidence.of(pd.concat([own, twin]), metric)
+    if both is None:
+        return None
+    one, other = (
+        replace(
+            both,
+            values_RN=both.values_RN[part],
+            weights_RN=both.weights_RN[part],
+            models_R=None if both.models_R is None else both.models_R[part],
+        )
+        for part in (slice(None, len(own)), slice(len(own), None))
+    )
+    return paired_contrast(one, other)
+
+
+def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
+    """Return of which methods more comes back than chance explains (Holm over a model's tests), and of which none does.
+
+    Only attacks that make a model recite count, metrics that are better lower: a trace, such as membership, is no text.
+
+    Args:
+        frame: The rows of `attack_frame` of one model and target.
+        info: The metrics.
+    """
+    recites = frame["metric"].map(lambda name: info[name].better == "lower" and info[name].group != "erasure")
+    tests = frame[recites & frame["strength"].ne("") & ~frame["collapsed"]]
+    if tests.empty:
+        return []
+    is_back = pd.Series(holm(list(tests["p"])), index=tests.index) < 1 - CONFIDENCE
+    said, quiet = [], []
+    for (_, label), of_variant in tests.groupby(["variant", "label"], sort=False):
+        attacks = of_variant.loc[is_back[of_variant.index] & of_variant["excess"].gt(0), "attack"]
+        if len(attacks):
+            said.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
+        elif of_variant["p"].notna().all():
+            quiet.append(str(label))
+    if quiet:
+        said.append(f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing.")
+    return [*said, ONE_RUN] if said and max(map(len, tests["point_ids"])) == 1 else said
+
+
+def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
+    """Return the curves that evaluators measured, each a mean over seeds: a row for each of a curve's places.
+
+    Args:
+        results: With the curves in the notes of measurements.
+        table: The shown points. Its references have curves and the points that it ranks, in a tuned sweep those that
+            stand for the last target, since where most is erased there is most to bring back.
+        info: The metrics.
+    """
+    places: dict[str, tuple[str, str]] = {}
+    for model, rows in table.groupby("model", sort=False):
+        by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
+        target, shown = list(by_target.items())[-1]
+        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *shown["point_id"]]
+        places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
+    ys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for point in results.measured:
+        spec, place = point.spec, places.get(point.spec.point_id(point.strength))
+        for measurement in point.measurements if place else ():
+            for curve in measurement.notes.get("curves", ()):
+                ys.setdefault((*(place or ()), curve["name"], spec.method, spec.variant, spec.label), []).append(curve)
+    places_of_curves: list[tuple[Any, ...]] = []
+    for (model, target, _, *of_row), curves in ys.items():
+        if len({tuple(curve["xs"]) for curve in curves}) > 1:
+            continue  # Means over other places would mislead.
+        titles = [curves[0][name] for name in ("title", "x_title", "y_title")]
+        for x, y in zip(curves[0]["xs"], np.mean([curve["ys"] for curve in curves], axis=0), strict=True):
+            places_of_curves.append((model, target, *titles, *of_row, x, y))
+    names = ("model", "target", "title", "x_title", "y_title", "method", "variant", "label", "x", "y")
+    return pd.DataFrame(places_of_curves, columns=names)

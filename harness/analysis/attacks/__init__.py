@@ -1,1 +1,0 @@
-"""What attacks bring back of the erased texts, against the model that never saw them."""

@@ -1,0 +1,185 @@
+"""Which blocks a method selected and how often, from the notes of its points, next to chance and to the paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from harness.analysis.cells import strength_text
+from harness.base.messages import amount
+from harness.contracts import Json, Number
+from harness.errors import DataError
+from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
+from harness.records.published import PUBLISHED
+from harness.records.results import PointResults, Results
+from harness.specs import TrialSpec
+
+FILE = PUBLISHED / "emso_block_frequency.csv"
+"""In a checkout; an installed package has no results."""
+COLUMNS = (
+    "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",
+    "published",
+)  # fmt: skip
+MAX_BLOCKS = 999
+"""Layers, and heads of one, that a note is believed to speak of."""
+
+
+def selected_blocks(results: Results, published: Path = FILE) -> tuple[pd.DataFrame, list[str]]:
+    """Return how often each block was selected, and a sentence for each epoch whose notes cannot be read.
+
+    There is a row for each candidate of each model and variant. A round is an epoch of one of its trials, and counts
+    once, however many measured points share it; seeds and replicates are summed. `selections` is in how many of the
+    `rounds` the block was selected, `share` of all selections, `chance` what drawing from all candidates gives on
+    average (NaN, and rows of selected blocks only, where the notes do not say what they were chosen from), and
+    `published` how often it was in the paper, where that counted the same.
+    """
+    together: dict[tuple[str, str], list[tuple[TrialSpec, list[tuple[str, ...]]]]] = {}
+    candidates: dict[tuple[str, str], list[Json]] = {}
+    unread: list[str] = []
+    for trial in results.trials:
+        rounds: dict[Number, tuple[str, ...] | None] = {}
+        key = trial.spec.table_model, trial.spec.variant
+        for point in reversed(trial.points):
+            notes = point.made.notes if point.made and point.strength is not None else {}
+            for epoch, chosen in _by_epoch(point, notes):
+                rounds[epoch] = rounds.get(epoch) or _block_names(chosen)
+            candidates.setdefault(key, []).extend([notes["candidate_blocks"]] if "candidate_blocks" in notes else [])
+        for epoch in sorted(epoch for epoch, names in rounds.items() if names is None):
+            where = f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}"
+            at = strength_text(trial.spec.strength_name, float(epoch))
+            unread.append(f"{where}, {at}: selected_blocks holds no list of blocks, so that round is not counted.")
+        known = [names for names in rounds.values() if names is not None]
+        if any(known):
+            together.setdefault(key, []).append((trial.spec, known))
+    frames = []
+    for (model, variant), trials in together.items():
+        specs, rounds_of_trials = zip(*trials, strict=True)
+        every = [names for known in rounds_of_trials for names in known]
+        counts = Counter(name for names in every for name in names)
+        among = _candidate_names(candidates[model, variant])
+        is_known = counts.keys() <= among.keys()
+        names = [*counts, *(name for name in among if name not in counts)] if is_known else [*counts]
+        frame = pd.DataFrame({"block": sorted(names, key=lambda name: (-counts[name], *_order(name)))})
+        places = frame["block"].map(block_place)
+        frame["kind"] = places.map(lambda place: place.kind if place else "")
+        frame["layer"] = places.map(lambda place: place.layer if place else None).astype("Int64")
+        frame["head"] = places.map(lambda place: place.head if place else None).astype("Int64")
+        frame["selections"] = [counts[name] for name in frame["block"]]
+        frame["published"] = _published_counts(frame, specs, len(every), published)
+        about = {"model": model, "variant": variant, "label": specs[0].label, "rounds": len(every)}
+        about |= {"trials": len(specs), "share": frame["selections"] / counts.total()}
+        frames.append(frame.assign(**about, chance=1 / len(among) if is_known and among else None)[[*COLUMNS]])
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS)), unread
+
+
+def _by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
+    """Yield the selections that a point notes, each with its epoch: its own, and those before it."""
+    if "selected_blocks" in notes:
+        yield (notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0), notes["selected_blocks"]
+    history = notes.get("selected_by_epoch")
+    if isinstance(history, list | tuple) and None not in map(_block_names, history):
+        yield from enumerate(history, start=1)
+
+
+def _block_names(chosen: Json) -> tuple[str, ...] | None:
+    """Return the names of a round's blocks, each once; None if it is not a list of blocks."""
+    if not isinstance(chosen, list | tuple):
+        return None
+    names: dict[str, None] = {}
+    for entry in chosen:
+        name = entry.get("block") if isinstance(entry, Mapping) else entry
+        if not isinstance(name, str) or not name:
+            return None
+        names[name] = None
+    return tuple(names)
+
+
+def _candidate_names(noted: Sequence[Json]) -> dict[str, None]:
+    """Return the blocks that there are to choose from; none where the notes contradict each other or list none."""
+    first = noted[0] if noted else None
+    if not isinstance(first, Mapping) or not set(first) <= set(KINDS) or any(other != first for other in noted):
+        return {}
+    names: dict[str, None] = {}
+    for kind in kinds_among(first):
+        of_layers = first.get(kind, ())
+        if not isinstance(of_layers, list | tuple) or len(of_layers) > MAX_BLOCKS or not all(map(_is_count, of_layers)):
+            return {}
+        shared = kind in GROUPED_KINDS and max(of_layers, default=0) < max(first.get("W_q", ()), default=0)
+        for layer, count in enumerate(of_layers):
+            ends = [f".{'G' if shared else 'H'}{head}" for head in range(count)] if kind in HEAD_KINDS else [""] * count
+            names |= dict.fromkeys(f"L{layer}.{kind}{end}" for end in ends)
+    return names
+
+
+def _is_count(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_BLOCKS
+
+
+def _order(name: str) -> tuple[int, str, int]:
+    return block_order(name) if block_place(name) else (MAX_BLOCKS + 1, name, 0)
+
+
+def _published_counts(frame: pd.DataFrame, specs: Sequence[TrialSpec], rounds: int, file: Path) -> pd.Series | None:
+    """Return the published count of each block; None where the paper counts something else.
+
+    Raises:
+        DataError: A file is damaged, or the one beside it is missing.
+    """
+    if not file.exists():
+        return None
+    try:
+        origin = yaml.safe_load(file.with_suffix(".origin.yaml").read_text(encoding="utf-8"))
+        counts = pd.read_csv(file).set_index("block")["frequency"]
+        model, settings = origin["model"].rsplit("/", 1)[-1].lower(), origin["settings"]
+        is_alike = rounds == origin["rounds"] * len(specs)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise DataError(
+            f"{file}, with the .origin.yaml beside it, is damaged ({type(error).__name__}: {error}). "
+            "Copy both files again from Lethe's repository."
+        ) from error
+    for spec in specs:
+        is_alike &= spec.method == origin["method"] and spec.table_model.rstrip("/").rsplit("/", 1)[-1].lower() == model
+        is_alike &= all(spec.settings.get(name) == value for name, value in settings.items())
+    return frame["block"].map(counts).fillna(0).astype("int64") if is_alike else None
+
+
+def selection_sentences(frame: pd.DataFrame) -> list[str]:
+    """Return what one variant selected on one model: how much, of which kinds, and how deep.
+
+    Args:
+        frame: Its rows of `selected_blocks`.
+    """
+    first, total = frame.iloc[0], int(frame["selections"].sum())
+    trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
+    said = [f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."]
+    placed = frame[frame["kind"] != ""]
+    has_chance = placed["chance"].notna().all()
+
+    def text(part: pd.DataFrame) -> str:
+        chance = f" (by chance {len(part) / len(placed):.0%})" if has_chance else ""
+        return f"{part['selections'].sum() / max(1, placed['selections'].sum()):.0%}{chance}"
+
+    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if (placed["kind"] == kind).any()]
+    said += [f"By kind: {', '.join(kinds)}."] if kinds else []
+    if has_chance and len(placed):
+        layers = int(placed["layer"].max()) + 1
+        shallow = placed[placed["layer"] < (third := max(1, round(layers / 3)))]
+        said.append(f"In the first third of the layers ({third} of {layers}): {text(shallow)}.")
+    if len(placed) < len(frame):
+        others = ", ".join(frame.loc[frame["kind"] == "", "block"].head(5))
+        said.append(f"{others}: no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share.")
+    return said
+
+
+def selection_grid(frame: pd.DataFrame) -> tuple[Any, list[str]]:
+    """Return one variant's counts (layers, columns), NaN where there is no such block, and each column's kind."""
+    placed = frame[frame["kind"] != ""].assign(head=frame["head"].fillna(0))
+    wide = placed.pivot_table("selections", "layer", ["kind", "head"], aggfunc="sum", observed=True)
+    kinds = [kind for kind in KINDS if kind in wide.columns.get_level_values(0)]
+    wide = wide.reindex(index=range(int(wide.index.max()) + 1))[kinds]
+    return wide.to_numpy(dtype=float, na_value=float("nan")), list(wide.columns.get_level_values(0))

@@ -1,1 +1,0 @@
-"""What limits a sweep's numbers."""

@@ -1,1 +1,0 @@
-"""A published table beside ours."""

@@ -1,1 +1,0 @@
-"""What erasing costs, strength by strength: curves, trajectories, and where a method stands as a whole."""

@@ -1,0 +1,224 @@
+"""Walks a trial's dial until the erased model is at a level of MA, by probes of teacher-forced passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+
+from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
+from harness.errors import TrialError
+from harness.execution.trial.erasing import erase
+from harness.execution.trial.inputs import device_of, measured_set, more_texts, validation_set
+from harness.models.loading import load_model
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY
+from harness.plugins import METHODS, plugin_digest
+from harness.records.artifacts import Artifacts
+from harness.records.record import Walked
+from harness.records.results import Probe
+from harness.specs import MIN_APART, RETRAINED, UNSEEN, Level, TrialSpec
+from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.scoring import memorization_accuracy, own_perplexity
+
+VERSION = 1
+"""Raised when the numbers of probes change; part of the key of those that are shared."""
+TOLERANCE = MIN_APART / 2
+"""How far from the level the MA of a model at it may be."""
+MAX_HALVINGS = 12
+"""Erasures between the ends of a dial that is not cumulative."""
+
+
+def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
+    """Return a model's `ma` on texts, and its own `perplexity` on the validation texts.
+
+    MA is that of the table under the exact definition: teacher-forced, over the continuation without its last
+    token, the mean over sequences. Where perplexity is NaN, so is MA.
+    """
+    perplexity = own_perplexity(model, validation)
+    if math.isnan(perplexity):
+        return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
+    predicted_NT = greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
+    of_sequence = [
+        memorization_accuracy(tokens_T, predicted_T, texts.prefix_tokens, int(length) - 1)
+        for tokens_T, predicted_T, length in zip(texts.tokens_NT, predicted_NT, texts.lengths_N, strict=True)
+    ]
+    ma = math.nan if np.isnan(of_sequence).all() else float(np.nanmean(of_sequence))
+    return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
+
+
+def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
+    """Return the probe of a model that is not erased, computed once for all trials."""
+    validation = validation_set(spec)
+
+    def make() -> dict[str, np.ndarray]:
+        seen = probe(load_model(checkpoint).to(device_of(spec)), texts, validation)
+        return {name: np.array(value) for name, value in seen.items()}
+
+    key = "probe", str(VERSION), checkpoint.digest, texts.digest, validation.digest
+    return {name: float(value) for name, value in artifacts.arrays(key, make).items()}
+
+
+def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
+    """Return a level's MA: its own number, the original's on the holdout, or the retrained model's on the texts."""
+    if level.at == UNSEEN:
+        assert spec.unseen is not None
+        holdout = more_texts(spec, {"holdout": spec.unseen}, "holdout")
+        assert holdout is not None
+        return shared_probe(spec, spec.model, holdout, artifacts)[PROBED_ERASURE]
+    if level.at == RETRAINED:
+        assert spec.retrained is not None
+        return shared_probe(spec, spec.retrained, texts, artifacts)[PROBED_ERASURE]
+    return float(level.at)
+
+
+def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
+    """Return where a walked trial's dial is at its level, or how near it comes.
+
+    Raises:
+        TrialError: The level is not below what the original has, or is that of another level of the sweep.
+    """
+    assert spec.walk_to is not None
+    texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
+    original = shared_probe(spec, spec.model, texts, artifacts)
+    level = _checked_level(spec, texts, original[PROBED_ERASURE], artifacts)
+    code = plugin_digest(METHODS.load(spec.method))
+
+    def models_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
+        with closing(erase(spec, artifacts, tuple(strengths), progress)) as erasures:
+            for erasure in erasures:
+                erased = erasure.erased
+                seen: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
+                progress(f"{spec.until}: {seen[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
+                if "optimizer_steps" in erased.notes:
+                    seen["steps"] = erased.notes["optimizer_steps"]
+                if erased.stop_reason:
+                    seen["stop"] = erased.stop_reason
+                yield seen
+
+    def shared_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
+        [strength] = strengths
+
+        def make() -> dict[str, np.ndarray]:
+            with closing(models_at(strengths)) as probes:
+                seen = next(probes)
+            return {name: np.array(seen[name]) for name in (PROBED_ERASURE, PROBED_UTILITY)}
+
+        erasing = replace(spec, until=None, strengths=(strength,)).identified(is_cumulative=False)
+        key = "walk", str(VERSION), erasing.trial_id, code, texts.digest, validation.digest
+        yield {"strength": strength, **{name: float(value) for name, value in artifacts.arrays(key, make).items()}}
+
+    probes, reason = found_probes(
+        dial,
+        spec.walk_to,
+        level,
+        {"strength": dial.off, **original},
+        models_at if dial.cumulative else shared_at,
+        spec.steps_per_epoch,
+    )
+    seen = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
+    nearest = min(seen, key=lambda one: abs(one[PROBED_ERASURE] - level), default={"strength": dial.off, **original})
+    return Walked(
+        trial_id=spec.trial_id,
+        level=level,
+        strength=None if reason else probes[-1]["strength"],
+        reached=not reason,
+        nearest={name: nearest[name] for name in ("strength", PROBED_ERASURE, PROBED_UTILITY)},
+        probes=tuple(probes),
+        reason=reason,
+    )
+
+
+def _checked_level(spec: TrialSpec, texts: Sequences, of_original: float, artifacts: Artifacts) -> float:
+    assert spec.until is not None
+    level = level_in_numbers(spec, spec.until, texts, artifacts)
+    if not level < of_original:
+        raise TrialError(
+            f"{spec.until} is {level:.3f}, and the original has {of_original:.3f} already: nothing is left to be "
+            "erased. Name a lower level (until)."
+        )
+    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
+        number = level_in_numbers(spec, other, texts, artifacts)
+        if abs(number - level) < MIN_APART:
+            raise TrialError(
+                f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}, so both may be "
+                "one model. Remove one of the two levels (until)."
+            )
+    return level
+
+
+def found_probes(
+    dial: Strength,
+    walk_to: Number,
+    level: float,
+    original: Probe,
+    models_at: Callable[[Sequence[Number]], Generator[Probe, None, None]],
+    steps_per_epoch: int,
+) -> tuple[list[Probe], str]:
+    """Return the probes of a walk, and why it did not get to the level; where it did, the last one is at it.
+
+    A cumulative dial is raised by whole steps until MA is at or below the level. A divisible one is then refined
+    within that epoch: in quarters, and in quarters of the quarter, down to one optimiser step, by an erasure each.
+    A dial that is not cumulative is bisected, at first where the line between both ends is at the level.
+
+    Args:
+        dial: The method's.
+        walk_to: Its largest value.
+        level: MA, below the original's.
+        original: The probe of the original, at the value that erases nothing.
+        models_at: Gives the probe of the erased model at each of some rising values; it is closed when no more of
+            them are wanted. `steps` are those of the epoch so far, and `stop` says why a trajectory ended.
+        steps_per_epoch: Of an epoch that notes none.
+    """
+    probes: list[Probe] = []
+
+    def first_past(strengths: Sequence[Number], lower: Probe) -> tuple[Probe, Probe | None]:
+        with closing(models_at(strengths)) as models:
+            for seen in models:
+                probes.append(seen)
+                if not seen[PROBED_ERASURE] > level + TOLERANCE:
+                    return lower, seen
+                lower = seen
+        return lower, None
+
+    whole = [*range(1, math.floor(walk_to) + 1)] if dial.cumulative else []
+    lower, upper = first_past([*whole, walk_to] if walk_to not in whole else whole, original)
+    if upper is None:
+        return probes, str(lower.get("stop", f"the dial ends at {dial.field} {walk_to:g}"))
+    for turn in range(MAX_HALVINGS):
+        if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
+            return probes, ""
+        if dial.cumulative:
+            between = _steps_between(lower, upper, steps_per_epoch) if dial.divisible else []
+        else:
+            between = _value_between(lower, upper, level, is_line=turn % 2 == 0)
+        if not between:
+            break
+        lower, nearer = first_past(between, lower)
+        upper = nearer or upper
+    if math.isnan(upper[PROBED_ERASURE]):
+        return probes, f"the model collapses at {dial.field} {upper['strength']:g}: its perplexity is no number"
+    ends = [f"{one[PROBED_ERASURE]:.2f} at {dial.field} {one['strength']:g}" for one in (lower, upper)]
+    return probes, f"MA goes from {ends[0]} to {ends[1]} at once"
+
+
+def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Number]:
+    """Return the strengths at the quarters between two of one epoch, each after a whole optimiser step."""
+    start = math.ceil(upper["strength"]) - 1
+    share = upper["strength"] - start
+    steps = max(1, round(upper["steps"] / share)) if "steps" in upper else steps_per_epoch
+    first, last = (round((one["strength"] - start) * steps) for one in (lower, upper))
+    quarters = {first + round((last - first) * quarter / 4) for quarter in (1, 2, 3)}
+    return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]
+
+
+def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -> list[Number]:
+    """Return a value between two, their middle or where the line between them is at the level; nothing if none is."""
+    low, high = lower["strength"], upper["strength"]
+    share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
+    share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
+    value = low + (high - low) * share
+    value = round(value) if isinstance(high, int) else float(f"{value:.4g}")
+    return [value] if low < value < high else []

@@ -1,1 +1,0 @@
-"""The figures of the answer: who pays least, how sure that is, and what each level of erasure costs."""

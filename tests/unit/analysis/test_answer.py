@@ -1,0 +1,278 @@
+"""The answer: who pays what at a level, in which order, and the card that says so."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from harness.analysis.analysis import Analysis
+from harness.analysis.evidence import Evidence
+from harness.analysis.ranking import rank
+from harness.plans import Compare
+from harness.records.items import MetricItems
+from harness.records.record import Walked
+from harness.reporting.figures.answer import answer_figure
+from harness.reporting.summary import answer_markdown, cards
+from harness.specs import Level
+
+ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
+AT = Level(metric="ma", at=0.75)
+
+
+@pytest.fixture
+def analysed(make_row, make_plan, make_point, make_measurement, make_results):
+    """Return a maker of a sweep's analysis from its rows.
+
+    Each row has its numbers at the level, `price` for each seed; `miss` is how far it got where that was not enough, and
+    `over` whether it is over-erased. Items all cost as much as their point.
+    """
+
+    def make(seeds=1, levels=(AT,), holdout=0.3, reference=None, original=None, curves=None, **rows):
+        trials, records, by_point, over = [], {}, {}, {}
+        keys = {"memorization": "k"}
+
+        def add(spec, strength, numbers, walked=(), notes=()):
+            point = make_point(spec, strength)
+            told = {"standard_errors": {"ma": 0.01}, **dict(notes)}
+            records[spec.trial_id] = [*walked, point, make_measurement(spec, strength, numbers=numbers, notes=told)]
+            ids = tuple("abcd")
+            logs = np.full(4, math.log(numbers.get("perplexity", 1.0)))
+            by_point[point.point_id] = {"perplexity": MetricItems(ids, ids, logs, np.ones(4))}
+            return point.point_id
+
+        for seed in range(seeds):
+            spec = make_row("original", seed=seed, evaluators=keys)
+            numbers = ORIGINAL | (original or {})
+            numbers = {name: value for name, value in numbers.items() if holdout is not None or "unseen" not in name}
+            add(spec, None, numbers, notes={"curves": curves["original"]} if curves else {})
+            trials.append(spec)
+        if holdout is not None:
+            trials.append(make_row("holdout", evaluators=keys))
+            add(trials[-1], None, {"ma": holdout})
+        for name, given in rows.items():
+            prices = given["price"] if isinstance(given.get("price"), list) else [given.get("price", 1.0)] * seeds
+            for seed, price in enumerate(prices):
+                for place, level in enumerate(levels):
+                    spec = make_row(
+                        name, seed=seed, evaluators=keys, until=level, walk_to=5, strength_name="epochs",
+                        trial_id=f"{name}-{seed}-{place}",
+                    )  # fmt: skip
+                    trials.append(spec)
+                    is_missed = price is None or "miss" in given
+                    near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
+                    walked = Walked(
+                        trial_id=spec.trial_id, level=0.75, strength=None if is_missed else 2, reached=not is_missed,
+                        nearest=near | {"perplexity": 1.0}, probes=(), reason=given.get("reason", ""),
+                    )  # fmt: skip
+                    records[spec.trial_id] = [walked]
+                    if is_missed:
+                        continue
+                    numbers = {name: given.get(name, value) for name, value in ORIGINAL.items()} | {"ma": 0.75}
+                    numbers = {n: value for n, value in numbers.items() if holdout is not None or "unseen" not in n}
+                    numbers["perplexity"] = 20.0 * price
+                    notes = {"curves": curves[name]} if curves and name in curves else {}
+                    over[add(spec, 2, numbers, [walked], notes)] = given.get("over", None if holdout is None else False)
+        results = make_results(make_plan(*trials, until=levels, compare=Compare(reference=reference)), records)
+        analysis = Analysis(results)
+        vars(analysis)["evidence"] = Evidence(by_point)
+        table = analysis.table.assign(ranked=False)
+        table["over_erased"] = [over.get(id) for id in table["point_id"]]
+        vars(analysis)["ranked"] = rank(table, analysis.info, analysis.evidence)
+        return analysis
+
+    return make
+
+
+def card_of(analysis):
+    [(_, card)] = cards(analysis)
+    return {heading: f"{text} {command}".strip() for heading, text, command in card}
+
+
+def rows_of(analysis, level=AT):
+    return analysis.answer.at("miniature-m", level).set_index("variant")
+
+
+def test_rows_stand_by_price_then_the_broken_then_those_that_did_not_get_there(analysed):
+    rows = rows_of(
+        analysed(
+            dear={"price": 4.0},
+            broken={"price": 1.1, "mauve": 0.01},
+            missed={"miss": (0.83, 5)},
+            cheap={"price": 1.3},
+            over={"price": 0.9, "over": True},
+        )  # fmt: skip
+    )
+    assert list(rows.index) == ["cheap", "dear", "over", "broken", "missed"]
+    assert rows["gets_there"].tolist() == ["yes", "yes", "yes", "yes", "no"]
+    assert rows["broken"].tolist()[:4] == [False, False, True, True]
+    assert rows.loc["cheap", ["reached", "runs", "strength"]].tolist() == [1, 1, "epochs 2"]
+    assert (rows.loc["missed", "nearest"], rows.loc["missed", "nearest_at"]) == (0.83, "epochs 5")
+    assert rows["price"].tolist()[:4] == pytest.approx([1.3, 4.0, 0.9, 1.1])
+
+
+def test_prices_and_verdicts_are_those_of_paired_runs(analysed):
+    """Logs of .1, .2, .3 and of .55, .7, .85 times the original's: deviations .1 and .15, and of the differences .05."""
+    a, b = (list(np.exp(logs)) for logs in ([0.1, 0.2, 0.3], [0.55, 0.7, 0.85]))
+    rows = rows_of(analysed(seeds=3, a={"price": a}, b={"price": b}))
+    half = student.ppf(0.975, 2) * 0.125 / math.sqrt(3)
+    assert rows.loc["a", ["price", "price_low", "price_high"]].tolist() == pytest.approx(
+        [math.exp(0.2), math.exp(0.2 - half), math.exp(0.2 + half)]
+    )
+    half = student.ppf(0.975, 2) * 0.05 / math.sqrt(3)
+    assert rows.loc["b", ["ratio", "ratio_low", "ratio_high"]].tolist() == pytest.approx(
+        [math.exp(0.5), math.exp(0.5 - half), math.exp(0.5 + half)]
+    )
+    assert rows["verdict"].tolist() == ["", "dearer"]
+    assert rows["is_reference"].tolist() == [True, False]
+
+
+def test_a_run_that_missed_the_level_does_not_void_its_row(analysed):
+    analysis = analysed(seeds=4, a={"price": [1.0, 1.1, 1.2, 1.3]}, b={"price": [3.0, None, 3.7, 3.9]})
+    rows = rows_of(analysis)
+    assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]
+    assert rows.loc["b", "ratio"] == pytest.approx((3.0 * 3.7 * 3.9 / (1.0 * 1.2 * 1.3)) ** (1 / 3))
+    assert "yes, in 3 of 4 runs" in answer_markdown(analysis)
+
+
+def test_fewer_than_three_runs_and_other_levels_have_no_verdict(analysed):
+    a, b = [1.0, 1.1, 1.2], [3.0, 3.4, 3.6]
+    other = Level(metric="ma", at=0.5)
+    at_both = analysed(seeds=3, levels=(AT, other), a={"price": a}, b={"price": b})
+    assert rows_of(at_both).loc["b", "verdict"] == "dearer"
+    assert rows_of(at_both, other)["verdict"].tolist() == ["", ""]
+    two = rows_of(analysed(seeds=2, a={"price": a[:2]}, b={"price": b[:2]}))
+    assert two["verdict"].tolist() == ["", ""]
+    assert math.isnan(two.loc["a", "price_low"])
+
+
+def test_the_reference_is_the_named_row_or_the_first_sound_one_in_the_files_order(analysed):
+    def reference(**rows):
+        of = rows_of(analysed(**rows))
+        return list(of.index[of["is_reference"].astype(bool)])
+
+    assert reference(b={"price": 4.0}, a={"price": 1.0}) == ["b"]
+    assert reference(b={"miss": (0.9, 1)}, c={"price": 2.0, "over": True}, a={"price": 3.0}) == ["a"]
+    assert reference(reference="a", b={"price": 4.0}, a={"price": 1.0}) == ["a"]
+    assert reference(b={"miss": (0.9, 1)}) == []
+    missed = analysed(seeds=3, reference="b", b={"miss": (0.9, 1)}, a={"price": 1.0}, c={"price": 2.0})
+    assert rows_of(missed)["ratio"].isna().all()
+    assert card_of(missed)["How sure"] == "3 runs, but B, to compare with, is not at the level: no verdict."
+
+
+def test_a_broken_row_is_compared_with_nothing(analysed):
+    rows = rows_of(analysed(seeds=3, a={"price": 1.0}, b={"price": 0.5, "over": True}))
+    assert math.isnan(rows.loc["b", "ratio"])
+    assert rows.loc["b", "verdict"] == ""
+
+
+def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(analysed):
+    def curve(*ys):
+        steps = {"title": "", "x_title": "steps", "y_title": ""}
+        return [{"name": "relearned", "xs": (0.0, 1.0, 2.0, 4.0), "ys": ys} | steps]
+
+    curves = {
+        "original": curve(0.9, 0.9, 0.9, 0.9),
+        "back": curve(0.5, 0.6, 0.7, 0.8),
+        "gone": curve(0.5, 0.5, 0.6, 0.69),
+    }
+    analysis = analysed(curves=curves, back={}, gone={}, whole={})
+    assert rows_of(analysis).loc[["back", "gone"], "comes_back"].tolist() == [2.0, math.inf]
+    assert math.isnan(rows_of(analysis).loc["whole", "comes_back"]), "it was not attacked"
+    assert re.search(r"\| BACK \|.*\| after 2 steps \|", answer_markdown(analysis))
+
+
+def test_the_head_has_the_level_and_the_price_of_the_never_seen_model(analysed, make_row):
+    analysis = analysed(levels=(Level(metric="ma", at="unseen"),), a={"price": 1.3})
+    head = analysis.answer.heads["miniature-m"]
+    assert (head["recited"], head["unseen_ma"], head["runs"]) == (0.95, 0.3, 1)
+    assert head["levels"]["ma=unseen"][0] == 0.3
+    assert card_of(analysis)["Seen"].startswith("At MA 0.30, as unseen texts, A is the only sound method")
+
+
+THREE = {"seeds": 3, "gd": {"price": [1.0, 1.1, 1.2]}, "ta": {"price": [3.0, 3.3, 3.5]}}
+CARDS = [
+    ({"gd": {"price": 1.3}, "emso": {"price": 2.5}, "ta": {"price": 4.0}}, {
+        "Seen": "At MA 0.75, GD costs least: perplexity ×1.3; EMSO ×2.5; TA ×4.",
+        "How sure": "One training run: a hint. Differences below ×1.5 may be luck. Two more seeds",
+        "To do": "GD's model was not kept; what to do says: lethe export s:gd@2 --out s-gd",
+        "Wrong": "Nothing was found: all methods get there and none is broken.",
+    }),
+    ({"gd": {"price": 1.3}, "kl": {"price": 1.4}}, {"How sure": "may be luck, as between GD and KL."}),
+    ({"gd": {"price": 0.9, "over": True}, "emso": {"price": 2.5}, "npo": {"miss": (0.83, 10), "reason": "early stop"}}, {
+        "Seen": "At MA 0.75, EMSO is the only sound method that gets there: perplexity ×2.5.",
+        "To do": "lethe export s:emso@2",
+        "Wrong": "Over-erased, so not recommended: GD. Not there: NPO (nearest 0.83 at epochs 10, early stop).",
+    }),
+    ({"gd": {"price": 1.2, "mauve": 0.01}}, {
+        "Seen": "Every method that gets to MA 0.75 is broken there.", "Wrong": "Collapsed, so not recommended: GD.",
+    }),
+    ({"gd": {"miss": (0.9, 3)}}, {"Seen": "No method gets to MA 0.75.", "Wrong": "Not there: GD (nearest 0.90 at"}),
+    ({"holdout": None, "gd": {"price": 1.3}}, {
+        "Wrong": "Damage to similar texts was not measured: give data.holdout. Nothing shows that there was",
+    }),
+    (THREE, {"How sure": "3 runs, against GD: dearer: TA."}),
+    (THREE | {"reference": "ta"}, {"How sure": "3 runs, against TA: cheaper: GD."}),
+    (THREE | {"seeds": 2, "gd": {"price": [1.0, 1.1]}, "ta": {"price": [3.0, 3.2]}}, {
+        "How sure": "Two training runs: no verdict.",
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said"), CARDS)
+def test_the_card_says_what_was_seen_how_sure_what_to_do_and_what_is_wrong(analysed, given, said):
+    card = card_of(analysed(**given))
+    assert list(card) == [heading for heading in ("Seen", "How sure", "To do", "Wrong") if heading in card]
+    for heading, sentence in said.items():
+        assert sentence in card[heading], heading
+    if "sound" not in card["Seen"] and "costs least" not in card["Seen"]:
+        assert "To do" not in card, "nothing is recommended"
+
+
+def test_nothing_to_erase_is_said_first_and_nothing_is_recommended(analysed):
+    analysis = analysed(holdout=0.94, gd={"price": 1.3}, ta={"price": 2.0})
+    card = card_of(analysis)
+    assert list(card) == ["Seen"]
+    assert card["Seen"].startswith("Nothing to erase, so nothing is ranked")
+    text = answer_markdown(analysis)
+    assert "GD" not in text
+    assert "costs least" not in text
+
+
+def test_a_card_of_many_methods_and_all_that_can_be_wrong_has_at_most_90_words(analysed):
+    rows = {f"method{place}": {"price": 1.3 + place / 4} for place in range(9)}
+    rows |= {f"over{place}": {"price": 1.0, "over": True} for place in range(5)}
+    rows |= {f"dead{place}": {"price": 1.0, "mauve": 0.01} for place in range(5)}
+    rows |= {f"far{place}": {"miss": (0.83, 10), "reason": "early stop"} for place in range(5)}
+    words = " ".join(card_of(analysed(**rows)).values()).split()
+    print(card_of(analysed(**rows)))
+    assert len(words) <= 90, words
+
+
+def test_a_sweep_without_a_level_has_the_papers_ranks(analysed, make_plan):
+    analysis = analysed(gd={"price": 1.3}, ta={"price": 2.0, "mauve": 0.01})
+    plain = Analysis(replace(analysis.results, plan=replace(analysis.results.plan, until=())))
+    card = card_of(plain)
+    assert card["To do"].endswith("until: {ma: [0.75]}")
+    assert len(plain.answer.frame) == 0
+
+
+def test_the_figure_has_a_band_in_one_run_and_bars_in_three(analysed):
+    styles = {"gd": ("#0072b2", "o"), "ta": ("#e69f00", "s")}
+
+    def drawn(**given):
+        analysis = analysed(**given)
+        return answer_figure(analysis.answer, analysis.results.plan, styles)
+
+    one, three = drawn(gd={"price": 1.3}, ta={"price": 2.0}), drawn(**THREE)
+    bars = [
+        [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_alpha()]
+        for figure in (one, three)
+    ]
+    assert [len(of) for of in bars] == [0, 2]
+    band = one.axes[0].patches[0]
+    assert band.get_x() == pytest.approx(1.3 / 1.5)
+    assert band.get_x() + band.get_width() == pytest.approx(1.3 * 1.5)
+    assert drawn(gd={"miss": (0.9, 3)}) is None

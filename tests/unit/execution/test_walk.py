@@ -1,0 +1,160 @@
+"""The walk to a level: by hand on a made-up erasure, and on a small model whose MA is measured another way."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.contracts import Strength
+from harness.errors import TrialError
+from harness.execution.job import Folders, Job
+from harness.execution.trial import run as trial
+from harness.execution.trial.erasing import erase
+from harness.execution.trial.inputs import measured_set
+from harness.execution.trial.walk import TOLERANCE, found_probes, level_in_numbers, walk
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import Point, Walked
+from harness.records.results import trial_results
+from harness.specs import EvaluatorSpec, Level
+from harness.testing.small import FORGET, small_spec
+
+EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)
+WHOLE_EPOCHS = Strength("epochs", cumulative=True, off=0)
+DIAL = Strength("gamma", cumulative=False, off=0.0)
+LINE = {number: 1 - 0.05 * number for number in range(25)}
+"""MA after each step: epochs have eight of them."""
+NAN = float("nan")
+
+
+def walked(dial, walk_to, ma_at, level=0.75, stop=None):
+    """Return what was erased, each time as far as it was wanted, and what the walk says at its end."""
+    erased = []
+
+    def models_at(strengths):
+        erased.append([])
+        for strength in strengths:
+            erased[-1].append(strength)
+            yield {"strength": strength, "ma": ma_at(strength), "perplexity": 2.0} | (
+                {"stop": "it stopped"} if strength == stop else {}
+            )
+            if strength == stop:
+                return
+
+    probes, reason = found_probes(dial, walk_to, level, {"strength": dial.off, "ma": 1.0}, models_at, 8)
+    return erased, probes[-1]["strength"], reason
+
+
+@pytest.mark.parametrize(
+    ("dial", "walk_to", "ma_at", "erased", "found", "reason"),
+    [
+        # .6 after an epoch; .9, .8, .7 after quarters of it; .75 at the one step between .8 and .7.
+        (EPOCHS, 3, lambda s: LINE[round(8 * s)], [[1], [0.25, 0.5, 0.75], [0.625]], 0.625, ""),
+        (EPOCHS, 3, lambda s: 1 - 0.12 * s, [[1, 2]], 2, ""),  # .76 is near enough.
+        (EPOCHS, 2.5, lambda s: 1 - 0.096 * s, [[1, 2, 2.5]], 2.5, ""),
+        (EPOCHS, 3, lambda s: 0.9, [[1, 2, 3]], 3, "the dial ends at epochs 3"),
+        (EPOCHS, 1, lambda s: 0.9 if s < 1 else 0.6, [[1], [0.25, 0.5, 0.75], [0.875]], 0.875,
+         "MA goes from 0.90 at epochs 0.875 to 0.60 at epochs 1 at once"),
+        (EPOCHS, 3, lambda s: NAN if s > 1 else 0.9, [[1, 2], [1.25], [1.125]], 1.125,
+         "the model collapses at epochs 1.125: its perplexity is no number"),
+        (WHOLE_EPOCHS, 3, lambda s: {1: 0.9, 2: 0.5}[s], [[1, 2]], 2,
+         "MA goes from 0.90 at epochs 1 to 0.50 at epochs 2 at once"),
+        # The line between both ends is at the level at gamma 1, which has .5; then the middle, and so on.
+        (DIAL, 3.0, lambda g: 1 / (1 + g), [[3.0], [1.0], [0.5], [0.375], [0.1875], [0.3379]], 0.3379, ""),
+        (DIAL, 0.1, lambda g: 1 / (1 + g), [[0.1]], 0.1, "the dial ends at gamma 0.1"),
+        (DIAL, 8, lambda g: 0.9 if g < 3 else 0.5, [[8], [4], [2], [3]], 3,
+         "MA goes from 0.90 at gamma 2 to 0.50 at gamma 3 at once"),
+    ],
+)  # fmt: skip
+def test_walks_by_hand(dial, walk_to, ma_at, erased, found, reason):
+    assert walked(dial, walk_to, ma_at) == (erased, found, reason)
+
+
+def test_a_trajectory_that_stops_above_the_level_has_its_reason():
+    assert walked(EPOCHS, 3, lambda s: 0.9, stop=2) == ([[1, 2]], 2, "it stopped")
+
+
+@pytest.fixture
+def spec():
+    """A trial that is walked to MA 0.75: 12 sequences, 6 steps an epoch."""
+    small = small_spec()
+    training = replace(small.training, learning_rate=1e-4, global_batch=2)
+    about = {"method": "gradient_ascent", "settings": {"epochs": 1}, "strength_name": "epochs", "walk_to": 4}
+    memorization = EvaluatorSpec(
+        name="memorization", version=1, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
+    )
+    level = Level(metric="ma", at=0.75)
+    forget = replace(small.forget, sequences=12, rows=12)
+    spec = replace(small, training=training, until=level, levels=(level,), forget=forget, **about)
+    return replace(spec, evaluators=(memorization,)).identified(is_cumulative=True)
+
+
+def ma_by_hand(model, texts):
+    """Return MA by one plain pass over each text: the paper's sum ends one before the last token."""
+    shares = []
+    for tokens, length in zip(texts.tokens_NT, texts.lengths_N, strict=True):
+        with torch.no_grad():
+            choices = model(tokens[None, :length]).logits[0].argmax(-1)
+        first, last = texts.prefix_tokens, int(length) - 1
+        shares.append(float((choices[first - 1 : last - 1] == tokens[first:last]).float().mean()))
+    return sum(shares) / len(shares)
+
+
+def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec, tmp_path):
+    artifacts = Artifacts(tmp_path)
+    found = walk(spec, artifacts, lambda message: None)
+    assert found.reached
+    assert found.strength != round(found.strength), "within an epoch"
+    [erasure] = erase(spec, artifacts, (found.strength,), lambda message: None)
+    assert abs(ma_by_hand(erasure.erased.model, measured_set(spec)) - 0.75) <= TOLERANCE
+    assert found.nearest["strength"] == found.strength
+    assert walk(spec, Artifacts(tmp_path / "other"), lambda message: None) == found
+
+
+def test_killed_between_walk_and_measurement_it_measures_what_the_walk_found(spec, tmp_path, monkeypatch):
+    folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
+    job = Job(name="walk", kind="trial", spec=spec)
+
+    def killed(*arguments, **named):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial._RunningTrial, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trial.run_trial(job, folders, lambda event: None)
+    journal = Journal(folders.results / "journal")
+    [walked] = [record for record in journal.read(spec.trial_id) if isinstance(record, Walked)]
+    half = trial_results(spec, journal.read(spec.trial_id))
+    assert (half.status, half.walked, [point.strength for point in half.points]) == (
+        "missing",
+        walked,
+        [walked.strength],
+    )
+    monkeypatch.setattr(trial, "walk", lambda *arguments: pytest.fail("walked again"))
+    trial.run_trial(job, folders, lambda event: None)
+    whole = trial_results(spec, journal.read(spec.trial_id))
+    [point] = whole.measured
+    assert (whole.status, point.strength, point.made.point_id) == ("done", walked.strength, spec.point_id(None))
+    assert isinstance(point.made, Point)
+    assert abs(point.numbers["ma"] - 0.75) <= TOLERANCE
+
+
+def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
+    about = {"level": 0.75, "strength": None, "nearest": {"strength": 4, "ma": 0.83, "perplexity": 3.0}, "probes": ()}
+    record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
+    results = trial_results(spec, [record])
+    assert (results.status, results.points, results.walked) == ("done", (), record)
+
+
+def test_a_level_that_the_original_has_or_that_two_levels_share_fails_the_trial(spec, tmp_path):
+    artifacts = Artifacts(tmp_path)
+
+    def fails(*levels, match):
+        levels = tuple(Level(metric="ma", at=at) for at in levels)
+        with pytest.raises(TrialError, match=match):
+            walk(replace(spec, unseen=FORGET, levels=levels, until=levels[-1]), artifacts, lambda message: None)
+
+    fails(0.9999, match=r"MA 0.9999 is 1.000, and the original has .* already")
+    unseen = replace(spec, unseen=FORGET)
+    number = round(level_in_numbers(unseen, Level(metric="ma", at="unseen"), measured_set(spec), artifacts), 2)
+    fails(number, "unseen", match=rf"MA unseen is .* and MA {number:g} is .*, closer than 0.04")

@@ -1,0 +1,91 @@
+"""The levels of `until`: which trials are walked, what names them, and each fault by its path and sentence."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from harness.contracts import Strength
+from harness.errors import Fault
+from harness.planning.plan import plan
+from harness.planning.tuning import walking_faults
+from harness.specs import Level
+
+HERE = "until={ma: [0.75, unseen]}"
+
+
+@pytest.fixture
+def walked(world, sound, tmp_path):
+    """Return a planner of the walked trials of `sound` with changes."""
+
+    def run(*changes):
+        text = sound
+        for name in ("MODEL", "OTHER"):
+            text = text.replace(name, str(world / name))
+        (tmp_path / "file.yaml").write_text(text.lstrip())
+        found = plan(tmp_path / "file.yaml", [HERE, *changes])
+        return [spec for spec in found.trials if spec.until]
+
+    return run
+
+
+def test_each_row_of_a_grid_is_walked_once_for_each_seed_and_level_to_its_last_strength(walked):
+    found = walked("methods.emso={epochs: [1, 2, 3], k: [2, 4]}", "seeds=[0]")
+    assert [(spec.variant, spec.walk_to) for spec in found if spec.until.at == 0.75] == [
+        *[("emso(k=2)", 3), ("emso(k=4)", 3), ("task_arithmetic", 0.05), ("kl_divergence", 1), ("full_em", 7)]
+    ]
+    assert {spec.strengths for spec in found} == {()}
+    counts = Counter((spec.variant, spec.seed, spec.until.key) for spec in walked())
+    assert set(counts.values()) == {1}
+    assert len(counts) == 4 * 2 * 2
+    assert {spec.levels for spec in found} == {(Level(metric="ma", at=0.75), Level(metric="ma", at="unseen"))}
+
+
+def test_a_walks_id_names_what_decides_its_strength(walked):
+    def ids(*changes):
+        return {(spec.variant, spec.seed, spec.until.at): spec.trial_id for spec in walked(*changes)}
+
+    before = ids()
+    assert len({*before.values()}) == len(before)
+    assert ids("until={ma: [0.6, unseen, 0.75]}").items() >= before.items(), "not the other levels"
+    other = ids("data.holdout={source: miniature, start: 3}")
+    assert {key for key in before if before[key] != other[key]} == {key for key in before if key[2] == "unseen"}
+    longer = ids("methods.emso={epochs: [1, 5]}")
+    assert {key[0] for key in before if before[key] != longer[key]} == {"emso"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        (["until={el_3: [0.1]}"], "until.el_3", "no metric that a dial is walked by is called 'el_3'"),
+        (["until={ma: [1]}"], "until.ma", "must be a number of at least 0 and below 1, unseen"),
+        (["until={ma: [0.75, 0.75]}"], "until.ma", "names a level twice: remove one."),
+        (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
+        (["until={ma: []}"], "until.ma", "is an empty list"),
+        ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 alone erases nothing"),
+    ],
+)
+def test_faults_of_levels(check, changes, path, reason):
+    found = check(*changes)
+    assert list(found) == [path]
+    assert reason in found[path]
+
+
+def test_a_dial_that_is_no_number_cannot_be_walked():
+    plugin = SimpleNamespace(strength=Strength("size", cumulative=False, off=0))
+    [fault] = walking_faults({"ma": (0.75,)}, [SimpleNamespace(key="mine", plugin=plugin, strengths=("large",))])
+    assert fault == Fault("methods.mine.size", "cannot be walked: it is no number. Remove the row, or until.")
+
+
+def test_levels_of_what_the_sweep_lacks_are_faults(check, sound, tmp_path):
+    twin = sound.replace(", retrained: OTHER", "")
+    found = check("until={ma: [retrained]}", text=twin)
+    assert found["until.ma"].startswith(
+        "retrained asks for what the retrained model has, and 'MODEL' has none: name it"
+    )
+    texts = tmp_path / "mine.jsonl"
+    texts.write_text("\n".join(f'{{"text": "{number:03} {"some other words " * 12}{number}"}}' for number in range(4)))
+    forget = f"data.forget={{source: jsonl, path: {texts}, prefix_tokens: 20, sequence_tokens: 50}}"
+    assert check("until={ma: [unseen]}", forget)["until.ma"].startswith(
+        "unseen asks for what the original has on unseen"
+    )
