@@ -14,9 +14,6 @@ Array letters: D draws, R replicates (rows: seeds, or models pretrained from sev
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import numpy as np
@@ -24,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
-from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
+from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
 
 CONFIDENCE = 0.95
 """Of every interval and test."""
@@ -41,46 +38,6 @@ _ROUNDING = 1e-12
 """A standard error below this is what rounding leaves of none."""
 _TIE = 1e-5
 """Draws that are nearer than this to the estimate, in standard errors, are equal to it: they are weighed in fp32."""
-
-
-class RecentArrays:
-    """Keeps the arrays that were asked for last; several threads may ask.
-
-    Args:
-        most_bytes: How much they take together, at most.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._arrays: OrderedDict[Hashable, Floats] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Floats]) -> Floats:
-        """Return the array of a key, which nobody can write to: the kept one, or what `make` returns.
-
-        Example:
-            >>> import numpy as np
-            >>> recent = RecentArrays(most_bytes=16)
-            >>> recent.get("a", lambda: np.ones(2)) is recent.get("a", lambda: np.zeros(2))
-            True
-        """
-        with self._lock:
-            if key in self._arrays:
-                self._arrays.move_to_end(key)
-                return self._arrays[key]
-        array = make()
-        array.setflags(write=False)
-        with self._lock:
-            self._bytes += array.nbytes - (self._arrays[key].nbytes if key in self._arrays else 0)
-            self._arrays[key] = array
-            while self._bytes > self._most_bytes:
-                self._bytes -= self._arrays.popitem(last=False)[1].nbytes
-        return array
-
-
-_RECENT = RecentArrays(most_bytes=2**26)
-"""Draws of items: a report's tables, figures and files ask for the same ones."""
 
 
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
@@ -120,7 +77,7 @@ def _replicate_noise(replicates: int) -> Floats:
     return np.asarray(normal_DR / chi_D1 / math.sqrt(replicates), dtype=np.float64)
 
 
-def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
+def draws(item_values: ItemValues) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
     NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
@@ -132,22 +89,15 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     What `interval` makes of that is the BCa interval, so much wider. Where clusters crowd at a bound of the metric, its
     end on the other side is Gaffke's at least.
 
-    Args:
-        item_values: What each item has.
-        match: Where the estimate is that at a limit of another metric: how uncertain the crossing is.
-
     Source:
         B. Efron, "Better Bootstrap Confidence Intervals", 1987, equation 2.3, with the acceleration 7.3 of each
         cluster's influence; T. C. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, for the width.
     """
     means_M = by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        deviations_D = _item_deviations(item_values, np.ones(item_values.replicates))
-        if match is not None:
-            deviations_D -= _item_deviations(match.by, match.slopes_R)
-        elif item_values.shares is None:
-            for end, tail_D in _tails(item_values.averaged()):
-                deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
+        deviations_D = _item_deviations(item_values)
+        for end, tail_D in _tails(item_values.averaged()):
+            deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
@@ -216,18 +166,19 @@ def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Float
     return longer_D
 
 
-def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
-    """Return corrected deviations (D,) of the replicates' mean, each times its slope, with items drawn."""
+def _item_deviations(item_values: ItemValues) -> Floats:
+    """Return corrected deviations (D,) of the replicates' mean, with items drawn."""
     models_R = item_values.models_R
-    drawn_DR = _RECENT.get(item_values.content(), lambda: _drawn_item_means(item_values))
-    deviations_DR = (drawn_DR - item_values.item_means()) * slopes_R
-    influences_C = by_model(item_values.influences().T * slopes_R, models_R).mean(axis=1)
-    return _corrected(by_model(deviations_DR, models_R).mean(axis=1), influences_C, item_values.known_clusters())
+    deviations_D = by_model(_drawn_item_means(item_values) - item_values.item_means(), models_R).mean(axis=1)
+    influences_C = by_model(item_values.influences().T, models_R).mean(axis=1)
+    return _corrected(deviations_D, influences_C, item_values.known_clusters())
 
 
+@lru_cache(maxsize=64)
 def _drawn_item_means(item_values: ItemValues) -> Floats:
+    """Return the drawn means (D, R), kept for a report's tables, figures and files, which ask for the same ones."""
     values_RN, weights_RN = item_values.known
-    means_R = item_values.row_means()
+    means_R = item_values.item_means()
     with np.errstate(invalid="ignore"):
         sums_RC = item_values.in_clusters(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         sums_CR = sums_RC.T.astype(np.float32)
@@ -235,7 +186,9 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
         parts = np.array_split(counts_DC, math.ceil(counts_DC.size / _AT_ONCE))
         drawn_DR = np.vstack([part.astype(np.float32) @ sums_CR for part in parts])
         deviations_DR, drawn_weights_DR = np.hsplit(drawn_DR.astype(np.float64), 2)
-        return item_values.of_replicates((means_R + deviations_DR / drawn_weights_DR).T).T
+        means_DR: Floats = means_R + deviations_DR / drawn_weights_DR
+    means_DR.setflags(write=False)
+    return means_DR
 
 
 def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Floats:
@@ -297,7 +250,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
-                for end, tail_D in _tails(item_values.row(row)) if item_values.shares is None else ():
+                for end, tail_D in _tails(item_values.row(row)):
                     aside = point + np.quantile(tail_D, (1 - _UPPER, _UPPER)[end])
                     ends_R2[row, end] = (min, max)[end](ends_R2[row, end], aside)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)

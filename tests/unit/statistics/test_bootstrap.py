@@ -350,7 +350,6 @@ def test_an_end_near_a_bound_does_not_jump():
     steps = np.abs(np.diff(ends_by_wrong, axis=0))
     assert steps.max() < 0.02
     for wrong in (0, 9, 10):
-        exact, nearly = (interval(draws(accuracies(wrong, 16, 1 - step))) for step in (0.0, 1e-9))
         left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
         assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(
             interval(draws(accuracies(wrong, 16))), abs=1e-4
