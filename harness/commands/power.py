@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer
-from harness.base.messages import console, tell
+from harness.base.terminal import console, tell
 from harness.errors import DataError, unknown
 from harness.library import read_folder, refuse_without_results
 from harness.metric import exponential
