@@ -404,7 +404,7 @@ def simulate_sweep(make_row, make_plan):
                 journal.append(Walked(trial_id=spec.trial_id, level=0.75, **found))
                 append(spec, 2, {"ma": 0.75, "perplexity": 2.0 + cost + generator.normal(0, deviation)})
                 specs.append(spec)
-        journal.write_plan(make_plan(*specs, until=(level,), compare=Compare(cost="perplexity")))
+        journal.write_plan(make_plan(*specs, until=(level,)))
         return folder
 
     return make

@@ -141,7 +141,7 @@ class RankedTable:
         return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
 
 
-def head(whole: RankedTable, most: int = MAX_VARIANTS) -> RankedTable:
+def head(whole: RankedTable) -> RankedTable:
     """Return the rows that a page has room for: of each model the variants that rank best, among all rows.
 
     Erasure is as it is ranked.
@@ -151,7 +151,7 @@ def head(whole: RankedTable, most: int = MAX_VARIANTS) -> RankedTable:
     is_reference = table["method"].isin(REFERENCE_ROWS)
     rank_order = ranked.ranking[["model", "variant"]]
     in_order = pd.concat([rank_order, table.loc[~is_reference, ["model", "variant"]]]).drop_duplicates()
-    kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(most))
+    kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(MAX_VARIANTS))
     is_shown = is_reference | pd.MultiIndex.from_frame(table[["model", "variant"]]).isin(kept)
     if is_shown.all() and len(kept) == len(in_order):
         return ranked

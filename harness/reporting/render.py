@@ -304,9 +304,9 @@ def _terminal(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, 
         justify: Literal["left", "center", "right"] = "left" if column.kind in _LEFT else "right"
         justify = "center" if column.kind == "rank" else justify
         is_long = column.kind in _LEFT
-        widths = {"min_width": 14 if place == first else None, "max_width": 28 if is_long else None}
+        least, most = (14 if place == first else None), (28 if is_long else None)
         overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        table.add_column(Text(printable(column.title)), justify=justify, overflow=overflow, **widths)
+        table.add_column(Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most)
     for above, row, cells in rows:
         if above:
             table.add_section()

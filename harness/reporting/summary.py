@@ -36,6 +36,7 @@ DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",
 }
+UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
 """Methods that a sentence of the card names in one list."""
 WORDS = {
@@ -183,8 +184,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         said.append(f"Not there: {_names(labels)}.")
     table = analysis.ranked.table
     said.append(unmeasured_damage(table[table["model"] == model]))
-    if analysis.ranked.recitations[model].recites is None:
-        said.append("Nothing shows that there was anything to erase.")
+    said += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         said.append("The seeds share one search: its luck is in no interval.")
@@ -212,7 +212,8 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
             idle.append(row["label"])
     unranked = [row["label"] for row in ranks.to_dict("records") if row["unranked"] not in _KNOWN and row["label"]]
     unranked = [label for label in unranked if not any(label in text for text in (*order, *wrong))]
-    said = [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
+    said = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    said += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
     said += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
     said += [f"Not ranked: {_names(unranked)}."] if unranked else []
     seen = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."

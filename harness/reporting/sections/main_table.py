@@ -67,7 +67,10 @@ def _metric_column(metric: Metric) -> Column:
 
 def notes(ranked: RankedTable) -> list[str]:
     """Return what marks mean, which metrics are not made of items, and what a page leaves out."""
-    said = ["Best bold, second best underlined; † collapsed, ‡ over-erased: shown, not ranked."]
+    said = [
+        "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
+        "‡ over-erased: shown, not ranked."
+    ]
     whole = [metric for metric in shown_metrics(ranked) if not metric.items]
     if whole and any(ranked.evidence.by_point.values()):
         have, them = ("have", "them") if len(whole) > 1 else ("has", "it")

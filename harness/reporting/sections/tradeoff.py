@@ -114,7 +114,7 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
         for across, along in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
             if all(map(math.isfinite, (*across, *along))):
                 ax.add_artist(Line2D(across, along, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
-        ax.plot(point.x, point.y, marker, zorder=4, **style.point_style(colour, is_collapsed=point.collapsed))
+        ax.plot(point.x, point.y, marker, zorder=4, **style.point_style(colour, is_collapsed=bool(point.state)))
     for point in {curve.points[0], curve.points[-1]}:
         about: dict[str, Any] = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6.5, "color": colour}
         ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)
@@ -127,5 +127,5 @@ def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D
             references.append(style.reference_handle(curve.method, curve.label))
         else:
             variants.append(style.variant_handle(curve.label, *styles[curve.variant]))
-    has_collapsed = any(point.collapsed for curve in drawn for point in curve.points)
-    return [*references, *variants, style.collapsed_handle()] if has_collapsed else [*references, *variants]
+    states = sorted({point.state for curve in drawn for point in curve.points if point.state})
+    return [*references, *variants, *([style.collapsed_handle(" or ".join(states))] if states else [])]

@@ -5,17 +5,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from harness.analysis.caveats.warnings import design_limits
-from harness.analysis.layout import model_tables
-from harness.analysis.shown import shown_table
-from harness.reporting.text_tables import latex, markdown, ranking_table
 
+from harness.analysis.caveats import design_limits
+from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
 from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
+from harness.reporting.sections.main_table import main_latex, main_markdown
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
@@ -39,7 +38,7 @@ def table_of(rows, seeds=(0,), **columns):
         "ranked": ~frame["variant"].isin(["retrained", "original"]),
         "collapsed": False,
         "over_erased": None,
-        "targets": [()] * len(frame),
+        "until": [""] * len(frame),
     }
     filled |= {
         "collapse_class": "healthy",
@@ -109,15 +108,11 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
         ranked(table, MA, MAUVE, replace(AUC, group="erasure")).ranking[list(RANKS)]
     )
     assert "rank_membership" not in alone.ranking
-    [shown] = model_tables(both)
-    assert shown.groups() == [("Memorization", 1), ("Language generation", 1), ("Membership", 1)]
-    assert shown.rank_titles == ("Erasure", "Generation", "Average", "Membership")
-    assert {row.variant: row.ranks[-1] for row in shown.rows()} == {"original": "–"} | ranks(table, AUC)
-    text = markdown([shown], "q", "c")
-    assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in text
-    assert r"AUC $\rightarrow$ 0.5" in latex([shown], "c")
-    assert r"\textbf{Membership}" in latex([shown], "c")
-    assert "Membership" in {str(column.header) for column in ranking_table(shown_table(both)).columns}
+    shown = main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
+    assert shown == ranks(table, AUC)
+    assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
+    assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")
+    assert r"\textbf{Membership}" in main_latex(both, "c")
     assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
 
 
@@ -129,9 +124,11 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
 
 def test_the_frontier_is_of_distances():
     table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
-    compare = Compare(utility=("mauve",), erasure=("auc",))
-    of = {better: _on_frontier(table, {"auc": replace(AUC, better=better), "mauve": MAUVE}, compare).tolist()
-          for better in (AUC.better, "lower")}  # fmt: skip
+    table = table.assign(ma=table["auc"])
+    of = {}
+    for better in (AUC.better, "lower"):
+        info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
+        of[better] = _on_frontier(table, info, Compare(cost="mauve")).tolist()
     assert of[AUC.better] == [True, True, True]
     assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
 

@@ -5,19 +5,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from harness.analysis.tradeoff.curves import styles
-from harness.reporting.figures.exact_match import agreement_figure
 
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.exact_match import GROUPS, agreements
+from harness.analysis.curves import styles
+from harness.analysis.exact_match import agreement_frame, why_no_groups
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
-from harness.reporting.figures.style import rendered
-from harness.reporting.sections.exact_match import agreement_rows
+from harness.reporting.sections.exact_match import agreement_figure
 from harness.specs import Source
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
@@ -76,76 +74,69 @@ def usual(trial):
     return [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
 
 
-def left(found, variant="em"):
-    [agreement] = found
-    [curve] = [curve for curve in agreement.curves if curve.variant == variant]
-    return {at.strength: tuple(at.by_group[group].tokens for group in GROUPS) for at in curve.points}
+def left(frame, variant="em"):
+    rows = frame[frame["variant"] == variant]
+    return {row.strength: (row.memorized, row.other) for row in rows.itertuples()}
 
 
 def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(measured, usual):
-    found = agreements(*measured(*usual))
-    assert left(found) == {0: (4, 4), 1: (2.4, 3.6), 2: (0.4, 3.0)}
-    memorized, other = (found[0].lengths[group] for group in GROUPS)
-    assert (memorized.sequences, memorized.tokens, memorized.recited) == ((5, 5), 4, 4)
-    assert (other.sequences, other.tokens, other.recited) == ((5, 5), 4, 1.6)
-    start, *erased = found[0].curves[0].points
-    assert all(math.isnan(each.low) for each in start.by_group.values()), "by definition, so without an interval"
-    for at in erased:
-        for each in at.by_group.values():
-            assert 0 <= each.low < each.tokens < each.high <= 4
+    frame = agreement_frame(measured(*usual)[1])
+    assert left(frame) == {1: (2.4, 3.6), 2: (0.4, 3.0)}
+    original, *erased = frame.to_dict("records")
+    assert (original["memorized"], original["other"]) == (4, 4)
+    assert (original["memorized_sequences"], original["other_sequences"]) == (5, 5)
+    assert math.isnan(original["memorized_low"]), "by definition, so without an interval"
+    for row in erased:
+        for group in ("memorized", "other"):
+            assert 0 <= row[f"{group}_low"] < row[group] < row[f"{group}_high"] <= 4
 
 
 def test_lengths_and_counts_may_differ(measured, trial):
     whole = [2, 4, 6, 8, 10, 12, 3, 3, 3, 3, 3]
     recited = [2, 4, 6, 8, 10, 11, 2, 2, 0, 3, 0]
     erased = {1: [0, 0, 6, 4, 0, 12, 3, 3, 0, 0, 0]}
-    found = agreements(
-        *measured((trial("original"), {None: whole}), (trial("em", (1,)), erased), recited=recited, whole=whole)
-    )
-    memorized, other = (found[0].lengths[group] for group in GROUPS)
-    assert (memorized.sequences, memorized.tokens, memorized.shortest, memorized.longest) == ((6, 6), 5.5, 2, 10)
-    assert (other.sequences, other.tokens, other.shortest, other.longest) == ((5, 5), 4.8, 3, 12)
-    assert left(found) == {0: (5.5, 4.8), 1: (10 / 6, 3.6)}
+    trials = (trial("original"), {None: whole}), (trial("em", (1,)), erased)
+    frame = agreement_frame(measured(*trials, recited=recited, whole=whole)[1])
+    assert frame.loc[0, ["memorized", "other", "memorized_sequences", "other_sequences"]].tolist() == [5.5, 4.8, 6, 5]
+    assert left(frame) == {1: (10 / 6, 3.6)}
 
 
 def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
     seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
     seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
-    assert left(agreements(*measured(*seeds))) == {0: (4, 4), 1: (1.2, 3.8)}
+    assert left(agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
 
 
-def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_beside_them(measured, usual, trial):
+def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_next_to_them(measured, usual, trial):
     unseen = (trial("holdout", forget=Source(source="miniature", path="unseen")), {None: [4.0] * 8})
     retrained = (trial("retrained"), {None: [1] * 5 + [2] * 5})
-    [agreement] = agreements(*measured(*usual, unseen, retrained))
-    assert left([agreement]) == left(agreements(*measured(*usual)))
-    assert [agreement.retrained.by_group[group].tokens for group in GROUPS] == [1, 2]
-    results, ranked = measured(*usual, retrained)
-    of_point = dict(ranked.evidence.by_point)
-    of_point.pop(retrained[0].point_id(None))
-    [lacking] = agreements(results, replace(ranked, evidence=Evidence(of_point)))
-    assert agreement_rows(lacking)[1] == ("Retrained", "", False, [("–", ""), ("–", "")]), "not known, and not 0"
+    frame = agreement_frame(measured(*usual, unseen, retrained)[1])
+    assert left(frame) == left(agreement_frame(measured(*usual)[1]))
+    assert list(frame["variant"][:2]) == ["original", "retrained"]
+    assert frame.loc[1, ["memorized", "other"]].tolist() == [1, 2]
+    ranked = measured(*usual, retrained)[1]
+    of_point = {id: items for id, items in ranked.evidence.by_point.items() if id != retrained[0].point_id(None)}
+    lacking = agreement_frame(replace(ranked, evidence=Evidence(of_point)))
+    assert lacking.loc[1, ["memorized", "other"]].isna().all(), "not known, and not 0"
 
 
-def drawn(ax):
-    """The curves of a panel, without single points and lines across it."""
-    lines = ((tuple(map(float, line.get_xdata())), tuple(map(float, line.get_ydata()))) for line in ax.lines)
-    return [line for line in lines if len(line[0]) == 3]
+def test_the_figure_draws_the_numbers(measured, usual):
+    _, ranked = measured(*usual)
+    figure = agreement_figure(agreement_frame(ranked), styles(ranked.table))
+    [ax] = figure.axes
+    curve = max(ax.lines, key=lambda line: len(line.get_xdata()))
+    assert (list(curve.get_xdata()), list(curve.get_ydata())) == ([4, 2.4, 0.4], [4, 3.6, 3.0])
 
 
-def test_the_figure_draws_the_numbers(measured, usual, trial):
-    gamma = [
-        (trial("ta", (strength,), trial_id=f"ta-{strength}"), {strength: [1] * 5 + [3] * 5}) for strength in (0.1, 0.2)
-    ]
-    gamma = [(replace(spec, strength_name="gamma"), points) for spec, points in gamma]
-    results, ranked = measured(*usual, *gamma)
-    figure = agreement_figure(agreements(results, ranked), styles(ranked.table))
-    memorized, other, both = figure.axes
-    assert [drawn(memorized), drawn(other)] == [[((0, 1, 2), (4, 2.4, 0.4))], [((0, 1, 2), (4, 3.6, 3.0))]]
-    assert memorized.get_xlabel() == other.get_xlabel() == "epochs"
-    last = drawn(both)
-    assert last == [((4, 2.4, 0.4), (4, 3.6, 3.0)), ((4, 1, 1), (4, 3, 3))], "no trial walks through gamma"
-    again = agreement_figure(agreements(results, ranked), styles(ranked.table))
-    assert rendered(figure, "svg") == rendered(again, "svg")
-    alone = measured(usual[0], *gamma)
-    assert len(agreement_figure(agreements(*alone), styles(alone[1].table)).axes) == 1
+def test_few_of_a_group_or_no_items_give_nothing_and_a_reason_where_one_is_due(measured, usual, trial):
+    mixed = replace(usual[0][0].forget, not_memorized=Source(source="miniature"))
+    for changes, reason in (
+        ({"recited": [4.0] * 4 + [0.0] * 6}, "The original recites 4 of 10 sequences wholly"),
+        ({"metrics": (SHARE, TEXT)}, "is not known sequence by sequence"),
+        ({"with_items": False}, "is not known sequence by sequence"),
+    ):
+        results, ranked = measured(*usual, **changes)
+        assert agreement_frame(ranked).empty
+        assert why_no_groups(results.plan, ranked) == ""
+        trials = tuple(replace(spec, forget=mixed) for spec in results.plan.trials)
+        assert reason in why_no_groups(replace(results.plan, trials=trials), ranked)

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from harness.analysis.published.comparison import COLLAPSED_THERE, compared_tables
-from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE
 
 from harness import cli
+from harness.analysis.published import COLLAPSED_THERE, COMPARED, FIXED_BY_NO_TABLE, published_frame
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import METHODS
 from harness.records.journal import Journal
@@ -98,7 +97,7 @@ def measured(make_point, make_measurement, declared):
 
 @pytest.fixture(scope="module")
 def compare(make_ranked):
-    return lambda plan, records: compared_tables(*make_ranked(plan, records))
+    return lambda plan, records: published_frame(*make_ranked(plan, records))
 
 
 @pytest.fixture
@@ -119,38 +118,38 @@ def changed(plan, **changes):
     return replace(plan, trials=tuple(replace(spec, **changes) for spec in plan.trials))
 
 
-def cell(table, label, title):
-    [row] = [row for row in table.rows if row.label == label]
-    return next(cell for cell in row.cells if cell.title == title)
+def cell(frame, label, name):
+    [row] = frame[(frame["label"] == label) & (frame["name"] == name)].itertuples()
+    return row
 
 
-def obstacles(table):
-    return [obstacle.partition(" (")[0] for obstacle in table.notes]
+def obstacles(frame):
+    return list(dict.fromkeys(frame["obstacles"].explode().dropna()))
 
 
 def test_under_the_papers_conditions_every_figure_is_compared(compare, measured, ablation):
-    [table] = compare(ablation, measured(ablation))
-    assert [row.label for row in table.rows] == ["Select & NLL", "Random & EM", "w/o Dir", "Full & EM", "Ours"]
-    assert [cell.title for cell in table.rows[0].cells] == ["EL_3", "MA", "Perplexity", "MAUVE", "Collapsed"]
-    assert {cell.is_inside for row in table.rows[1:] for cell in row.cells} == {True}
-    collapsed = table.rows[0]
-    assert collapsed.collapsed
-    assert {cell.obstacles for cell in collapsed.cells[:-1]} == {(COLLAPSED_THERE,)}
-    assert collapsed.cells[-1].is_inside, "the flag of a collapsed model is compared"
-    assert cell(table, "Ours", "MA").published == 0.573
+    frame = compare(ablation, measured(ablation))
+    assert list(frame["label"].unique()) == ["Select & NLL", "Random & EM", "w/o Dir", "Full & EM", "Ours"]
+    assert list(frame["name"].unique()) == ["el_3", "ma", "perplexity", "mauve", "collapsed"]
+    is_collapsed = frame["label"] == "Select & NLL"
+    assert set(frame.loc[~is_collapsed, "is_inside"]) == {True}
+    assert set(frame.loc[is_collapsed, "collapsed"]) == {True}
+    assert set(frame.loc[is_collapsed, "obstacles"][:-1]) == {(COLLAPSED_THERE,)}
+    assert cell(frame, "Select & NLL", "collapsed").is_inside, "the flag of a collapsed model is compared"
+    assert cell(frame, "Ours", "ma").published == 0.573
 
 
 def test_a_cell_lies_inside_up_to_its_tolerance_and_not_beyond(compare, measured, ablation):
     for value, is_inside in ((0.573 + 0.05, True), (0.573 - 0.05, True), (0.6231, False), (0.5229, False)):
-        [table] = compare(ablation, measured(ablation, moved=[("emso", "ma", value)]))
-        assert cell(table, "Ours", "MA").is_inside is is_inside, value
-        assert cell(table, "Ours", "MA").difference == pytest.approx(value - 0.573)
+        ma = cell(compare(ablation, measured(ablation, moved=[("emso", "ma", value)])), "Ours", "ma")
+        assert ma.is_inside is is_inside, value
+        assert ma.difference == pytest.approx(value - 0.573)
 
 
 def test_a_wrong_flag_is_outside_and_an_unknown_one_too(compare, measured, ablation):
     for name, value in (("mauve", 0.01), ("mauve", math.nan)):
-        [table] = compare(ablation, measured(ablation, moved=[("emso", name, value)]))
-        assert cell(table, "Ours", "Collapsed").is_inside is False
+        frame = compare(ablation, measured(ablation, moved=[("emso", name, value)]))
+        assert cell(frame, "Ours", "collapsed").is_inside is False
 
 
 @pytest.mark.parametrize(
@@ -169,18 +168,18 @@ def test_a_wrong_flag_is_outside_and_an_unknown_one_too(compare, measured, ablat
 def test_what_differs_is_told_from_the_plan(compare, measured, ablation, changes, definition, reasons):
     methods = replace(ablation, trials=ablation.trials[1:])
     plan = changed(methods, **changes)
-    [table] = compare(plan, measured(plan, definition=definition))
-    assert [told for told in obstacles(table) if told != COLLAPSED_THERE.partition(" (")[0]] == reasons
-    of_erasure, of_generation = cell(table, "Ours", "MA"), cell(table, "Ours", "MAUVE")
+    frame = compare(plan, measured(plan, definition=definition))
+    assert [told.partition(" (")[0] for told in obstacles(frame) if told != COLLAPSED_THERE] == reasons
+    of_erasure, of_generation = cell(frame, "Ours", "ma"), cell(frame, "Ours", "mauve")
     assert of_generation.is_inside is None
     assert of_erasure.is_inside is (True if reasons == ["other utility texts"] else None)
 
 
 def test_a_setting_of_an_evaluator_is_a_difference_of_its_metrics_only(compare, measured, ablation):
     plan = changed(ablation, evaluators=(memorization(el_sequences=64), generation()))
-    [table] = compare(plan, measured(plan))
-    assert any("memorization (el_sequences 64, not none)" in reason for reason in cell(table, "Ours", "MA").obstacles)
-    assert cell(table, "Ours", "MAUVE").is_inside
+    table = compare(plan, measured(plan))
+    assert any("memorization (el_sequences 64, not none)" in reason for reason in cell(table, "Ours", "ma").obstacles)
+    assert cell(table, "Ours", "mauve").is_inside
 
 
 @pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name not in MEMORY_SETTINGS])
@@ -189,7 +188,7 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
     plan = changed(
         replace(ablation, trials=ablation.trials[1:]), training=Training(**{training: others.get(training, 3)})
     )
-    assert f"other training ({training} " in " ".join(compare(plan, measured(plan))[0].notes)
+    assert f"other training ({training} " in " ".join(obstacles(compare(plan, measured(plan))))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
 )
 def test_what_no_table_fixes_is_no_difference(compare, measured, ablation, changes):
     plan = changed(ablation, **changes)
-    assert list(compare(plan, measured(plan))[0].notes) == [COLLAPSED_THERE]
+    assert obstacles(compare(plan, measured(plan))) == [COLLAPSED_THERE]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +223,8 @@ def test_only_what_a_method_is_made_of_is_compared(compare, measured, make_plan,
     spec = paper_row(method, (strength,), method=method, reference=METHODS.load(method).reference, settings=settings)
     retain = Source(**published_conditions()["emso_main_table"].retain)
     plan = make_plan(replace(spec, **{"retain": retain, **changes}), reproduces="emso_main_table")
-    [table] = compare(plan, measured(plan))
-    reasons = " ".join(cell(table, METHODS.load(method).label, "Collapsed").obstacles)
+    table = compare(plan, measured(plan))
+    reasons = " ".join(cell(table, METHODS.load(method).label, "collapsed").obstacles)
     assert told in reasons if told else reasons == ""
 
 
@@ -240,9 +239,9 @@ def test_every_field_of_a_trial_is_compared_or_said_to_be_fixed_by_no_table():
 def test_another_judge_spoils_what_it_judges_and_no_more(compare, measured, ablation):
     judges = {role: Checkpoint("miniature-judge", "/j", "/j", "j") for role in ("perplexity", "features")}
     plan = changed(ablation, judges=judges)
-    [table] = compare(plan, measured(plan))
-    assert cell(table, "Ours", "Perplexity").obstacles == ("another judge (miniature-judge, not EleutherAI/gpt-j-6b)",)
-    assert cell(table, "Ours", "MAUVE").is_inside, "whose features MAUVE used is not stated"
+    table = compare(plan, measured(plan))
+    assert cell(table, "Ours", "perplexity").obstacles == ("another judge (miniature-judge, not EleutherAI/gpt-j-6b)",)
+    assert cell(table, "Ours", "mauve").is_inside, "whose features MAUVE used is not stated"
 
 
 def test_a_trajectory_that_stopped_early_is_the_published_row(compare, measured, ablation):
@@ -250,19 +249,19 @@ def test_a_trajectory_that_stopped_early_is_the_published_row(compare, measured,
     [spec] = plan.trials
     records = measured(changed(plan, strengths=(1, 2)))
     records[spec.trial_id].append(Stopped(trial_id=spec.trial_id, strength=2, reason="perplexity"))
-    [table] = compare(plan, records)
-    assert table.rows[-1].strength == "epochs 2"
-    assert cell(table, "Ours", "MA").is_inside
+    table = compare(plan, records)
+    assert cell(table, "Ours", "ma").strength == "epochs 2"
+    assert cell(table, "Ours", "ma").is_inside
 
 
 def test_rows_are_told_by_their_settings_and_not_by_their_names(compare, measured, ablation):
     renamed = tuple(replace(spec, variant=f"row-{index}", label="x") for index, spec in enumerate(ablation.trials[1:]))
     plan = replace(ablation, trials=renamed)
-    assert not any(row.lacking for row in compare(plan, measured(plan))[0].rows)
+    assert set(compare(plan, measured(plan))["lacking"]) == {""}
     other = replace(plan, trials=tuple(replace(spec, settings={**spec.settings, "k": 4}) for spec in renamed))
-    [table] = compare(other, measured(other))
-    assert table.rows[0].lacking == "no row of this sweep is emso with loss nll, strength 7"
-    assert {cell.is_inside for cell in table.cells} == {None}
+    table = compare(other, measured(other))
+    assert table.loc[0, "lacking"] == "no row of this sweep is emso with loss nll, strength 7"
+    assert set(table["is_inside"]) == {None}
 
 
 def test_seed_noise_widens_no_tolerance_and_too_much_of_it_verifies_nothing(compare, measured, ablation, paper_row):
@@ -273,7 +272,7 @@ def test_seed_noise_widens_no_tolerance_and_too_much_of_it_verifies_nothing(comp
         records = {}
         for spec, ma in zip(seeds, values, strict=True):
             records |= measured(replace(plan, trials=(spec,)), moved=[("emso", "ma", ma)])
-        return cell(compare(plan, records)[0], "Ours", "MA")
+        return cell(compare(plan, records), "Ours", "ma")
 
     alike, near, apart = of_seeds(0.57, 0.57, 0.57), of_seeds(0.58, 0.59, 0.60), of_seeds(0.60, 0.63, 0.66)
     assert {it.tolerance for it in (alike, near, apart)} == {0.05}
@@ -290,18 +289,18 @@ def test_a_miniature_stands_beside_the_published_model_at_its_place(compare, mea
     trials = [paper_row("emso", model=Checkpoint(name, name, name, name), trial_id=name) for name in ("small", "large")]
     plan = make_plan(*trials, reproduces="emso_main_table")
     tables = compare(plan, measured(plan))
-    assert [(table.model, table.published_model) for table in tables] == [
-        ("small", "gpt-neo-125m"),
-        ("large", "gpt-neo-1.3b"),
+    assert tables[["model", "published_model"]].drop_duplicates().to_numpy().tolist() == [
+        ["small", "gpt-neo-125m"],
+        ["large", "gpt-neo-1.3b"],
     ]
-    assert tables[0].rows[1].lacking == "no row of this sweep is task_arithmetic with strength 0.05"
+    assert "no row of this sweep is task_arithmetic with strength 0.05" in set(tables["lacking"])
 
 
 def test_the_logs_columns_are_our_metrics(compare, measured, make_plan, paper_row):
     plan = make_plan(paper_row("original", (), method="original"), reproduces="di_original_models")
-    [table] = compare(plan, measured(plan))
-    assert cell(table, "Original", "MA (windows)").is_inside
-    assert cell(table, "Original", "EL_10").obstacles == ("this sweep does not measure el_10",)
+    table = compare(plan, measured(plan))
+    assert cell(table, "Original", "ma_windows").is_inside
+    assert cell(table, "Original", "el_10_di").obstacles == ("this sweep does not measure el_10",)
 
 
 def test_verify_ends_with_0_inside_and_with_1_when_one_cell_is_moved_out(folder, measured, ablation, capsys):

@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from harness.analysis.layout import model_tables
-from harness.analysis.ranks.drawn import DrawnRanks
-from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.collapse import flag
 from harness.analysis.evidence import Evidence
+from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import in_column_order
-from harness.analysis.ranking import RANKS, rank
+from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, printed, rank, rank_bounds
 from harness.analysis.seeds import with_replicates
 from harness.analysis.table import read_table
 from harness.records.items import MetricItems
@@ -146,46 +144,19 @@ def test_rank_intervals_are_the_same_every_time_and_empty_where_nothing_tells():
     alone = rank(seeded([0.1], [0.2]), known(seeded([0.1], [0.2])))
     assert alone.ranking["rank_erasure_low"].tolist() == ["", ""], "one seed, no items, and no noise is declared"
     assert [metric.name for metric in alone.without_interval["m"]] == ["el_3", "ma"]
-    assert alone.ranking["rank_group"].tolist() == ["", ""]
 
 
-def of_draws(*erasure, generation=None):
-    """Ranks drawn of rows, given draw by draw."""
-    erasure_DR = np.array(erasure, dtype=float)
-    generation_DR = erasure_DR if generation is None else np.array(generation, dtype=float)
-    average_DR = average_ranks(erasure_DR, generation_DR)
-    return DrawnRanks(np.stack([erasure_DR, generation_DR, average_DR], axis=1), ())
+def test_bounds_by_hand():
+    drawn = np.array([*[[2, 1, 3]] * 2, *[[1, 2, 3]] * 38], dtype=float)
+    assert rank_bounds(drawn) == [("1", "2"), ("1", "2"), ("3", "3")], "two of 40 are more than 2.5 %"
+    assert rank_bounds(np.array([[1, np.nan]])) == [("1", "1"), ("", "")]
 
 
-def test_bounds_and_groups_by_hand():
-    # Forty draws: the second of three rows is the first in one of them, 2.5 %, the third never.
-    drawn = of_draws([2, 1, 3], *[[1, 2, 3]] * 39)
-    assert drawn.groups([0, 1, 2], [2, 2, 2]) == ["a", "b", "c"], "39 of 40 are 97.5 %"
-    closer = of_draws(*[[2, 1, 3]] * 2, *[[1, 2, 3]] * 38)
-    assert closer.bounds(2) == [("1", "2"), ("1", "2"), ("3", "3")], "two of 40 are more than 2.5 %"
-    assert closer.groups([0, 1, 2], [2, 2, 2]) == ["a", "a", "b"]
-    assert closer.groups([0, 1, 2], [1, 1, 1]) == ["a", "a", "a"], "of one training run nothing is told apart"
-    chain = of_draws(*[[1, 2, 3], [2, 1, 3], [1, 3, 2]] * 20)
-    assert chain.groups([0, 1, 2], [3, 3, 3]) == ["a", "ab", "b"], "the second cannot be told from either"
-    assert of_draws([1, np.nan]).bounds(0) == [("1", "1"), ("", "")]
-
-
-def test_groups_compare_the_mean_of_the_two_group_ranks_and_not_its_rank():
-    # Ranked 1 and 2 in all draws by the average, of which the means are 1.5 and 1.5: as good.
-    tied = of_draws(*[[1, 2]] * 40, generation=[[2, 1]] * 40)
-    assert tied.groups([0, 1], [2, 2]) == ["a", "a"]
-    assert of_draws(*[[1, 2]] * 40, generation=[[1, 1]] * 40).groups([0, 1], [2, 2]) == ["a", "b"]
-
-
-def test_rows_that_surely_differ_keep_their_ranks_and_groups_and_equal_ones_share_them():
-    sure = ranked(seeded([0.1, 0.11, 0.12], [0.7, 0.71, 0.72]))
-    assert sure.loc["a", ["rank_average", "rank_average_low", "rank_average_high"]].tolist() == ["1", "1", "1"]
-    assert sure.loc["b", ["rank_average", "rank_average_low", "rank_average_high"]].tolist() == ["2", "2", "2"]
-    assert sure["rank_average_first"].to_dict() == {"a": 1.0, "b": 0.0}
-    assert sure["rank_group"].to_dict() == {"a": "a", "b": "b"}
-    twins = ranked(seeded([0.1, 0.5, 0.3], [0.1, 0.5, 0.3]))
-    assert set(twins["rank_average"]) == {"=1"}
-    assert set(twins["rank_group"]) == {"a"}, "the same numbers under two names are never told apart"
+def test_an_over_erased_row_takes_no_rank():
+    table = seeded([0.1, 0.1], [0.2, 0.2]).assign(over_erased=[False, True, None, False])
+    ranking = ranked(table)
+    assert ranking.loc["a", [*RANKS, "unranked"]].tolist() == ["", "", "", "over-erased"]
+    assert ranking.loc["b", "rank_erasure"] == "1"
 
 
 def test_a_metric_without_items_is_drawn_with_the_noise_that_it_declares():
@@ -215,7 +186,6 @@ def test_items_are_drawn_alike_for_all_rows():
     other = ORIGINALS[::-1].copy()
     unpaired = of_items(original=ORIGINALS, a=ORIGINALS - 0.5, b=other - 0.499).ranking.set_index("variant")
     assert unpaired.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "2"]
-    assert set(unpaired["rank_group"]) <= {"", "a"}, "one seed"
 
 
 def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
@@ -284,9 +254,9 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
     for idle in ("same", "worse", "noisy"):
         assert ranking.loc[idle, [*RANKS, "unranked"]].tolist() == ["", "", "", "erased nothing"], idle
     assert ranking.loc[["right", "other"], "rank_erasure"].tolist() == ["1", "2"]
-    [shown] = model_tables(whole)
-    notes = {row.variant: row.note for row in shown.best_first}
-    assert (notes["same"], notes["right"], notes["other"]) == ("erased nothing", "", "")
+    shown = main_frame(whole).set_index("variant")
+    assert shown.loc[["same", "right", "other"], "state"].tolist() == ["erased nothing", "healthy", "healthy"]
+    assert shown.loc[["same", "right", "other"], "compared"].tolist() == [False, True, True]
     [(_, sentences)] = outcome(whole)
     [told] = [sentence for sentence in sentences if "rased nothing" in sentence]
     assert told.startswith("Erased nothing beyond noise, so shown and not ranked: ")

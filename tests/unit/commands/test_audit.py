@@ -17,7 +17,7 @@ from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.reporting.files import write
 from harness.reporting.page import page
-from harness.reporting.text_tables import ranking_table
+from harness.reporting.sections.main_table import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "
@@ -54,7 +54,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     assert answer.startswith("Yes: the original recites the forget set measurably more than")
     assert words(html).startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
-    console.print(ranking_table(analysis.shown_table))
+    console.print(ranking_table(analysis.ranked, analysis.head))
     assert " ".join(console.export_text().split()).startswith(answer)
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "Glossary", "How to repeat this"]
@@ -70,7 +70,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
 
 def test_a_sweep_file_may_have_no_methods(check):
     assert check(methods="{}", ranking="{}") == {}
-    tuned = check("tune={budget: {trials: 4}, erasure: {ma: [0.5]}}", methods="{}", ranking="{}")
+    tuned = check("until={ma: [0.5]}", "tune={budget: {trials: 4}}", methods="{}", ranking="{}")
     assert tuned == {"tune": "searches the settings of methods, and the sweep has none: name one, or remove tune."}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from evaluators.generation import Generation
 from harness.analysis.analysis import Analysis
-from harness.analysis.caveats.judges import human_readings, judge_warnings
+from harness.analysis.caveats import human_readings, judge_warnings
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -167,8 +167,8 @@ def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):
     (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
     results, ranked = make_ranked(make_plan(point.spec), {point.spec.trial_id: list(point.measurements)})
     assert "Judge of perplexity and features: the original model itself." in caption(ranked.table)
-    assert sum("does not know this language" in warning.lower() for warning in Analysis(results).warnings) == 2
+    assert sum("does not know this language" in warning.lower() for warning in Analysis(results).caveats) == 2
     (fitting,) = [reached("original", {"perplexity": 25.0})]
     results, ranked = make_ranked(make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)})
     assert "Judge" not in caption(ranked.table)
-    assert not any("judge" in warning for warning in Analysis(results).warnings)
+    assert not any("judge" in warning for warning in Analysis(results).caveats)

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.analysis.caveats.readings import readings_of
-from harness.analysis.caveats.warnings import changed_choices
+from harness.analysis.caveats import changed_choices
 from harness.base.digests import digest_of
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import measured_set
@@ -19,6 +18,7 @@ from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
+from harness.reporting.plan import readings_of
 from harness.specs import EvaluatorSpec
 from harness.testing.small import MODEL, small_spec
 from harness.toolkit import CausalJudge

@@ -13,7 +13,6 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from evaluators.reasoning import Reasoning
-from harness.analysis.caveats.readings import readings_of
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
@@ -27,6 +26,7 @@ from harness.models.tokenizing import (
     text_ends,
     token_lists,
 )
+from harness.reporting.plan import readings_of
 from harness.specs import Source, TrialSpec
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key

@@ -14,10 +14,10 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import cli
-from harness.analysis.tradeoff.curves import STYLES
+from harness.analysis.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
-from harness.plans import StudySpec, Target
+from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, failure_of, place_of
@@ -25,6 +25,7 @@ from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tag
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.point_tags import point_tags
+from harness.specs import Level
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 DAY = "2026-02-03T04:05:{:02d}Z"
@@ -124,21 +125,21 @@ def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utili
 def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_target(spec, make_plan):
     study = StudySpec(
         study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
-        is_trained=True, search="optuna", trials=2, targets=(Target(metric="ma", at_most=0.9),), utility="perplexity",
-        utility_bounds=(0.5, 5.0), selection=spec.forget, retrained=None,
+        is_trained=True, search="optuna", trials=2, targets=(Level(metric="ma", at=0.9),),
+        utility_bounds=(0.5, 5.0), selection=spec.forget,
     )  # fmt: skip
     probes = [
         {"strength": epoch, "ma": ma, "perplexity": 4.0 + epoch, "optimiser_steps": 8 * epoch}
         for epoch, ma in ((1, 0.95), (2, 0.85), (3, 0.6))
     ]
     tried = Candidate(
-        trial_id="study", number=0, settings={"k": 4}, probes=tuple(probes), targets={"ma <= 0.9": 0.9},
+        trial_id="study", number=0, settings={"k": 4}, probes=tuple(probes), targets={"ma=0.9": 0.9},
         original={"ma": 1.0, "perplexity": 4.0}, end="whole", seconds=1.0,
     )  # fmt: skip
     known = study_results(study, [tried, replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")])
     first, second = (candidate_run(known, candidate) for candidate in known.candidates)
     assert {"searched.k": "4", "settings.k": "4"}.items() <= first.params.items()
-    assert ("least/ma at most 0.9", 0, 6.0) in first.metrics
+    assert ("least/MA 0.9", 0, 6.0) in first.metrics
     assert ("probe/ma", 3, 0.6) in first.metrics
     assert (second.key, second.tags["end"], second.metrics) == ("study-1", "ValueError", [])
 

@@ -7,7 +7,7 @@ import pytest
 from harness.records.journal import Journal
 from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
-from harness.reporting.provenance import provenance, ran_on
+from harness.reporting.sections.repeat import provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 
@@ -35,15 +35,15 @@ def found(make_row, make_plan, make_point, make_measurement, make_results):
 
 
 def test_dates_are_those_of_the_first_and_the_last_record(found):
-    told = found(("04:05:06", {}), ("05:06:16", {})).measured
+    told = found(("04:05:06", {}), ("05:06:16", {}))["measured"]
     assert told == "2026-02-03 04:05:06 to 05:06:16 UTC (1 h 1 min from the first record to the last)"
-    assert found(("05:06:16", {}), ("04:05:06", {})).measured == told, "whatever the order of trials"
+    assert found(("05:06:16", {}), ("04:05:06", {}))["measured"] == told, "whatever the order of trials"
 
 
 def test_machines_are_counted_where_there_are_several(found):
     gpu = {**MACHINE, "gpu": "H200, 140 GiB"}
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": MACHINE})).machines == ("EPYC, 8 cores, 16 GiB",)
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": gpu})).machines == (
+    assert found((None, {"hardware": MACHINE}), (None, {"hardware": MACHINE}))["machines"] == ("EPYC, 8 cores, 16 GiB",)
+    assert found((None, {"hardware": MACHINE}), (None, {"hardware": gpu}))["machines"] == (
         "EPYC, 8 cores, 16 GiB (1 trials)",
         "EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
     )
@@ -65,15 +65,15 @@ def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_poin
 def test_every_version_that_measured_is_named(found):
     of = {"versions": {"lethe": "0.1.0"}}
     first, second = of | {"commit": "a" * 40}, of | {"commit": "b" * 40 + "-dirty"}
-    assert found((None, of), (None, of)).lethe == "0.1.0"
-    told = found((None, first), (None, second)).lethe
+    assert found((None, of), (None, of))["lethe"] == "0.1.0"
+    told = found((None, first), (None, second))["lethe"]
     assert told == "0.1.0 (commit aaaaaaaaaa), 0.1.0 (commit bbbbbbbbbb, with changes)"
 
 
 def test_the_command_has_what_was_changed_as_a_shell_reads_it(found):
     told = found((None, {}), overrides=("seeds=[0, 1]",))
-    assert told.sweep_command == "lethe sweep s.yaml --set 'seeds=[0, 1]'"
-    assert told.collate_command == "lethe collate results/s"
+    assert told["sweep_command"] == "lethe sweep s.yaml --set 'seeds=[0, 1]'"
+    assert told["collate_command"] == "lethe collate results/s"
 
 
 def test_the_journal_says_when_and_a_record_is_the_same_for_that(tmp_path):

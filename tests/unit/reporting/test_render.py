@@ -133,8 +133,9 @@ def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():
 
 
 def test_nearest_to_an_aim_is_best():
-    frame = pd.DataFrame({"label": ["a", "b"], "x": [0.9, 0.45]})
-    assert "**0.450**" in render(frame, [Column("label", ""), Column("x", "AUC", "number", better=0.5)], "markdown")
+    frame = pd.DataFrame({"label": ["a", "b"], "x": [0.9, 0.45], "x_aim": 0.5})
+    columns = [Column("label", ""), Column("x", "AUC", "number", better="nearest")]
+    assert "**0.450**" in render(frame, columns, "markdown")
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,34 @@
 """What a sweep leaves: the page, the tables as text, the files, and the door that makes them again."""
 
 import html
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from harness import collate
+from harness import collate, load_results
 from harness.analysis.analysis import Analysis
-from harness.analysis.layout import model_tables
-from harness.analysis.metrics import metric_info
-from harness.analysis.ranking import rank
-from harness.analysis.table import table
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.page import page
-from harness.reporting.template import latex_escape, markdown_escape
-from harness.reporting.text_tables import latex, markdown
+from harness.reporting.section import PageContext
+from harness.reporting.sections.attacks import Attacks
+from harness.reporting.sections.blocks import SelectedBlocks
+from harness.reporting.sections.main_table import MainTable
+from harness.reporting.sections.tradeoff import Tradeoff
 from harness.specs import CollapseBounds
 
+FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 FILES = {
     *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
-    *("matched.csv", "matched.md", "matched.png", "matched.pdf", "price.png", "price.pdf"),
     *("tradeoff.png", "tradeoff.pdf"),
 }
-OF_BLOCKS = {"selected_blocks.csv", "selected_blocks-miniature-m-emso.png"}
+OF_BLOCKS = {"selected_blocks.csv", "selected_blocks.png", "selected_blocks.pdf"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -98,12 +99,6 @@ def results_of(plan, records):
     return Results(plan, tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials))
 
 
-def ranked_of(plan, records):
-    results = results_of(plan, records)
-    info = metric_info(results)
-    return rank(table(results, info), info)
-
-
 def report(plan, records):
     return page(Analysis(results_of(plan, records)))
 
@@ -129,42 +124,36 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
     kept["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, kept)
-    assert shown.count("<script") == 4, "the page's own three, and one of data"
+    assert shown.count("<script") == 2, "the page's own, and one of data"
     assert shown.count("<img") == 1
     assert visible(shown).count("alert('x')") >= 9
-    assert "<u>second best</u>" in shown, "the page's own markup is markup"
+    assert "<dt>Seen</dt>" in shown, "the page's own markup is markup"
 
 
-def test_the_page_says_what_happened(plan, usual):
-    kept = usual()
-    kept["emso-0"].append(Stopped(trial_id="emso-0", strength=2, reason="perplexity 30 is above 1.03 x 20"))
-    words = visible(report(plan, kept))
-    for said in (
-        "What does it cost?",
-        "3 of 3 done",
-        "Average rank: 1 EMSO (epochs 2).",
-        "MA 0.900 → 0.500, Perplexity 20.00 → 20.00, MAUVE 0.800 → 0.700",
-        "Collapsed, so shown and not ranked: GA_1 (degenerate: mauve and perplexity).",
-        "1 of 2 trials was ended by the early stop: EMSO at epochs 2.",
-        "perplexity 30 is above 1.03 x 20",
-        "EMSO on miniature-m: the gate was missed",
-        "L2.W_v.H11 M = -1.23e-02",
-        "1 min 15 s",
-        "1.0 GiB",
-        "torch 2.13.0",
-        "# What? name: s",
-        "judge of perplexity judge judging",
-        "method emso (version 1) k: 2",
-        "Definition: exact",
-    ):
-        assert said in words, said
+@pytest.mark.parametrize("name", ["grid", "attacked"])
+def test_the_sections_of_frozen_records_say_what_they_said(name):
+    """Every word and number; `UPDATE=1 pytest tests/unit/reporting/test_report.py` writes what they say now."""
+    analysis, shown = load_results(FROZEN / name).analysis, []
+    pictures = {"tradeoff": "", "attack_curves": "", "selected_blocks": ""}
+    for section in (MainTable(analysis), Tradeoff(analysis), Attacks(analysis), SelectedBlocks(analysis)):
+        text = str(section.html(PageContext(pictures, lambda title: title)))
+        lines = [" ".join(visible(line).split()) for line in text.splitlines()]
+        shown += [f"# {section.title}", *filter(None, lines)]
+    file = Path(__file__).parent / "frozen" / f"{name}.txt"
+    if "UPDATE" in os.environ:
+        file.write_text("\n".join(shown) + "\n", encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8").splitlines()
 
 
-def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
-    shown = report(plan, usual())
-    after_the_matched = shown[shown.index('<h2 id="ranking">') :]
-    red = re.findall(r'<tr[^>]* class="[^"]*collapsed">.*?</tr>', after_the_matched, flags=re.DOTALL)
-    assert len(red) == 3  # In the ranking, the main table and the table of points.
+def test_latex_and_the_page_mark_collapsed_rows_and_no_others(plan, usual, tmp_path):
+    write(Analysis(results_of(plan, usual())), tmp_path)
+    latex = (tmp_path / "table.tex").read_text()
+    assert re.findall(r"\\cellcolor\[[^}]*\} (\S+)", latex) == [r"GA\_1"]
+    assert r"\caption{Whether there is anything to erase is not known" in latex
+    shown = (tmp_path / "report.html").read_text()
+    main = shown[shown.index('<h2 id="main-table">') :]
+    red = re.findall(r'<tr[^>]* class="[^"]*collapsed[^"]*">.*?</tr>', main, flags=re.DOTALL)
+    assert len(red) == 2, "in the main table and the table of points"
     assert all("GA_1" in row and "EMSO" not in row for row in red)
 
 
@@ -187,13 +176,11 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
     write(Analysis(results_of(make_plan(original, emso), {"emso-0": [failed]})), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
-    of_answer = {"matched.csv", "matched.md", "matched.png", "matched.pdf", "price.png", "price.pdf"}
-    assert {path.name for path in tmp_path.iterdir()} == FILES - of_answer
-    assert "No point that can be ranked has been measured yet." in words
+    assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "EMSO on miniature-m, seed 0, failed: the loss is NaN" in words
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
-    assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
+    assert "No point is measured yet." in (tmp_path / "table.md").read_text()
 
 
 def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
@@ -203,7 +190,7 @@ def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
 
 
 def warned(some_plan, kept):
-    return Analysis(results_of(some_plan, kept)).warnings
+    return Analysis(results_of(some_plan, kept)).caveats
 
 
 @pytest.mark.parametrize(
@@ -236,72 +223,6 @@ def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, e
     with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
         write(Analysis(results_of(make_plan(original, emso), kept)), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
-
-
-def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual):
-    trials = [
-        replace(spec, seed=seed, trial_id=f"{spec.method}-{seed}") for spec in (original, emso) for seed in (0, 1)
-    ]
-    kept = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
-    words = visible(report(make_plan(*trials), kept))
-    assert "0.550 0.000–1.000" in words  # 12.706 · 0.0707 / sqrt(2) is 0.635, and MA lies within 0 and 1
-    assert "Means over 2 seeds" in words
-    assert "Small: the 95 % interval, over 2 seeds." in words
-    assert "1 (1–1)" in words
-    tex = latex(model_tables(ranked_of(make_plan(*trials), kept)), "")
-    assert "0.550" in tex
-    assert r"{\scriptsize 0.000--1.000}" in tex
-    assert "Small: the 95 % interval, over" not in visible(report(make_plan(original, emso), usual()))
-
-
-@pytest.fixture
-def tables(make_plan, trial, plan, records, usual):
-    """The usual sweep with a second variant that has not collapsed: its ranked table."""
-    second = trial("b_c", label="B_C & 5%", reference="retain_data")
-    some_plan, kept = make_plan(*plan.trials, second), usual() | {"b_c-0": records(second, ma=0.6, mauve=0.6)}
-    return ranked_of(some_plan, kept)
-
-
-def test_latex_has_the_papers_layout(tables):
-    [table_of_model] = model_tables(tables)
-    marked_rows = {"EMSO": ("best", "best"), "B_C & 5%": ("", "second")}
-    sections = []
-    for section in table_of_model.sections:
-        rows = []
-        for row in section.rows:
-            marks = [*marked_rows.get(row.label, ()), *[""] * 6][:6]
-            cells = tuple(replace(cell, mark=mark) for cell, mark in zip(row.cells, marks, strict=True))
-            rows.append(replace(row, cells=cells))
-        sections.append(replace(section, rows=tuple(rows)))
-    text = latex([replace(table_of_model, sections=tuple(sections))], "What_? 100 %")
-    assert r"\multicolumn{3}{c}{\textbf{Memorization}}" in text
-    assert r"EL$_{3}$ $\downarrow$ & MA $\downarrow$ & SS $\downarrow$" in text
-    assert r"\caption{What\_? 100 \% The best" in text
-    assert r"\textit{w/ RD} & B\_C \& 5\% & " in text
-    assert r"\cellcolor[rgb]{1,0.7,0.7} GA\_1 & 0.300 & 0.000 &" in text
-    assert r"EMSO & \textbf{0.300} & \textbf{0.500} &" in text
-    assert r"\underline{0.600}" in text
-    body = [
-        line.removesuffix(r" \\") for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
-    ]
-    assert {len(re.split(r"(?<!\\)&", line)) for line in body} == {6 + 5}
-
-
-def test_latex_escapes_what_latex_would_read_and_nothing_else():
-    assert latex_escape(r"a_b & 5% #1 $x {y} ~^ \z") == (
-        r"a\_b \& 5\% \#1 \$x \{y\} \textasciitilde{}\textasciicircum{} \textbackslash{}z"
-    )
-    assert latex_escape("plain words, 0.5 (1)") == "plain words, 0.5 (1)"
-
-
-def test_markdown_keeps_its_columns(tables):
-    text = markdown(model_tables(tables), "a | b_c", "caption")
-    assert text.startswith("# a \\| b\\_c\n")
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
-    assert "| w/ RD | B\\_C & 5% |" in text
-    assert "GA\\_1 † *collapsed (degenerate: mauve and perplexity)*" in text
-    assert markdown_escape("plain words") == "plain words"
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):

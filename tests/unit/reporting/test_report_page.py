@@ -126,35 +126,10 @@ def browse(tmp_path):
 def test_a_real_browser_refuses_nothing_of_the_page_and_all_that_is_added(browse, shown, options):
     document, told = browse(shown, *options)
     assert told == []
-    assert "<button" in document, "its scripts ran"
+    assert '<div class="viewer">' in document, "its script ran"
     document, told = browse(shown.replace("</body>", "<script>document.title = 'taken'</script></body>"), *options)
     assert "<title>taken" not in document
     assert len(told) == 1
-
-
-SORTED = """
-const told = [];
-const table = [...document.querySelectorAll("table")].find((each) => each.querySelector("tr[id^=point-]"));
-const column = (name) => [...table.tHead.rows[0].cells].findIndex((head) => head.textContent.startsWith(name));
-const cells = (at) => [...table.tBodies[0].rows].map((row) => row.cells[at].textContent.trim());
-for (const name of ["MAUVE", "MAUVE", "MAUVE", "Strength"]) {
-  const at = column(name);
-  table.tHead.rows[0].cells[at].querySelector("button").click();
-  told.push([table.tHead.rows[0].cells[at].getAttribute("aria-sort"), cells(at)]);
-}
-document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(told)}));
-"""
-
-
-@pytest.mark.soak
-def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(browse, shown):
-    printed, _ = browse(without_policy(shown).replace("</body>", f"<script>{SORTED}</script></body>"))
-    told = json.loads(re.findall(r"<pre>(.*?)</pre>", printed)[-1])
-    rising, falling, back, by_strength = told
-    assert rising == ["ascending", ["0.800"] * 4 + ["–"]]
-    assert falling == ["descending", ["0.800"] * 4 + ["–"]]
-    assert back == [None, ["0.800", "0.800", "–", "0.800", "0.800"]]
-    assert by_strength == ["ascending", ["epochs 0.05", "epochs 0.1", "epochs 9", "epochs 10", ""]]
 
 
 VIEWED = """

@@ -1,19 +1,18 @@
 """What attacks bring back beyond the retrained model: by hand, of either sign, without a twin, against its null."""
 
-import math
 from dataclasses import asdict
 
 import numpy as np
 import pytest
-from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
+from harness.analysis.attacks import ONE_RUN, attack_frame, what_comes_back
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
-from harness.reporting.sections.attacks import Attacks
-from harness.reporting.template import text_file
+from harness.reporting.render import render
+from harness.reporting.sections.attacks import Attacks, attack_tables
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "", "items": "sequence"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", attack="As erased", **ABOUT)
@@ -56,68 +55,67 @@ def attacked(make_row, make_plan, make_point, make_measurement, make_ranked):
     return make
 
 
+def of(frame, variant, metric="relearned"):
+    [row] = frame[(frame["variant"] == variant) & (frame["metric"] == metric)].to_dict("records")
+    return row
+
+
 def test_the_excess_is_the_paired_difference_with_students_interval(attacked):
     more_N = TWIN + np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.2, 0.3, 0.2])
-    [table] = attack_tables(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[more_N]))
-    assert [row.variant for row in table.rows] == ["original", "ga"]
-    assert table.retrained == pytest.approx((0.2, 0.2))
-    excess = table.rows[1].excesses[1]
-    test = stats.ttest_rel(more_N, TWIN)
-    assert excess.value == pytest.approx(0.4)
-    assert excess.difference == pytest.approx(0.2)
-    assert (excess.low, excess.high) == pytest.approx(tuple(test.confidence_interval()))
-    assert excess.p == pytest.approx(test.pvalue)
-    assert table.rows[1].cells[1].text == "+0.200"
+    frame = attack_frame(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[more_N]))
+    assert list(frame["variant"].unique()) == ["original", "ga"]
+    row, test = of(frame, "ga"), stats.ttest_rel(more_N, TWIN)
+    assert (row["value"], row["retrained"], row["excess"]) == pytest.approx((0.4, 0.2, 0.2))
+    assert (row["excess_low"], row["excess_high"]) == pytest.approx(tuple(test.confidence_interval()))
+    assert row["p"] == pytest.approx(test.pvalue)
 
 
 def test_of_a_metric_that_is_better_higher_less_is_more_left(attacked):
-    [table] = attack_tables(attacked((MA, DEPTH), original=[ORIGINAL * 0], retrained=[ORIGINAL], ga=[1 - TWIN]))
-    depth = table.rows[1].excesses[1]
-    assert depth.difference == pytest.approx(0.2)
-    assert depth.low < depth.difference < depth.high
-    assert table.sentences == (), "depth is a trace, and brings no text back"
+    ranked = attacked((MA, DEPTH), original=[ORIGINAL * 0], retrained=[ORIGINAL], ga=[1 - TWIN])
+    frame = attack_frame(ranked)
+    depth = of(frame, "ga", "depth")
+    assert depth["excess"] == pytest.approx(0.2)
+    assert depth["excess_low"] < depth["excess"] < depth["excess_high"]
+    assert what_comes_back(frame, ranked.info) == [], "depth is a trace, and brings no text back"
 
 
 def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_has_one(attacked):
     near_N = TWIN + np.array([0.01, -0.01] * 4)
     ranked = attacked(original=[ORIGINAL], retrained=[TWIN], twin=[near_N], ga=[TWIN + 0.5 + near_N / 10])
-    [table] = attack_tables(ranked)
-    by_variant = {row.variant: row.excesses[1] for row in table.rows}
-    assert by_variant["twin"].low < 0 < by_variant["twin"].high
-    assert by_variant["ga"].low > 0
-    assert table.sentences == (
+    frame = attack_frame(ranked)
+    assert of(frame, "twin")["excess_low"] < 0 < of(frame, "twin")["excess_high"]
+    assert of(frame, "ga")["excess_low"] > 0
+    assert what_comes_back(frame, ranked.info) == [
         "GA: more comes back than from the retrained model (relearned).",
-        "Of TWIN none of these attacks is found to bring back more; that proves nothing.",
+        "TWIN: none of these attacks is found to bring back more, which proves nothing.",
         ONE_RUN,
-    )
+    ]
 
 
 def test_seeds_are_evidence_of_their_own(attacked):
-    far_apart = [TWIN + 0.1, TWIN + 0.5]
-    [table] = attack_tables(attacked(original=[ORIGINAL] * 2, retrained=[TWIN] * 2, ga=far_apart))
-    excess = table.rows[1].excesses[1]
-    assert excess.difference == pytest.approx(0.3)
-    assert excess.low < -1, "two seeds that differ by .4 say next to nothing: Student's t of one degree"
-    [alike] = attack_tables(attacked(original=[ORIGINAL] * 2, retrained=[TWIN] * 2, ga=[TWIN + 0.3] * 2))
-    assert alike.rows[1].excesses[1].low == pytest.approx(0.3)
+    row = of(attack_frame(attacked(original=[ORIGINAL] * 2, retrained=[TWIN] * 2, ga=[TWIN + 0.1, TWIN + 0.5])), "ga")
+    assert row["excess"] == pytest.approx(0.3)
+    assert row["excess_low"] < -1, "two seeds that differ by .4 say next to nothing: Student's t of one degree"
+    alike = attack_frame(attacked(original=[ORIGINAL] * 2, retrained=[TWIN] * 2, ga=[TWIN + 0.3] * 2))
+    assert of(alike, "ga")["excess_low"] == pytest.approx(0.3)
 
 
 def test_without_a_retrained_model_the_excess_is_not_known_and_the_page_says_so(attacked):
     ranked = attacked(original=[ORIGINAL], ga=[TWIN])
-    [table] = attack_tables(ranked)
-    assert all(math.isnan(excess.difference) for row in table.rows for excess in row.excesses)
-    assert attack_frame([table])["excess"].isna().all()
-    assert table.rows[1].cells[1].text == "0.200", "as measured"
-    assert "there is no retrained model" in text_file("attacks.md.j2", tables=[table])
+    frame = attack_frame(ranked)
+    assert frame["excess"].isna().all()
+    [(_, said, wide, columns)] = attack_tables(frame, ranked.info)
+    assert "there is no retrained model" in said
+    assert "| 0.200<br>" in render(wide, columns, "markdown"), "as measured"
 
 
 def test_nothing_is_said_where_nothing_was_attacked(attacked):
-    assert attack_tables(attacked((MA,), original=[ORIGINAL], retrained=[TWIN], ga=[TWIN])) == []
+    assert attack_frame(attacked((MA,), original=[ORIGINAL], retrained=[TWIN], ga=[TWIN])).empty
 
 
 def test_a_method_that_the_retrained_model_lacks_a_seed_of_is_compared_on_the_shared_ones(attacked):
-    [table] = attack_tables(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.2, TWIN + 0.9]))
-    assert table.rows[1].excesses[1].difference == pytest.approx(0.2)
+    frame = attack_frame(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.2, TWIN + 0.9]))
+    assert of(frame, "ga")["excess"] == pytest.approx(0.2)
 
 
 CURVE = {"name": "relearned", "title": "Relearned", "x_title": "steps", "y_title": "MA", "xs": [0.0, 4.0]}
@@ -136,9 +134,9 @@ def test_curves_are_means_over_seeds_of_the_references_and_the_ranked_points(
                 measured = make_measurement(spec, strength, notes={"curves": [CURVE | {"ys": ys}]})
                 records[spec.trial_id] = [*records.get(spec.trial_id, ()), make_point(spec, strength), measured]
     analysis = Analysis(make_results(make_plan(*trials), records))
-    [panel] = analysis.measured_curves
-    assert (panel.title, panel.x_title, panel.y_title) == ("Relearned", "steps", "MA")
-    assert {line.variant: line.ys for line in panel.lines} == {
+    curves = analysis.measured_curves
+    assert set(zip(curves["title"], curves["x_title"], curves["y_title"], strict=True)) == {("Relearned", "steps", "MA")}
+    assert {variant: tuple(line["y"]) for variant, line in curves.groupby("variant")} == {
         "retrained": (0.0, 0.125), "original": (0.0, 0.125), "ga": (0.0, 2.125),
     }  # fmt: skip
     figure = Attacks(analysis).figures["attack_curves"]
