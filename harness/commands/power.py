@@ -16,14 +16,7 @@ from harness.library import read_folder, refuse_without_results
 from harness.metric import exponential
 from harness.reporting.render import Column, render
 from harness.specs import Level
-from harness.statistics.protocol import (
-    MAX_RUNS,
-    degrees_of_freedom,
-    deviation_bounds,
-    judge_methods,
-    power,
-    runs_needed,
-)  # fmt: skip
+from harness.statistics import protocol
 
 EARLIER_DEVIATIONS = (0.10, 0.32)
 """Of log prices from run to run in earlier sweeps: what is known before a method has three runs of its own."""
@@ -69,37 +62,29 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
 
 
 def power_frame(answer: Answer, model: str, level: Level, difference: float | None = None) -> pd.DataFrame:
-    """Return what more runs would tell of each method that is compared with the reference.
-
-    Args:
-        answer: With prices at the level.
-        model: In the answer.
-        level: The one with verdicts.
-        difference: The share by which methods differ; None: as measured.
-    """
+    """Return what more runs would tell of each method next to the reference, at its ratio or at a difference."""
     logs, rows = answer.log_prices[model, level.key], answer.at(model, level).set_index("variant")
     rows["label"] = rows["label"].where(~rows["label"].duplicated(keep=False), rows.index)
     compared = rows[rows["ratio"].notna() & ~rows["is_reference"].astype(bool)]
     [reference] = rows.index[rows["is_reference"].astype(bool)] if len(compared) else [""]
     differences = {str(name): (logs[name] - logs[reference]).to_numpy() for name in compared.index}
-    judged = judge_methods(
-        differences, {str(name): float(compared.at[name, "item_variance"]) for name in compared.index}, 0.0
-    )
+    variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
+    judged = protocol.judge_methods(differences, variances, 0.0)
     shown = []
     for name, one in judged.items():
-        items = float(compared.at[name, "item_variance"])
+        items = variances[name]
         low, high = EARLIER_DEVIATIONS
         if not math.isnan(one.deviation):
-            low, high = deviation_bounds(one.deviation, degrees_of_freedom(one.runs, len(judged)))
+            low, high = protocol.deviation_bounds(one.deviation, protocol.degrees_of_freedom(one.runs, len(judged)))
         log = one.difference if difference is None else math.log1p(difference)
-        found = [power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
-        needed = [runs_needed(log, bound, len(judged), items) for bound in (low, high)]
+        found = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
+        needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
         shown.append(
             {
                 "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
                 "deviation": one.deviation, "deviation_low": low, "deviation_high": high,
                 "found": _range([f"{share:.2f}" for share in found]),
-                "needed": _range([f"> {MAX_RUNS}" if count is None else str(count) for count in needed]),
+                "needed": _range([f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in needed]),
             }
         )  # fmt: skip
     frame = pd.DataFrame(shown)

@@ -44,11 +44,6 @@ def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
     """Return how often each cluster is drawn (D, C), clusters in the order of their codes; each draw has C of them.
 
     The same for the same `items`, so that whatever is measured on them is compared on the same draws.
-
-    Example:
-        >>> counts_DC = cluster_draws(np.array([5, 5, 8, 9]), "prompts")
-        >>> counts_DC.shape, set(counts_DC.sum(axis=1).tolist())
-        ((10000, 3), {3})
     """
     return _cluster_counts(len(np.unique(clusters_N)), items)
 
@@ -278,11 +273,6 @@ def interval(draws_D: Floats) -> tuple[float, float]:
     """Return the percentiles that hold 95 % of the draws; NaN, NaN if any draw is NaN, or both ends are infinite.
 
     A draw without a known item is no evidence of either side, and leaving it out would make few items look like many.
-
-    Example:
-        >>> low, high = interval(np.arange(2001.0))
-        >>> round(low), round(high)
-        (50, 1950)
     """
     if np.isnan(draws_D).any():
         return math.nan, math.nan

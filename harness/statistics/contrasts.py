@@ -60,15 +60,7 @@ class Contrast:
         return self._tail(abs(self.difference))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the differences whose tests are not significant at the level: at .05 the 95 % interval.
-
-        Example:
-            Of one part alone it is Student's: with three replicates 4.303 standard errors to both sides.
-
-            >>> low, high = Contrast(1.0, 0.0, 0.25, 100, 3).interval()
-            >>> round(low, 3), round(high, 3)
-            (-1.151, 3.151)
-        """
+        """Return the differences whose tests are not significant at the level: at .05 the 95 % interval."""
         if self.standard_error < _ROUNDING:
             return self.difference, self.difference
         # Neither part alone is wider than its own Student's t says.
@@ -99,16 +91,6 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
 
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
-
-    Example:
-        Differences of 1, 2, 1 and 2 have the mean 1.5 and the standard error sqrt(1/12): t = 5.196 of 3 degrees.
-
-        >>> shared = {"weights_RN": np.ones((1, 4)), "clusters_N": np.arange(4), "items": "prompts"}
-        >>> left = ItemValues(values_RN=np.array([[3.0, 7.0, 2.0, 9.0]]), **shared)
-        >>> right = ItemValues(values_RN=np.array([[2.0, 5.0, 1.0, 7.0]]), **shared)
-        >>> contrast = paired_contrast(left, right)
-        >>> round(contrast.standard_error**2, 4), round(contrast.p, 4)
-        (0.0833, 0.0138)
     """
     _refuse_unpaired(a, b)
     known_RN = (a.known[1] > 0) & (b.known[1] > 0)
@@ -168,12 +150,6 @@ def two_part_p(difference: float, variances: tuple[float, float], freedoms: tupl
     Source:
         H. Ruben, "On the distribution of the weighted difference of two independent Student variables", 1960: given
         a beta variable, the sum is one Student variable of both degrees of freedom together.
-
-    Example:
-        With one part alone it is Student's test: 12.706 is the 97.5 % point of one degree of freedom.
-
-        >>> round(two_part_p(12.706, (0.0, 1.0), (255, 1)), 4), round(two_part_p(12.706, (1.0, 1.0), (255, 1)), 4)
-        (0.05, 0.0503)
     """
     parts = [(variance, freedom) for variance, freedom in zip(variances, freedoms, strict=True) if variance > 0]
     if len(parts) == 1:
@@ -194,12 +170,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source:
         S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.
-
-    Example:
-        The least of three counts three times, the next twice, the largest once; none falls below one before it:
-
-        >>> holm([0.04, 0.01, 0.03])
-        [0.06, 0.03, 0.06]
     """
     adjusted, largest = list(p_values), 0.0
     tested = [index for index, p in enumerate(p_values) if not math.isnan(p)]

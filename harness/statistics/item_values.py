@@ -114,17 +114,7 @@ class ItemValues:
             return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
 
     def standard_errors(self) -> Floats:
-        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item.
-
-        Example:
-            Of two texts one was measured three times, which makes it no surer:
-
-            >>> values = {"values_RN": np.array([[0.0, 1.0, 1.0, 1.0]]), "weights_RN": np.ones((1, 4)), "items": ""}
-            >>> ItemValues(clusters_N=np.array([0, 1, 1, 1]), **values).standard_errors().round(4).tolist()
-            [0.375]
-            >>> ItemValues(clusters_N=np.arange(4), **values).standard_errors().round(4).tolist()
-            [0.25]
-        """
+        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item."""
         clusters_R = (self.in_clusters(self.known[1]) > 0).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
@@ -149,10 +139,6 @@ def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
 
     The highest level with several members is the one that counts: seeds of one model are no separate evidence of
     what another model would give.
-
-    Example:
-        >>> by_model(np.array([1.0, 3.0, 6.0]), np.array([7, 7, 9]))
-        array([2., 6.])
     """
     models_M = np.unique(np.zeros(estimates_R.shape[-1]) if models_R is None else models_R)
     if len(models_M) < 2:
@@ -165,16 +151,5 @@ def estimate(item_values: ItemValues) -> float:
 
     The mean of an `exp_mean` is geometric, as it is over items. NaN where a replicate has no known item. Several models
     count alike, however many seeds each has.
-
-    Example:
-        Two seeds; of the second one item is not known. Their perplexities are 4 and 1:
-
-        >>> estimate(
-        ...     ItemValues(
-        ...         values_RN=np.log([[2.0, 8.0], [1.0, np.nan]]), weights_RN=np.ones((2, 2)),
-        ...         clusters_N=np.arange(2), items="prompts", aggregate="exp_mean",
-        ...     )
-        ... )
-        2.0
     """
     return float(item_values.estimates(by_model(item_values.item_means(), item_values.models_R).mean()))

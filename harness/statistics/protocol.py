@@ -149,15 +149,6 @@ def item_variance(a: ItemValues, b: ItemValues) -> float:
 
     Raises:
         ValueError: They have other items, runs or aggregates.
-
-    Example:
-        Differences of 1, 2, 1 and 2 in each of two runs: their mean has the standard error sqrt(1/12).
-
-        >>> shared = {"weights_RN": np.ones((2, 4)), "clusters_N": np.arange(4), "items": "prompts"}
-        >>> dear = ItemValues(values_RN=np.array([[3.0, 7.0, 2.0, 9.0]] * 2), **shared)
-        >>> cheap = ItemValues(values_RN=np.array([[2.0, 5.0, 1.0, 7.0]] * 2), **shared)
-        >>> round(item_variance(dear, cheap), 4)
-        0.0833
     """
     contrast = paired_contrast(a, b)
     return math.nan if contrast is None else contrast.items_variance
@@ -178,12 +169,6 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
 
     Source:
         J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.
-
-    Example:
-        EMSO against KL, .42 apart with a deviation of .13:
-
-        >>> [round(power(0.42, 0.13, runs, methods=6), 2) for runs in (2, 3, 4, 5)]
-        [0.0, 0.71, 0.97, 1.0]
     """
     if runs < MIN_RUNS:
         return 0.0
@@ -198,26 +183,12 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
 
 
 def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:
-    """Return the least number of runs that find a difference in 8 of 10 tries; None where 200 do not.
-
-    Example:
-        Where the items leave it uncertain by .2, no number of runs finds a difference of .42.
-
-        >>> runs_needed(0.42, 0.13, methods=6), runs_needed(0.42, 0.13, methods=6, items=0.2**2)
-        (4, None)
-    """
+    """Return the least number of runs that find a difference in 8 of 10 tries; None where 200 do not."""
     counts = range(MIN_RUNS, MAX_RUNS + 1)
     return next((runs for runs in counts if power(difference, deviation, runs, methods, items) >= POWER), None)
 
 
 def deviation_bounds(deviation: float, freedom: int) -> tuple[float, float]:
-    """Return the 80 % interval of a deviation that was estimated with so many degrees of freedom, by chi-square.
-
-    Example:
-        Three runs of one method know it to a factor of four to five.
-
-        >>> [round(bound, 2) for bound in deviation_bounds(0.1, 2)]
-        [0.07, 0.31]
-    """
+    """Return the 80 % interval of a deviation that was estimated with so many degrees of freedom, by chi-square."""
     low, high = (deviation * math.sqrt(freedom / float(chdtri(freedom, tail))) for tail in (0.1, 0.9))
     return low, high
