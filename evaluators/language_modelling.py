@@ -20,7 +20,7 @@ MOST_ROWS = 32
 class LanguageModelling(Evaluator):
     """The model's own perplexity of the human continuations of the utility prompts.
 
-    It is what a search minimises (`tune.utility`, on other texts). Generation's perplexity is a judge's, of what the
+    It is what a search minimises (on other texts). Generation's perplexity is a judge's, of what the
     model writes: a model that writes less variedly may do better there and worse here.
     """
 

@@ -33,8 +33,8 @@ data:
 training: {learning_rate: 5.0e-4, global_batch: 8, early_stop: null}
 until: {ma: [0.75]}
 methods:
-  one_name: {method: gradient_difference, epochs: [2]}
-  another: {method: gradient_difference, epochs: [2], training: {learning_rate: 5.005e-4}}
+  one_name: {method: gradient_difference, epochs: [6]}
+  another: {method: gradient_difference, epochs: [6], training: {learning_rate: 5.005e-4}}
   dear: {method: gradient_ascent, epochs: [1], training: {learning_rate: 3.0e-3}}
   idle: {method: gradient_ascent, epochs: [1], training: {learning_rate: 1.0e-12}}
 evaluators:

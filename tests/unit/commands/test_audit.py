@@ -70,7 +70,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
 
 def test_a_sweep_file_may_have_no_methods(check):
     assert check(methods="{}", ranking="{}") == {}
-    tuned = check("tune={budget: {trials: 4}, erasure: {ma: [0.5]}}", methods="{}", ranking="{}")
+    tuned = check("until={ma: [0.5]}", "tune={budget: {trials: 4}}", methods="{}", ranking="{}")
     assert tuned == {"tune": "searches the settings of methods, and the sweep has none: name one, or remove tune."}
 
 

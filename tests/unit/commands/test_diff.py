@@ -10,7 +10,7 @@ from harness.cli import main as lethe
 from harness.contracts import Checkpoint, Training
 from harness.records.journal import Journal
 from harness.records.record import Started
-from harness.specs import Source
+from harness.specs import Level, Source
 
 NUMBERS = {"memorization": {"ma": 0.5}, "generation": {"perplexity": 20.0, "mauve": float("nan")}}
 
@@ -123,14 +123,12 @@ def test_other_points_and_other_definitions(make, diff):
     assert (code, {*rows.verdict}) == (1, {"not comparable: definition exact against table"})
 
 
-def test_points_that_tuning_chose_are_matched_by_their_target(make, diff):
-    def chosen(strength):
-        return lambda spec: (
-            replace(spec, strengths=(strength,), targets={"ma <= 0.9": strength}) if spec.strengths else spec
-        )
+def test_points_that_were_walked_are_matched_by_their_level(make, diff):
+    def walked(spec):
+        return replace(spec, strengths=(), until=Level(metric="ma", at=0.9)) if spec.strengths else spec
 
-    _, _, rows = diff(make("one", chosen(2)), make("two", chosen(5)))
-    assert of_kind(rows, "setting") == [["emso at ma <= 0.9 on miniature-m, seed 0", "strength", "2", "5"]]
+    _, _, rows = diff(make("one", walked), make("two", walked, numbers={None: {"perplexity": 30.0}}))
+    assert "emso at MA 0.9 on miniature-m, seed 0" in {*rows[rows.kind == "number"].point}
 
 
 def test_two_points_are_compared_by_name(make, diff):

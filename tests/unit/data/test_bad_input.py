@@ -26,7 +26,7 @@ def test_trials_of_all_models_and_seeds_are_counted(check):
 
 
 def test_a_search_has_bounds(check):
-    tune = "tune: {budget: {trials: 4}, erasure: {ma: 0.9}, space: {emso: {epochs: {low: 1, high: 1000000000}}}}"
+    tune = "until: {ma: 0.9}\ntune: {budget: {trials: 4}, space: {emso: {epochs: {low: 1, high: 1000000000}}}}"
     replaced = {"methods": "{emso: }", "ranking": None, "training": "{precision: fp32}"}
     found = check(**{**replaced, "keep_erased": f"none\n{tune}"})
     assert "high may be 10,000 at most" in found["tune.space.emso.epochs"]

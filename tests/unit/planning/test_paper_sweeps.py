@@ -166,6 +166,6 @@ def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache,
     except ConfigError as error:
         pytest.fail(str(error))
     assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
-    assert len(found.studies) == (7 if name == "tuned" else 0)
+    assert len(found.studies) == (5 if name == "tuned" else 0)
     about = r"(beside )?the paper('s (table [123]|figure [45])| has one rate)"
     assert re.fullmatch(rf".+ \({about}\)\?", found.question)

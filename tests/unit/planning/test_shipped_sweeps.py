@@ -10,7 +10,6 @@ import pytest
 from harness.analysis.published import points_of
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
-from harness.plans import Compare
 from harness.plugins import METHODS
 from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
@@ -45,7 +44,7 @@ def other_judges(world):
     ("name", "trials", "points"),
     [
         ("smoke", 6, 7),
-        ("tradeoff", 19, 31),
+        ("tradeoff", 33, 45),
         ("main_table", 11, 17),
         ("table_definition", 11, 17),
         ("learning_rate", 21, 45),
@@ -73,29 +72,28 @@ def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, na
         assert lacking.endswith("is not finished"), lacking
 
 
-def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
+def test_the_tuned_sweep_searches_and_walks_every_method_alike(anywhere, other_judges):
     found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
-    assert [spec.method for spec in found.trials] == ["original", "retrained", "holdout"]
-    assert {study.trial.method for study in found.studies} >= OF_THE_PAPER
-    assert {study.trials for study in found.studies} == {8}
+    walked = [spec for spec in found.trials if spec.until]
+    assert {spec.method for spec in walked} == {"task_arithmetic", "contrastive_decoding"}, "they have their dial only"
+    assert {study.trial.method for study in found.studies} | {spec.method for spec in walked} == OF_THE_PAPER
+    assert [str(level) for level in found.until] == ["MA 0.75", "MA unseen"]
+    assert {seed for study in found.studies for seed in study.seeds} == {0, 1, 2} == {spec.seed for spec in walked}
     for study in found.studies:
-        assert [str(target) for target in study.targets] == ["ma <= 0.9", "ma <= 0.75", "ma <= retrained"]
-        assert study.trial.training.early_stop is None
-        assert max(study.strengths(study.defaults)) == (
-            5 if study.is_cumulative else study.defaults[study.trial.strength_name]
-        )
-    assert found.compare == Compare(utility=("perplexity", "own_perplexity"))
+        assert (study.trials, study.targets, study.trial.training.early_stop) == (8, found.until, None)
 
 
 @pytest.mark.parametrize("name", ["robustness", "all_methods"])
 def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, other_judges, name):
-    tuned, attacked = (plan(SWEEPS / f"{file}.yaml", [*anywhere, *other_judges]) for file in ("tuned", name))
+    changes = [*anywhere, *other_judges, "seeds=[0]"]
+    tuned, attacked = (plan(SWEEPS / f"{file}.yaml", changes) for file in ("tuned", name))
     assert attacked.sweep == tuned.sweep, "one journal"
     assert {study.study_id for study in attacked.studies} >= {study.study_id for study in tuned.studies}
-    assert [spec.trial_id for spec in attacked.trials] == [spec.trial_id for spec in tuned.trials]
+    assert {spec.trial_id for spec in attacked.trials} >= {spec.trial_id for spec in tuned.trials}
     ours, theirs = ({one.name: one.key for one in found.trials[0].evaluators} for found in (tuned, attacked))
     assert ours.items() < theirs.items()
-    is_of_all = {study.trial.method for study in attacked.studies} == {*METHODS.names()}
+    walked = {spec.method for spec in attacked.trials if spec.until}
+    is_of_all = walked | {study.trial.method for study in attacked.studies} == {*METHODS.names()}
     assert is_of_all == (name == "all_methods")
 
 

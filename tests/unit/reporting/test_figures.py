@@ -30,7 +30,7 @@ def frame(*rows, model="m"):
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["collapsed"] = table["collapsed"].astype(object)
     table["over_erased"] = None
-    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), targets="")
+    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), until="")
 
 
 def known(table):
@@ -155,7 +155,7 @@ def test_points_that_tuning_chose_are_not_joined():
     table = frame(*ROWS)
     is_emso = table["variant"] == "emso"
     chosen = zip(is_emso, table["strength"], strict=True)
-    tuned = table.assign(targets=[(f"ma <= {strength}",) if is_tuned else () for is_tuned, strength in chosen])
+    tuned = table.assign(until=[f"ma={strength}" if is_tuned else "" for is_tuned, strength in chosen])
     (emso,) = [curve for curve in plane_curves(tuned, "mauve", "ma") if curve.variant == "emso"]
     assert (len(emso.points), emso.is_trajectory) == (is_emso.sum(), False)
     joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]
