@@ -195,7 +195,7 @@ def _signs(row: _Row) -> str:
 def _title(column: Column, to: str) -> str:
     """Return a column's title with its subscript, and with an arrow to the better side where it has a metric."""
     name, subscript = split_title(column.title) if column.metric else (column.title, "")
-    title = _ESCAPES[to](name) + (_STYLES[to]["subscript"].format(subscript) if subscript else "")
+    title = str(_ESCAPES[to](name)) + (_STYLES[to]["subscript"].format(subscript) if subscript else "")
     return title + (_STYLES[to]["arrow"].format(_ESCAPES[to](arrow(column.metric))) if column.metric else "")
 
 
@@ -230,9 +230,9 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
     for row in rows:
         if row.above:
             lines.append(f'<tr><th class="model" colspan="{len(columns)}">{html.escape(row.above)}</th></tr>')
-        names = ["collapsed"] if row.is_collapsed else []
-        names += ["top"] if row.opens and not row.above else []
-        line = f'<tr class="{" ".join(names)}">' if names else "<tr>"
+        kinds = ["collapsed"] if row.is_collapsed else []
+        kinds += ["top"] if row.opens and not row.above else []
+        line = f'<tr class="{" ".join(kinds)}">' if kinds else "<tr>"
         for kind, cell in zip(classes, _printed(columns, row, "html"), strict=True):
             line += f"<td{kind}>{cell}</td>"
         lines.append(line + "</tr>")
