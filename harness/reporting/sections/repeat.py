@@ -60,7 +60,7 @@ class Repeat(Section):
             "Versions": (versions(results), "Package", "Version"),
         }
         for title, (rows, *heads) in tables.items():
-            columns = [Column(head, head, kind) for head, kind in zip(heads, ("text", "note"), strict=True)]
+            columns = [Column(heads[0], heads[0]), Column(heads[1], heads[1], "note")]
             parts.append(_details(title, render(pd.DataFrame(rows, columns=heads), columns, "html")))
         return Markup("").join(parts)
 
