@@ -12,10 +12,10 @@ from harness.analysis.blocks import selected_blocks
 from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import agreement_frame
+from harness.analysis.main_table import reasoning_frame
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published import published_frame
 from harness.analysis.ranking import RankedTable, head, rank
-from harness.analysis.reasoning import reasoning_frame
 from harness.analysis.table import table
 from harness.records.results import PointResults, Results
 

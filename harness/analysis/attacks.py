@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from harness.analysis.evidence import REPLICATE, Evidence
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import points_by_target, ranked_rows, strengths
-from harness.contracts import Metric
+from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
@@ -158,18 +157,20 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
         target, shown = list(by_target.items())[-1]
         ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *shown["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
-    ys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    curves_by_row: dict[tuple[str, ...], list[MeasuredCurve]] = {}
     for point in results.measured:
         spec, place = point.spec, places.get(point.spec.point_id(point.strength))
         for measurement in point.measurements if place else ():
-            for curve in measurement.notes.get("curves", ()):
-                ys.setdefault((*(place or ()), curve["name"], spec.method, spec.variant, spec.label), []).append(curve)
+            for noted in measurement.notes.get("curves", ()):
+                curve = MeasuredCurve(**noted)
+                row = (*(place or ()), curve.name, spec.method, spec.variant, spec.label)
+                curves_by_row.setdefault(row, []).append(curve)
     places_of_curves: list[tuple[Any, ...]] = []
-    for (model, target, _, *of_row), curves in ys.items():
-        if len({tuple(curve["xs"]) for curve in curves}) > 1:
+    for (model, target, _, *of_row), curves in curves_by_row.items():
+        if len({tuple(curve.xs) for curve in curves}) > 1:
             continue  # Means over other places would mislead.
-        titles = [curves[0][name] for name in ("title", "x_title", "y_title")]
-        for x, y in zip(curves[0]["xs"], np.mean([curve["ys"] for curve in curves], axis=0), strict=True):
+        titles = curves[0].title, curves[0].x_title, curves[0].y_title
+        for x, y in zip(curves[0].xs, np.mean([curve.ys for curve in curves], axis=0), strict=True):
             places_of_curves.append((model, target, *titles, *of_row, x, y))
     names = ("model", "target", "title", "x_title", "y_title", "method", "variant", "label", "x", "y")
     return pd.DataFrame(places_of_curves, columns=names)

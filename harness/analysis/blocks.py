@@ -1,42 +1,34 @@
-"""Which blocks a method selected and how often, from the notes of its points, next to chance and to the paper."""
+"""Which blocks a method selected and how often, from the notes of its points, next to chance."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from harness.analysis.cells import strength_text
 from harness.base.messages import amount
 from harness.contracts import Json, Number
-from harness.errors import DataError
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
-from harness.records.published import PUBLISHED
 from harness.records.results import PointResults, Results
 from harness.specs import TrialSpec
 
-FILE = PUBLISHED / "emso_block_frequency.csv"
-"""In a checkout; an installed package has no results."""
 COLUMNS = (
     "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",
-    "published",
 )  # fmt: skip
 MAX_BLOCKS = 999
 """Layers, and heads of one, that a note is believed to speak of."""
 
 
-def selected_blocks(results: Results, published: Path = FILE) -> tuple[pd.DataFrame, list[str]]:
+def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
     """Return how often each block was selected, and a sentence for each epoch whose notes cannot be read.
 
     There is a row for each candidate of each model and variant. A round is an epoch of one of its trials, and counts
     once, however many measured points share it; seeds and replicates are summed. `selections` is in how many of the
     `rounds` the block was selected, `share` of all selections, `chance` what drawing from all candidates gives on
-    average (NaN, and rows of selected blocks only, where the notes do not say what they were chosen from), and
-    `published` how often it was in the paper, where that counted the same.
+    average (NaN, and rows of selected blocks only, where the notes do not say what they were chosen from).
     """
     together: dict[tuple[str, str], list[tuple[TrialSpec, list[tuple[str, ...]]]]] = {}
     candidates: dict[tuple[str, str], list[Json]] = {}
@@ -70,7 +62,6 @@ def selected_blocks(results: Results, published: Path = FILE) -> tuple[pd.DataFr
         frame["layer"] = places.map(lambda place: place.layer if place else None).astype("Int64")
         frame["head"] = places.map(lambda place: place.head if place else None).astype("Int64")
         frame["selections"] = [counts[name] for name in frame["block"]]
-        frame["published"] = _published_counts(frame, specs, len(every), published)
         about = {"model": model, "variant": variant, "label": specs[0].label, "rounds": len(every)}
         about |= {"trials": len(specs), "share": frame["selections"] / counts.total()}
         frames.append(frame.assign(**about, chance=1 / len(among) if is_known and among else None)[[*COLUMNS]])
@@ -124,30 +115,6 @@ def _order(name: str) -> tuple[int, str, int]:
     return block_order(name) if block_place(name) else (MAX_BLOCKS + 1, name, 0)
 
 
-def _published_counts(frame: pd.DataFrame, specs: Sequence[TrialSpec], rounds: int, file: Path) -> pd.Series | None:
-    """Return the published count of each block; None where the paper counts something else.
-
-    Raises:
-        DataError: A file is damaged, or the one beside it is missing.
-    """
-    if not file.exists():
-        return None
-    try:
-        origin = yaml.safe_load(file.with_suffix(".origin.yaml").read_text(encoding="utf-8"))
-        counts = pd.read_csv(file).set_index("block")["frequency"]
-        model, settings = origin["model"].rsplit("/", 1)[-1].lower(), origin["settings"]
-        is_alike = rounds == origin["rounds"] * len(specs)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise DataError(
-            f"{file}, with the .origin.yaml beside it, is damaged ({type(error).__name__}: {error}). "
-            "Copy both files again from Lethe's repository."
-        ) from error
-    for spec in specs:
-        is_alike &= spec.method == origin["method"] and spec.table_model.rstrip("/").rsplit("/", 1)[-1].lower() == model
-        is_alike &= all(spec.settings.get(name) == value for name, value in settings.items())
-    return frame["block"].map(counts).fillna(0).astype("int64") if is_alike else None
-
-
 def selection_sentences(frame: pd.DataFrame) -> list[str]:
     """Return what one variant selected on one model: how much, of which kinds, and how deep.
 
@@ -161,10 +128,11 @@ def selection_sentences(frame: pd.DataFrame) -> list[str]:
     has_chance = placed["chance"].notna().all()
 
     def text(part: pd.DataFrame) -> str:
-        chance = f" (by chance {len(part) / len(placed):.0%})" if has_chance else ""
-        return f"{part['selections'].sum() / max(1, placed['selections'].sum()):.0%}{chance}"
+        chance = f" (by chance {100 * len(part) / len(placed):.0f} %)" if has_chance else ""
+        return f"{100 * part['selections'].sum() / max(1, placed['selections'].sum()):.0f} %{chance}"
 
-    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if (placed["kind"] == kind).any()]
+    chosen = {*placed.loc[placed["selections"] > 0, "kind"]}
+    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if kind in chosen]
     said += [f"By kind: {', '.join(kinds)}."] if kinds else []
     if has_chance and len(placed):
         layers = int(placed["layer"].max()) + 1

@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 from harness.analysis.seeds import strengths
 from harness.contracts import Metric
 
 NOTHING = "–"
-
-Mark = Literal["", "best", "second"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number, as printed."""
-
-    text: str
-    mark: Mark
-    interval: str = ""
-    """Its 95 % interval, `0.721–0.769`; '' where nothing tells it."""
-    letters: str = ""
-    """Methods that share a letter in a column do not differ significantly; '' where nothing was compared."""
-
-
-def interval_cell(value: float, low: float, high: float, metric: Metric, letters: str = "", mark: Mark = "") -> Cell:
-    """Return a number as printed, with its interval where there is one."""
-    ends = number(low, metric), number(high, metric)
-    interval = "" if math.isnan(low) else (" to " if "−" in "".join(ends) else "–").join(ends)
-    return Cell(number(value, metric), mark, interval, letters)
 
 
 def number(value: float, metric: Metric | None = None) -> str:

@@ -32,12 +32,6 @@ def side(value: float, original: float, low: float, high: float = math.inf) -> S
     """Return on which side of `low` to `high` times the original's a value lies.
 
     None where that is not known: either is NaN, or the original's is infinite.
-
-    Example:
-        >>> side(0.137, 0.790, 0.25), side(0.276, 0.702, 0.25), side(math.nan, 0.7, 0.25)
-        ('below', 'inside', None)
-        >>> side(57.0, 4.6, 0.5, 5.0), side(22.9, 4.6, 0.5, 5.0), side(2.2, 4.6, 0.5, 5.0)
-        ('above', 'inside', 'below')
     """
     if math.isnan(value) or not math.isfinite(original):
         return None
@@ -76,12 +70,6 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
 
     Source:
         EMSO, section 4.2, "Model collapse".
-
-    Example:
-        >>> collapse_class(True, repetition=0.99, too_predictable=True)
-        'degenerate'
-        >>> collapse_class(True, repetition=0.04, too_predictable=False)
-        'gibberish'
     """
     if not collapsed:
         return "unknown" if collapsed is None else "healthy"
@@ -146,10 +134,5 @@ def _row_flags(
 
 
 def verdict(collapse_class: str, reasons: Sequence[str]) -> str:
-    """Return a row's class with the metrics that show it, as tables print it.
-
-    Example:
-        >>> verdict("gibberish", ["mauve", "perplexity"]), verdict("healthy", [])
-        ('gibberish: mauve and perplexity', 'healthy')
-    """
+    """Return a row's class with the metrics that show it, as tables print it."""
     return f"{collapse_class}: {' and '.join(reasons)}" if reasons else collapse_class

@@ -1,4 +1,4 @@
-"""The paper's main table as a frame: the models as they are, then one row for every variant, with its ranks."""
+"""The paper's main table as a frame, what models recite as one, and reasoning before and after as another."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pandas as pd
 from harness.analysis.collapse import verdict
 from harness.analysis.metrics import arrow, mean_over, metrics_in, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
-from harness.analysis.seeds import ranked_rows
+from harness.analysis.seeds import ranked_rows, strengths
 from harness.contracts import CloserTo, Metric
-from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
+from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN, UNSEEN_ROWS
 
 NEEDS = {
     "memorized_model": ("w/ MM", "need a memorized model"),
@@ -97,4 +97,25 @@ def recited_frame(ranked: RankedTable) -> pd.DataFrame:
                 low, high = ranked.evidence.interval(seeds, metric)
                 row |= {method: mean_over(seeds, metric), f"{method}_low": low, f"{method}_high": high}
             rows.append(row | {"source": metric.source})
+    return pd.DataFrame(rows)
+
+
+def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
+    """Return a row for each model's references and ranked variants; no rows if the sweep measured no reasoning task.
+
+    Each task is a mean over seeds with its 95 % interval, `NAME_low` and `NAME_high`; `NAME_change` is its difference
+    from the original's mean.
+    """
+    tasks, rows = metrics_in(ranked.info, "reasoning"), []
+    table = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
+    for _, of_model in table.groupby("model", sort=False) if tasks else ():
+        originals = of_model[of_model["method"] == ORIGINAL]
+        is_reference = of_model["method"].isin(REFERENCE_ROWS)
+        shown = pd.concat([of_model[is_reference], ranked_rows(of_model[~is_reference])])
+        for variant, seeds in shown.groupby("variant", sort=False):
+            row = _row(ranked, seeds, tasks)
+            row["strength"] = f"{seeds['strength_name'].iloc[0]} {strengths(list(seeds['strength']))}".strip()
+            for task in tasks if variant != ORIGINAL else ():
+                row[f"{task.name}_change"] = row[task.name] - mean_over(originals, task)
+            rows.append(row)
     return pd.DataFrame(rows)

@@ -95,26 +95,13 @@ def group_title(group: Group) -> str:
     return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
-def compared_metrics(info: MetricInfo, compare: Compare) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """Return the metrics of erasure and of utility that a sweep compares by and has measured."""
-    erasure = tuple(info[name] for name in ("ma", "el_3") if name in info)
-    return erasure, tuple(info[name] for name in (compare.cost,) if name in info)
-
-
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
-    """Return the first metric of erasure and of utility that a sweep compares by and has measured."""
-    erasure, utility = compared_metrics(info, compare)
-    return erasure[0] if erasure else None, utility[0] if utility else None
+    """Return the metrics of erasure and of cost that a sweep compares by, where it has measured them."""
+    return next((info[name] for name in ("ma", "el_3") if name in info), None), info.get(compare.cost)
 
 
 def in_sentence(metric: Metric) -> str:
-    """Return a metric's title as it stands within a sentence.
-
-    Example:
-        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="generation", source="")
-        >>> [in_sentence(Metric(name="", title=title, **about)) for title in ("Own perplexity", "MAUVE", "Rep_2")]
-        ['own perplexity', 'MAUVE', 'Rep_2']
-    """
+    """Return a metric's title as it stands within a sentence."""
     is_words = metric.title.replace(" ", "").isalpha() and metric.title == metric.title.capitalize()
     return metric.title.lower() if is_words else metric.title
 
@@ -176,15 +163,7 @@ def arrow(metric: Metric) -> str:
 
 
 def deviations(values: Floats, metric: Metric, aims: Floats | float) -> Floats:
-    """Return values of which means may be taken and whose `costs` say which is better.
-
-    Example:
-        >>> about = dict(name="auc", unit="", low=0.0, high=1.0, group="membership", source="", title="AUC")
-        >>> deviations(np.array([0.75, 0.25]), Metric(better=CloserTo(0.5), **about), aims=0.5).tolist()
-        [0.25, -0.25]
-        >>> deviations(np.array([0.75, 0.25]), Metric(better="higher", **about), aims=np.nan).tolist()
-        [-0.75, -0.25]
-    """
+    """Return values of which means may be taken and whose `costs` say which is better."""
     if isinstance(metric.better, CloserTo):
         return np.asarray(values - aims)
     return values if metric.better == "lower" else -values
@@ -235,14 +214,7 @@ class Aims:
 
 
 def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] | None = None) -> float:
-    """Return the mean of a metric over replicates, models counting alike: of an `exp_mean` the geometric one.
-
-    Example:
-        >>> about = dict(name="p", better="lower", unit="", low=1.0, high=9e9, group="", source="", title="")
-        >>> values = np.array([4.0, 9.0])
-        >>> [round(metric_mean(values, Metric(**about, aggregate=how)), 6) for how in ("mean", "exp_mean")]
-        [6.5, 6.0]
-    """
+    """Return the mean of a metric over replicates, models counting alike: of an `exp_mean` the geometric one."""
     if metric.aggregate == "mean":
         return float(by_model(numbers_R, models_R).mean())
     with np.errstate(divide="ignore", over="ignore"):
@@ -266,17 +238,7 @@ def is_within_noise(one: float, other: float, metric: Metric) -> bool:
 
 
 def noise_deviation(value: float, metric: Metric) -> float:
-    """Return the standard deviation that a value has by the noise that its metric declares; NaN where it declares none.
-
-    Example:
-        0.07 is 1.5 standard deviations of a difference of two values, whose own are smaller by the root of two:
-
-        >>> about = dict(unit="", low=0.0, group="generation", source="", title="", name="mauve", better="higher")
-        >>> round(noise_deviation(0.8, Metric(high=1.0, noise=0.07, **about)), 3)
-        0.033
-        >>> round(noise_deviation(20.0, Metric(high=math.inf, noise=0.06, **about)), 3)
-        0.566
-    """
+    """Return the standard deviation of a value by the noise that its metric declares; NaN where it declares none."""
     if metric.noise is None:
         return math.nan
     return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)

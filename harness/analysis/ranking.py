@@ -353,12 +353,6 @@ def group_ranks(scores_RM: Floats) -> Floats:
 
     A row that lacks any metric is not ranked, and no other row is ranked against it; nor is any in a
     group without metrics.
-
-    Example:
-        The second row is best in one metric and second in the other; the last lacks one:
-
-        >>> group_ranks(np.array([[3.0, 1.0], [1.0, 2.0], [2.0, 3.0], [0.0, np.nan]]))
-        array([ 2.,  1.,  3., nan])
     """
     if not scores_RM.shape[-1]:
         return np.full(scores_RM.shape[:-1], np.nan)
@@ -368,12 +362,7 @@ def group_ranks(scores_RM: Floats) -> Floats:
 
 
 def average_ranks(erasure_R: Floats, generation_R: Floats) -> Floats:
-    """Return the ranks of the mean of both group ranks; a row that lacks one has none.
-
-    Example:
-        >>> average_ranks(np.array([4.0, 2.0, 3.0, 1.0]), np.array([4.0, 3.0, 2.0, 1.0]))
-        array([4., 2., 2., 1.])
-    """
+    """Return the ranks of the mean of both group ranks; a row that lacks one has none."""
     return competition_ranks((erasure_R + generation_R) / 2)
 
 

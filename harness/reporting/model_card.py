@@ -18,7 +18,7 @@ from harness.analysis.metrics import arrow, group_title, in_sentence
 from harness.base.messages import printable
 from harness.contracts import Json, Metric
 from harness.records.results import PointResults
-from harness.reporting.template import text_file
+from harness.reporting.section import text_file
 from harness.specs import ORIGINAL, EvaluatorSpec, Source, TrialSpec
 
 _ROLES = {"forget": "forget set", "utility": "utility prompts"}

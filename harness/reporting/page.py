@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, duration_text
+from harness.analysis.cells import NOTHING
 from harness.reporting.figures.style import rendered
-from harness.reporting.section import PageContext, Section
+from harness.reporting.section import PageContext, Section, html_templates
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.repeat import provenance
-from harness.reporting.template import html_templates
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
@@ -26,7 +25,6 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         is_kept: Whether there will be a journal to make it again from.
     """
     templates = html_templates()
-    templates.filters.update(duration=duration_text, memory=memory_text)
     contents: list[tuple[str, str]] = []
 
     def section_heading(title: str, anchor: str = "") -> Markup:
@@ -55,15 +53,3 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         provenance=provenance(analysis.results),
         is_kept=is_kept,
     )
-
-
-def memory_text(count: int | None) -> str:
-    """Return a number of bytes that a person can read at a glance; none measured is a dash.
-
-    Example:
-        >>> memory_text(912_680_550), memory_text(3 * 2**30), memory_text(0)
-        ('870 MiB', '3.0 GiB', '–')
-    """
-    if not count:
-        return NOTHING
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -123,7 +123,9 @@ def test_a_metric_that_was_not_measured_is_empty_and_never_0(three_seeds):
 
 def test_definitions_are_never_mixed_in_a_sweep(sweep, tmp_path):
     with pytest.raises(ConfigError, match=r"'exact'.*'table'"):
-        sweep("evaluators={memorization: {definition: table}, generation: {}}", "compare={}", "until={}", results=tmp_path)
+        sweep(
+            "evaluators={memorization: {definition: table}, generation: {}}", "compare={}", "until={}", results=tmp_path
+        )
     assert not (tmp_path / "answers").exists()
 
 

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import pandas as pd
 from markupsafe import Markup
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.blocks import selection_grid, selection_sentences
 from harness.base.csv_text import csv_text
@@ -23,7 +23,7 @@ MAX_DRAWN = 12
 
 
 class SelectedBlocks(Section):
-    """How often each block was selected, next to what chance and the paper have."""
+    """How often each block was selected, next to what chance gives."""
 
     title = "Selected blocks"
     stems = ("selected_blocks",)
@@ -50,8 +50,7 @@ class SelectedBlocks(Section):
         columns = [Column("block", "Block", "code"), Column("selections", "Selected", "count")]
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
-            of_paper = [Column("published", "In the paper", "count")] if rows["published"].notna().any() else []
-            table = render(rows[rows["selections"] > 0].head(SHOWN), [*columns, *of_paper], "html")
+            table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
             told, *said = selection_sentences(rows)
             text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(told, paragraph(*said), table)
         return text + Markup("").join(map(paragraph, unread))
@@ -68,8 +67,7 @@ def heat_map(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(9.0, 0.17 * sum(heights) + 0.9 * len(panels)), layout="constrained")
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat
     for ax, ((model, label), rows), (grid, kinds) in zip(axes, panels, grids, strict=True):
-        norm = LogNorm(1, max(2, rows["rounds"].iloc[0]))
-        image = ax.imshow(grid, aspect="auto", cmap="Blues", norm=norm, interpolation="nearest")
+        image = ax.imshow(grid, aspect="auto", cmap="Blues", vmin=0, vmax=rows["rounds"].iloc[0])
         start, ticks = 0, []
         for kind, columns in groupby(kinds):
             width = len(list(columns))
@@ -79,5 +77,5 @@ def heat_map(frame: pd.DataFrame) -> Figure:
         ax.set_xticks([at for at, _ in ticks], [kind for _, kind in ticks])
         ax.set_ylabel("layer")
         style.panel_title(ax, f"{label} on {model}: in how many of {rows['rounds'].iloc[0]} rounds")
-        figure.colorbar(image, ax=ax, format="%d")
+        figure.colorbar(image, ax=ax, ticks=MaxNLocator(4, integer=True))
     return figure

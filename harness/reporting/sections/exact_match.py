@@ -46,7 +46,7 @@ class ExactMatch(Section):
         """Return the figure and the table, or why there are none where a reader expects some."""
         frame = self.analysis.agreements
         if frame.empty:
-            return paragraph(why_no_groups(self.analysis.results.plan, self.analysis.head))
+            return paragraph(why_no_groups(self.analysis.results.plan))
         counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
         counted = [
             f"{model}: {row[0]} sequences are memorised, {row[1]} are not." for model, *row in counts.itertuples()

@@ -83,11 +83,9 @@ def notes(ranked: RankedTable) -> list[str]:
 
 def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
     """Return the main table of every model, under the sweep's question and the answer."""
-    table = (
-        render(main_frame(ranked), main_columns(ranked), "markdown")
-        if len(ranked.table)
-        else "No point is measured yet.\n"
-    )
+    table = "No point has been measured yet.\n"
+    if len(ranked.table):
+        table = render(main_frame(ranked), main_columns(ranked), "markdown")
     about = " ".join(filter(None, [*notes(ranked), RANKS_MEAN]))
     first = f"{answer}\n\n## Main table\n\n" if answer else ""
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
@@ -104,10 +102,10 @@ def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
 
     Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
     """
-    said = Text("\n".join(whole.said_first), style="bold")
+    said = [Text("\n".join(whole.said_first), style="bold")] if whole.said_first else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
-        return Group(said, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
+        return Group(*said, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
     frame = main_frame(shown)
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
@@ -116,7 +114,7 @@ def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
     columns = [Column("model", "", "heading"), Column("label", "Method")]
     columns += [column for column in main_columns(shown) if column.name in names]
     table = render(_without_intervals(frame, names), [*columns, Column("state", "State")], "terminal")
-    return Group(said, table, Text(" ".join(filter(None, [caption(whole.table), shown.note]))))
+    return Group(*said, table, Text(" ".join(filter(None, [caption(whole.table), shown.note]))))
 
 
 def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:

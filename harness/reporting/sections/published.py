@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 from markupsafe import Markup
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 from harness.analysis.published import obstacle_sentences
+from harness.base.messages import printable
 from harness.reporting.render import Column, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
 
-VERDICTS = {True: "inside", False: "OUTSIDE"}
 _MEANS = "Ours, and the published figure behind it. † collapsed here."
 _VERIFY = "`lethe verify` holds what can be compared against its tolerances."
 
@@ -58,17 +59,16 @@ def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
     return wide.reset_index(), columns
 
 
-def verified_table(frame: pd.DataFrame) -> Table:
-    """Return a table for the terminal with a line for each figure: both, the tolerance, and the verdict."""
-    verdicts, names = [], []
-    for cell in frame.to_dict("records"):
-        verdicts.append(VERDICTS.get(cell["is_inside"], f"not compared: {'; '.join(cell['obstacles'])}"))
-        names.append(cell["metric"].title if cell["metric"] else "Collapsed")
+def verified_table(frame: pd.DataFrame) -> Group:
+    """Return a table for the terminal with a line for each figure, and below it what is not to be compared and why."""
+    names = [cell["metric"].title if cell["metric"] else "Collapsed" for cell in frame.to_dict("records")]
     rows = (frame["label"] + " " + frame["strength"]).str.strip()
     place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
-    shown = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdicts, place=place)
+    verdict = frame["is_inside"].map({True: "inside", False: "OUTSIDE"}).fillna("not compared")
+    shown = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
     columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
-    for name, title in (("ours", "Ours"), ("published", "Published")):
-        columns.append(Column(name, title, "number"))
+    columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
     columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
-    return render(shown, [*columns, Column("verdict", "Verdict", "note")], "terminal")
+    said = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
+    table = render(shown, [*columns, Column("verdict", "Verdict")], "terminal")
+    return Group(table, *(Text(printable(sentence)) for sentence in said))

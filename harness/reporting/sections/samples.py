@@ -11,8 +11,7 @@ from harness.contracts import Json
 from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
-from harness.reporting.section import Section
-from harness.reporting.template import embedded
+from harness.reporting.section import Section, embedded
 
 MOST_POINTS = 300
 """Points whose texts the viewer has: a page of more would be slow to open."""

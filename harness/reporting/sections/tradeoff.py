@@ -115,7 +115,7 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
             if all(map(math.isfinite, (*across, *along))):
                 ax.add_artist(Line2D(across, along, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
         ax.plot(point.x, point.y, marker, zorder=4, **style.point_style(colour, is_collapsed=bool(point.state)))
-    for point in {curve.points[0], curve.points[-1]}:
+    for point in dict.fromkeys((curve.points[0], curve.points[-1])):
         about: dict[str, Any] = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6.5, "color": colour}
         ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)
 

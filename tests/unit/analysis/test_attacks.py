@@ -135,7 +135,9 @@ def test_curves_are_means_over_seeds_of_the_references_and_the_ranked_points(
                 records[spec.trial_id] = [*records.get(spec.trial_id, ()), make_point(spec, strength), measured]
     analysis = Analysis(make_results(make_plan(*trials), records))
     curves = analysis.measured_curves
-    assert set(zip(curves["title"], curves["x_title"], curves["y_title"], strict=True)) == {("Relearned", "steps", "MA")}
+    assert set(zip(curves["title"], curves["x_title"], curves["y_title"], strict=True)) == {
+        ("Relearned", "steps", "MA")
+    }
     assert {variant: tuple(line["y"]) for variant, line in curves.groupby("variant")} == {
         "retrained": (0.0, 0.125), "original": (0.0, 0.125), "ga": (0.0, 2.125),
     }  # fmt: skip

@@ -11,7 +11,6 @@ from harness.reporting.sections.blocks import heat_map
 
 KINDS = kinds_among(())
 """Of GPT-Neo, whose MLPs have no gates."""
-SETTINGS = {"k": 2, "selection": "contrastive", "loss": "em", "reselect": "epoch"}
 
 
 def candidates(layers=4, heads=4):
@@ -85,7 +84,9 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
         walk(once, model="seed1", replicate_of="miniature-s"),
         walk(once, variant="random_em"),
     )
-    shown = {key: (rows["rounds"].iloc[0], rows["selections"].sum()) for key, rows in frame.groupby(["model", "variant"])}
+    shown = {
+        key: (rows["rounds"].iloc[0], rows["selections"].sum()) for key, rows in frame.groupby(["model", "variant"])
+    }
     assert shown == {
         ("miniature-m", "emso"): (1, 2),
         ("miniature-s", "emso"): (2, 4),
@@ -104,36 +105,9 @@ def test_shares_by_hand(counted, walk):
     frame, _ = counted(walk(picked, shape=(3, 2)))
     assert selection_sentences(frame) == [
         "EMSO on miniature-m: 5 rounds, 8 selections.",
-        "By kind: W_q 25% (by chance 20%), W_k 0% (by chance 20%), W_v 62% (by chance 20%), W_o 0% (by chance 20%), "
-        "C_fc 12% (by chance 10%), C_proj 0% (by chance 10%).",
-        "In the first third of the layers (1 of 3): 75% (by chance 33%).",
+        "By kind: W_q 25 % (by chance 20 %), W_v 62 % (by chance 20 %), C_fc 12 % (by chance 10 %).",
+        "In the first third of the layers (1 of 3): 75 % (by chance 33 %).",
     ]
-
-
-def test_the_published_frequencies_stand_next_to_the_same_model_walked_as_far(counted, walk):
-    like = {"model": "EleutherAI/gpt-neo-125m", "shape": (12, 12), "settings": SETTINGS}
-    every = [["L2.W_v.H11", "L0.C_fc"]] * 7
-    frame, _ = counted(walk(every, **like), walk(every, seed=1, **like))
-    published = frame.set_index("block")["published"]
-    assert published[["L2.W_v.H11", "L11.C_proj", "L0.C_fc"]].tolist() == [7, 3, 0]
-    assert published.sum() == 14, "section 4.4: 7 rounds of 2 blocks"
-    assert published[frame.set_index("block")["layer"] < 4].sum() == 11, "11 of 14 in shallow layers"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": "miniature-m"},
-        {"method": "mine"},
-        {"settings": SETTINGS | {"selection": "random", "k": 3}},
-        {"epochs": 6},
-    ],
-)
-def test_published_figures_stand_next_to_nothing_else(changes, counted, walk):
-    changes = {"model": "EleutherAI/gpt-neo-125M", "settings": SETTINGS} | changes
-    epochs = changes.pop("epochs", 7)
-    trial = walk([["L2.W_v.H11", "L0.C_fc"]] * epochs, strengths=(epochs,), shape=(12, 12), **changes)
-    assert counted(trial)[0]["published"].isna().all()
 
 
 def test_the_heat_map_has_a_cell_for_each_block(counted, walk):
@@ -164,7 +138,7 @@ def test_candidates_that_are_not_understood_leave_chance_unknown(counted, walk, 
 def test_notes_that_are_no_list_of_blocks_are_told_and_not_counted(counted, make_row, note):
     frame, [told] = counted((make_row("mine", (1,)), {1: {"selected_blocks": note}}))
     assert frame.empty
-    assert told == "MINE on m, seed 0, epochs 1: selected_blocks holds no list of blocks, so that round is not counted."
+    assert told.startswith("MINE on miniature-m, seed 0, epochs 1: selected_blocks holds no list of blocks")
 
 
 def test_candidates_are_the_models_blocks(make_model):

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.curves import styles
+from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import agreement_frame, why_no_groups
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
@@ -130,13 +130,9 @@ def test_the_figure_draws_the_numbers(measured, usual):
 
 def test_few_of_a_group_or_no_items_give_nothing_and_a_reason_where_one_is_due(measured, usual, trial):
     mixed = replace(usual[0][0].forget, not_memorized=Source(source="miniature"))
-    for changes, reason in (
-        ({"recited": [4.0] * 4 + [0.0] * 6}, "The original recites 4 of 10 sequences wholly"),
-        ({"metrics": (SHARE, TEXT)}, "is not known sequence by sequence"),
-        ({"with_items": False}, "is not known sequence by sequence"),
-    ):
+    for changes in ({"recited": [4.0] * 4 + [0.0] * 6}, {"metrics": (SHARE, TEXT)}, {"with_items": False}):
         results, ranked = measured(*usual, **changes)
         assert agreement_frame(ranked).empty
-        assert why_no_groups(results.plan, ranked) == ""
+        assert why_no_groups(results.plan) == ""
         trials = tuple(replace(spec, forget=mixed) for spec in results.plan.trials)
-        assert reason in why_no_groups(replace(results.plan, trials=trials), ranked)
+        assert "recites 5 or more wholly" in why_no_groups(replace(results.plan, trials=trials))

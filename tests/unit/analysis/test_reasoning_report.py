@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from evaluators.reasoning import Reasoning
+from harness.analysis.main_table import reasoning_frame
 from harness.analysis.metrics import metrics_in
 from harness.analysis.ranking import rank
-from harness.analysis.reasoning import reasoning_frame
 from harness.reporting.sections.reasoning import bars
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}

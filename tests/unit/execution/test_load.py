@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis import ranking
+from harness.analysis import ranking as ranks
 from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
-from harness.reporting.sections import trials
+from harness.reporting.sections import repeat
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.item_values import ItemValues
 
@@ -59,7 +59,7 @@ def large(make_row, make_plan, make_measurement):
 
 
 def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(ranking, "MAX_VARIANTS", VARIANTS)
+    monkeypatch.setattr(ranks, "MAX_VARIANTS", VARIANTS)
     results = large(3 * VARIANTS, 1)
     analysis = Analysis(results)
     write(analysis, tmp_path)
@@ -72,12 +72,11 @@ def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(
     best = list(analysis.ranked.ranking["label"])
     assert all(f">{label}<" in page for label in best[:VARIANTS])
     assert not any(f">{label}<" in page for label in best[VARIANTS:])
-    assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
 
 
 def test_of_many_trials_the_first_are_listed(large, monkeypatch, tmp_path):
-    monkeypatch.setattr(trials, "TRIALS", 5)
+    monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
     results = large(3, 10, seeds=3)
     write(Analysis(results), tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert len(re.findall(r"<td>done</td><td class=.number.>\d+ of \d+</td>", page)) == min(5, len(results.trials))
+    assert len(re.findall(r"<td>done</td><td>\d+ of \d+</td>", page)) == min(5, len(results.trials))

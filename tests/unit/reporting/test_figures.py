@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.metrics import in_column_order
 from harness.analysis.curves import STYLES, better_corner, curves, panels, styles
+from harness.analysis.metrics import in_column_order
 from harness.reporting.figures.style import rendered
 from harness.reporting.sections.tradeoff import tradeoff
 

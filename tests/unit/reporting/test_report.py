@@ -12,7 +12,7 @@ from harness import collate, load_results
 from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
 from harness.errors import DataError
-from harness.records.record import Failed, Measurement, Started, Stopped
+from harness.records.record import Failed, Measurement, Started
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.page import page
