@@ -15,8 +15,7 @@ from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
-from harness.records.point_names import point_name
-from harness.records.results import PointResults, Results
+from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
 from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, UNSEEN_ROWS

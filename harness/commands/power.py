@@ -14,7 +14,7 @@ from rich.text import Text
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING, number
 from harness.analysis.matched.verdicts import Judged, VerdictTable, reference_variant, verdict_tables
-from harness.base.terminal import console, tell
+from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
 from harness.library import read_folder, refuse_without_results
 from harness.metric import exponential

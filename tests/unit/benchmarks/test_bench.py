@@ -11,7 +11,7 @@ from benchmarks import __main__ as bench
 from benchmarks.error_rates import NOT_OURS, Rate, worst
 from benchmarks.extraction_likelihood import RIVALS, _per_length, _per_prefix, _tokens_passed, _validation
 from benchmarks.measuring import Ratio, medians
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding import greedy_continuations
 
 FILES = Path(bench.__file__).parent
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from harness import miniature
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import texts, token_ids
 from harness.errors import DataError
-from harness.miniature import texts as miniature
 from harness.specs import Source
 
 VOCABULARY = 256

@@ -18,7 +18,7 @@ from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.summary import caption
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
 INFO = {metric.name: metric for metric in Generation().metrics}

@@ -14,7 +14,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 from harness.toolkit import LogitLens
 
 TEXTS = ([[3, 4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15], [20, 21, 22, 23]], [[30, 31, 32, 33], [40, 41, 42, 43, 44]])

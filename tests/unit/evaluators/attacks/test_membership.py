@@ -16,7 +16,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 ATTACKS = ("membership_min_k", "membership_loss", "membership_zlib", "membership_min_k_plus")
 

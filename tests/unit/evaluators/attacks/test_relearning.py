@@ -15,7 +15,7 @@ from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12

@@ -14,7 +14,7 @@ from harness.base.settings import check_settings
 from harness.contracts import TextsShape
 from harness.errors import Faults, TrialError
 from harness.toolkit import greedy_continuations, sampling_log_p
-from harness.toolkit.decoding.sampling import choose
+from harness.toolkit.decoding import choose
 
 PREFIX, NEW, WORDS = [1, 2], 3, 4
 SCHEMES = {
