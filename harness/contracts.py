@@ -34,7 +34,7 @@ Definition = Literal["exact", "table"]
 Reference = Literal["none", "retain_data", "memorized_model"]
 RoundingScheme = Literal["int8", "int4", "nf4"]
 MoreTexts = Literal["holdout", "retain", "validation"]
-Read = Literal["holdout", "retain", "validation", "retrained", "original"]
+Read = Literal["holdout", "retain", "retrained", "original"]
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Evaluator(ABC):
     needs_fp32: ClassVar[bool] = False
     """True where it trains, rounds or reads weights: `measuring.precision` does not apply then."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it gets where the sweep names them; the task has None where not."""
+    """Texts that it gets where the sweep names them; the task has None where not, and in rows of unseen texts."""
     definition: Definition = "exact"
 
     @property

@@ -19,7 +19,6 @@ from harness.specs import CollapseBounds
 READ: Mapping[Read, tuple[str, str]] = {
     "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
     "retain": ("retain texts", "data.retain"),
-    "validation": ("general texts", "data.validation"),
     "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
     "original": ("the original beside every model", ""),
 }

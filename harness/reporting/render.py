@@ -291,19 +291,11 @@ def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
         justify: Literal["left", "center", "right"] = "left" if is_long else "right"
         justify = "center" if column.kind == "rank" else justify
         overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-<<<<<<< HEAD
         most = 28 if is_long else None
         title = Text(printable(column.title))
         table.add_column(title, justify=justify, overflow=overflow, min_width=least, max_width=most)
     for row in rows:
         if row.above:
-=======
-        table.add_column(
-            Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most
-        )
-    for above, row, cells in rows:
-        if above:
->>>>>>> h46-until
             table.add_section()
             table.add_row(Text(printable(row.above), style="bold"))
         line = []

@@ -83,10 +83,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_fault(tokenizer, jsonl):
     assert load_forget(source, tokenizer, VOCABULARY).lengths_N.tolist() == [5, 6]
 
 
-def test_faults_outside_the_rows_that_are_used_do_not_matter(tokenizer, jsonl):
-    assert len(load_forget(jsonl([b"broken", "good one", b""], start=1, sequences=1), tokenizer, VOCABULARY)) == 1
-
-
 def test_too_few_rows_says_how_many(tokenizer, jsonl):
     source = jsonl(["text one", "text two"], sequences=5)
     assert refusal(lambda: load_forget(source, tokenizer, VOCABULARY)) == (

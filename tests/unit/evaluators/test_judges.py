@@ -55,12 +55,6 @@ def test_judges_that_are_not_named_are_the_embedded_ones(check, foreign):
     assert check(data=foreign, judges=judges, evaluators="{memorization: {}}", collapse="{}") == {}, "none asks for one"
 
 
-def test_other_judges_are_not_refused_other_texts(check, foreign):
-    assert check(data=foreign) == {}
-    assert check(data=foreign, judges=OWN) == {}
-    assert check(data=foreign, judges=OWN.replace("OTHER", "minilm")) == {}, "it reads general English"
-
-
 def test_the_original_judges_perplexity_and_features_alone(check):
     outcome = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
     assert outcome == {

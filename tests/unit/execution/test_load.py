@@ -11,10 +11,7 @@ from harness.analysis import ranking as ranks
 from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
-<<<<<<< HEAD
 from harness.reporting.sections import repeat
-=======
->>>>>>> h46-until
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.item_values import ItemValues
 from tests.unit.planning.test_lora_planning import trials

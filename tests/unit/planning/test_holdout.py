@@ -109,9 +109,13 @@ def test_a_sweep_that_measures_no_erasure_measures_none_of_it(planned):
     assert {spec.method for spec in planned("evaluators={generation: }").trials} == {"original", "emso"}
 
 
-def test_no_other_identity_knows_of_them(planned):
+def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
+    def of_rows(found, evaluator):
+        seen = [spec for spec in found.trials if spec.method not in ("holdout", "stand_in")]
+        return [(s.trial_id, s.forget, [each for each in s.evaluators if each.name == evaluator]) for s in seen]
+
     def others(found):
-        return [(s.trial_id, s.evaluators, s.forget) for s in found.trials if s.method not in ("holdout", "stand_in")]
+        return of_rows(found, "generation")
 
     def keys(found):
         return [(unseen(found).trial_id, evaluator.key) for evaluator in unseen(found).evaluators]
@@ -123,6 +127,9 @@ def test_no_other_identity_knows_of_them(planned):
     again = planned(f"data.holdout={OTHERS}, sequences: 3}}")
     assert set(keys(again)).isdisjoint(keys(after)), "other texts are another measurement"
     assert others(again) == others(after)
+    assert of_rows(again, "memorization") != of_rows(after, "memorization") != of_rows(before, "memorization")
+    [memorization] = unseen(after).evaluators
+    assert memorization.texts == {}, "the damage is not measured of the texts that show it"
 
 
 @pytest.mark.parametrize(
