@@ -354,7 +354,7 @@ def power(
     reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
     difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
-    """Show how many seeds, models and prompts would tell methods apart."""
+    """Show what more runs would tell of methods that a pilot compared."""
     from harness.commands.power import print_power
 
     if difference is not None and not 0 < difference < float("inf"):

@@ -17,8 +17,7 @@ from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.contrasts import Contrast, paired_contrast
-from harness.statistics.significance import holm
+from harness.statistics.contrasts import Contrast, holm, paired_contrast
 
 COLUMNS = (
     "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",

@@ -22,8 +22,7 @@ from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems, aggregated
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
-from harness.statistics.contrasts import LEVEL, paired_p
-from harness.statistics.significance import holm
+from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05
 """A smaller difference between two shares is no recitation, however certain it is."""
