@@ -26,7 +26,6 @@ ARGUMENTS = {
     "full_size": [],
     "memory": [],
     "tracking": ["--trials", "200"],
-    "error_rates": ["--simulations", "100"],
 }
 """By module; each runs in full with `python -m benchmarks.NAME`."""
 

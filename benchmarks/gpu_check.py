@@ -34,7 +34,7 @@ from harness.models.loading import unloaded_model
 from harness.planning.memory import MemoryTracker, decoding_bytes, on_engine, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
 from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
-from harness.toolkit.decoding.greedy import greedy_choices, greedy_continuations
+from harness.toolkit.decoding import greedy_choices, greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity

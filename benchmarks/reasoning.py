@@ -27,7 +27,7 @@ from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.testing.small import small_task
+from harness.testing import small_task
 from harness.toolkit import embedded_task
 
 TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")

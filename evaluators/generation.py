@@ -33,12 +33,12 @@ MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
 PERPLEXITY: dict[str, Any] = {
     "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
-    "judge": "perplexity", "aggregate": "exp_mean", "collapse": "perplexity",
+    "judge": "perplexity", "aggregate": "exp_mean",
     "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
 }  # fmt: skip
 MAUVE: dict[str, Any] = {
     "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
-    "trusted_from": 256, "judge": "features", "collapse": "mauve",
+    "trusted_from": 256, "judge": "features",
     "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
 }  # fmt: skip
 TABLE_COHERENCE_TOKENS = 128
@@ -85,7 +85,6 @@ class Generation(Evaluator):
                 title=f"Rep_{self.rep}",
                 better="lower",
                 column=6,
-                collapse="repetition",
                 meaning=rep,
             ),
             su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from evaluators.metrics import weighted_mean
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, exponential
-from harness.toolkit import rows_at_once, token_lists, token_nll
-
-MOST_ROWS = 32
-"""Texts in one forward pass; fewer of long ones."""
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, Sequences, exponential
+from harness.toolkit import score_tokens, token_lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,35 +51,27 @@ class LanguageModelling(Evaluator):
         written = task.generations(self.definition)
         prompts = token_lists(task.tokenizer, written.prompts)
         references = token_lists(task.tokenizer, written.references, starts=False)
-        nll_N, tokens_N = np.full(len(prompts), math.nan), np.zeros(len(prompts))
-        longest = max((len(prompt) + len(text) for prompt, text in zip(prompts, references, strict=True)), default=1)
-        device = next(model.parameters()).device
-        at_once = rows_at_once(model.config.vocab_size, longest, device, most=MOST_ROWS)
-        for start in range(0, len(prompts), at_once):
-            rows = slice(start, start + at_once)
-            nll_N[rows], tokens_N[rows] = continuation_nll(model, prompts[rows], references[rows])
+        nll_N, tokens_N = continuation_nll(model, prompts, references)
         mean = weighted_mean(nll_N, tokens_N)
         numbers = {"own_perplexity": exponential(mean)}
         return Evaluation(numbers, per_item={"own_perplexity": nll_N, "own_tokens": tokens_N})
 
 
-@torch.inference_mode()
 def continuation_nll(
     model: Model, prompts: list[list[int]], continuations: list[list[int]]
-) -> tuple[list[float], list[int]]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of −log p over the tokens of each continuation, in nats, and how many tokens those are.
 
     The mean is NaN where there are none. The very first token of a text without a prompt is not predicted.
     """
-    device = next(model.parameters()).device
-    whole = [prompt + continuation for prompt, continuation in zip(prompts, continuations, strict=True)]
-    width = max(2, *map(len, whole))
-    # Right padding needs no mask: a causal model's earlier positions never see it.
-    tokens_BT = torch.tensor([row + [0] * (width - len(row)) for row in whole], device=device)
-    nll_BS = token_nll(model(input_ids=tokens_BT[:, :-1], use_cache=False).logits.float(), tokens_BT[:, 1:])
+    whole = [torch.tensor(prompt + text, dtype=torch.long) for prompt, text in zip(prompts, continuations, strict=True)]
+    # No text is read as shorter than two tokens, so that there is one to predict; what is padding counts nowhere.
+    tokens_NT = functional.pad(pad_sequence(whole, batch_first=True), (0, 2))
+    lengths_N = torch.tensor([max(2, len(tokens_T)) for tokens_T in whole])
+    _, nll_NT = score_tokens(model, Sequences(tokens_NT, lengths_N, prefix_tokens=1, digest=""))
     means, counts = [], []
-    for nll_S, prompt, tokens in zip(nll_BS.double().cpu(), prompts, whole, strict=True):
-        of_continuation = nll_S[max(len(prompt), 1) - 1 : max(len(tokens), 1) - 1]
+    for nll_T, prompt, tokens_T in zip(nll_NT, prompts, whole, strict=True):
+        of_continuation = nll_T[max(len(prompt), 1) : len(tokens_T)]
         means.append(float(of_continuation.mean()) if len(of_continuation) else math.nan)
         counts.append(len(of_continuation))
-    return means, counts
+    return np.array(means), np.array(counts)

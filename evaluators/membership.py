@@ -25,34 +25,26 @@ WIDTH = 1.96
 MIN_K_SHARE = 0.2
 """Of a text's tokens, the least likely ones that Min-K and Min-K++ look at. Fixed before anything was measured: to
 take the share that separates best would be to train on what is tested."""
-ATTACKS = {
-    "min_k": ("Min-K", "Shi et al., arXiv:2310.16789", f"has the more likely {MIN_K_SHARE:.0%} of least likely tokens"),
-    "loss": ("Loss", "Yeom et al., arXiv:1709.01604", "has the lower loss"),
+ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str, str]] = {
+    "min_k": (
+        "Min-K", "higher", "Shi et al., arXiv:2310.16789",
+        f"has the more likely {MIN_K_SHARE:.0%} of least likely tokens",
+    ),
+    "loss": ("Loss", "lower", "Yeom et al., arXiv:1709.01604", "has the lower loss"),
     "zlib": (
-        "Zlib",
-        "Carlini et al., arXiv:2012.07805",
+        "Zlib", "lower", "Carlini et al., arXiv:2012.07805",
         "has the lower loss for each byte that zlib compresses it to",
     ),
     "min_k_plus": (
-        "Min-K++",
-        "Zhang et al., arXiv:2404.02936",
+        "Min-K++", "higher", "Zhang et al., arXiv:2404.02936",
         "does better by Min-K of log-probabilities that are standardised over the vocabulary",
     ),
     "reference": (
-        "Reference",
-        "Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
+        "Reference", "lower", "Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
         "has the loss that is lower by more than the retrained model's",
     ),
-}
-"""Title, source and a member's sign of each attack, in the order of the table's columns."""
-MEMBERS_ARE: Mapping[str, Literal["higher", "lower"]] = {
-    "min_k": "higher",
-    "loss": "lower",
-    "zlib": "lower",
-    "min_k_plus": "higher",
-    "reference": "lower",
-}
-"""By the attack, on which side a member's score is."""
+}  # fmt: skip
+"""Title, a member's side, source and a member's sign of each attack, in the order of the table's columns."""
 
 Scores = dict[str, np.ndarray]
 """By the attack, a score for each text."""
@@ -91,7 +83,7 @@ class Membership(Evaluator):
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
         auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
         metrics = []
-        for column, (name, (title, source, sign)) in enumerate(ATTACKS.items(), start=150):
+        for column, (name, (title, _, source, sign)) in enumerate(ATTACKS.items(), start=150):
             if name != "reference" or self.reference:
                 told = f"{recognised} {sign}: .5 is a guess"
                 about = {"source": source, "column": column, "attack": "Membership" if name == "min_k" else ""}
@@ -115,7 +107,7 @@ class Membership(Evaluator):
             of_others["reference"] = np.round(of_others["loss"] - reference["others"], 5)
         per_item = {"blind_auc": self._blind_items(task, forget, holdout)}
         for name, scores_N in of_members.items():
-            per_item[f"membership_{name}"] = auc_items(scores_N, of_others[name], MEMBERS_ARE[name])
+            per_item[f"membership_{name}"] = auc_items(scores_N, of_others[name], ATTACKS[name][1])
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),

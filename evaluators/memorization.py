@@ -82,8 +82,7 @@ class Memorization(Evaluator):
 
     version = 4
     judges = ("similarity",)
-    reads = ("validation",)
-    reads_if_given = ("holdout",)
+    reads_if_given = ("holdout", "validation")
 
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
@@ -106,8 +105,8 @@ class Memorization(Evaluator):
         first = partial(share, column=1, axis=2, weights=texts, log_scale=True)
         main = partial(share, column=2, axis=1, headline=True, weights=positions, attack="As erased")
         meant = partial(share, low=-1.0, column=3, judge="similarity", weights=texts)
-        as_text = partial(tokens, column=4, agrees_with="text", source="EMSO paper, section 4.4")
-        as_original = partial(tokens, agrees_with="original", source="EMSO paper, figure 5")
+        as_text = partial(tokens, column=4, source="EMSO paper, section 4.4")
+        as_original = partial(tokens, source="EMSO paper, figure 5")
         return (
             first(f"el_{self.n}", f"EL_{self.n}", el),
             main(

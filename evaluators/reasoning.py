@@ -318,47 +318,29 @@ def lm_eval_isolated(model: Model) -> Iterator[None]:
 Question = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a task's files are called, and what its rows hold."""
-
-    names: tuple[str, ...]
-    """File names in the task's folder, or in the folder of all tasks; the first is what a message recommends."""
-    fields: tuple[str, ...]
-    """What every row must hold, in the hub's schema."""
-    label: str
-    """The field with the right answer."""
-    labels: tuple[object, ...]
-    """What a label may be; empty where the row's own choices say it."""
-
-
-LAYOUTS: Mapping[str, Layout] = {
-    "piqa": Layout(
-        ("piqa.jsonl", "valid.jsonl", "dev.jsonl", "piqa_dev.jsonl"), ("goal", "sol1", "sol2"), "label", (0, 1)
+LAYOUTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str, tuple[object, ...]]] = {
+    "piqa": (
+        ("piqa.jsonl", "valid.jsonl", "dev.jsonl", "piqa_dev.jsonl"), ("goal", "sol1", "sol2"), "label", (0, 1),
     ),
-    "arc_easy": Layout(("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", ()),
-    "copa": Layout(
-        ("copa.jsonl", "val.jsonl", "copa_val.jsonl"), ("premise", "choice1", "choice2", "question"), "label", (0, 1)
+    "arc_easy": (("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", ()),
+    "copa": (
+        ("copa.jsonl", "val.jsonl", "copa_val.jsonl"), ("premise", "choice1", "choice2", "question"), "label", (0, 1),
     ),
-    "pubmedqa": Layout(
-        names=("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"),
-        fields=("question", "context"),
-        label="final_decision",
-        labels=("yes", "no", "maybe"),
+    "pubmedqa": (
+        ("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"), ("question", "context"), "final_decision",
+        ("yes", "no", "maybe"),
     ),
-    "winogrande": Layout(
-        names=("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"),
-        fields=("sentence", "option1", "option2"),
-        label="answer",
-        labels=("1", "2"),
+    "winogrande": (
+        ("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"), ("sentence", "option1", "option2"), "answer",
+        ("1", "2"),
     ),
-    "hellaswag": Layout(
-        names=("hellaswag.jsonl", "hellaswag_val.jsonl"),
-        fields=("activity_label", "ctx_a", "ctx_b", "endings"),
-        label="label",
-        labels=("0", "1", "2", "3"),
+    "hellaswag": (
+        ("hellaswag.jsonl", "hellaswag_val.jsonl"), ("activity_label", "ctx_a", "ctx_b", "endings"), "label",
+        ("0", "1", "2", "3"),
     ),
-}
+}  # fmt: skip
+"""File names of each task, in its folder or in the folder of all tasks, the first being the recommended one; the fields
+that every row needs, in the hub's schema; the field with the right answer; its values, unless each row lists them."""
 
 
 def in_hub_schema(task: str, row: Question) -> Question:
@@ -413,7 +395,7 @@ def question_files(task: str, folder: Path) -> tuple[Path, ...]:
     Raises:
         DataError: There is none.
     """
-    names = (*LAYOUTS[task].names, f"{task}.parquet")
+    names = (*LAYOUTS[task][0], f"{task}.parquet")
     own = [folder / task / name for name in names]
     shared = [folder / name for name in names if name not in ("dev.jsonl", "val.jsonl", "valid.jsonl")]
     for path in own + shared:
@@ -430,24 +412,24 @@ def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
     Raises:
         DataError: A row is not JSON, lacks a field, or has no label that the task knows.
     """
-    layout, path = LAYOUTS[task], paths[0]
+    (_, fields, label, allowed_labels), path = LAYOUTS[task], paths[0]
     rows = [in_hub_schema(task, row) for row in rows_of_file(path)]
-    every = ", ".join((*layout.fields, layout.label))
+    every = ", ".join((*fields, label))
     if len(paths) > 1:  # Labels in a file of their own, one a line.
         lines = paths[1].read_text(encoding="utf-8").split()
         if len(lines) != len(rows):
             raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {path}.")
-        labels = dict(zip(map(str, layout.labels), layout.labels, strict=True))
+        labels = {str(value): value for value in allowed_labels}
         for row, line in zip(rows, lines, strict=True):
-            row[layout.label] = labels.get(line, line)
+            row[label] = labels.get(line, line)
     for number, row in enumerate(rows, start=1):
-        missing = [field for field in layout.fields if row.get(field) is None]
+        missing = [field for field in fields if row.get(field) is None]
         if missing:
             raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {every}.")
-        allowed = layout.labels or tuple(row["choices"]["label"])
-        if row.get(layout.label) not in allowed:
+        allowed = allowed_labels or tuple(row["choices"]["label"])
+        if row.get(label) not in allowed:
             raise DataError(
-                f"{path}, row {number}: its {layout.label} is {row.get(layout.label)!r}; allowed are "
+                f"{path}, row {number}: its {label} is {row.get(label)!r}; allowed are "
                 f"{', '.join(map(repr, allowed))}. Only labelled rows can be measured: test splits often have none."
             )
     if not rows:

@@ -18,9 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from typer import Argument, Option
 
-from harness.base.interruption import Interrupted, signals_kept, take_signals
-from harness.base.terminal import console, tell
-from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError, StorageError
+from harness.base.messages import console, tell
+from harness.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    LetheError,
+    ModelError,
+    PluginError,
+    StorageError,
+    signals_kept,
+    take_signals,
+)
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -181,8 +190,7 @@ def init(
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
 ) -> None:
     """Write a commented sweep file for a model and texts; it plans without a fault."""
-    from harness.base.files import write_whole
-    from harness.base.paths import usable_name
+    from harness.base.files import usable_name, write_whole
     from harness.drafting import first_sweep, given_texts
 
     name = usable_name(Path(texts).name.partition(".")[0])
@@ -346,7 +354,7 @@ def power(
     reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
     difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
-    """Show how many seeds, models and prompts would tell methods apart."""
+    """Show what more runs would tell of methods that a pilot compared."""
     from harness.commands.power import print_power
 
     if difference is not None and not 0 < difference < float("inf"):
@@ -362,7 +370,7 @@ def check(
     ] = None,
 ) -> int:
     """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
-    from harness.commands.check import check_plugin
+    from harness.commands.plugins import check_plugin
 
     return check_plugin(plugin, settings or ())
 

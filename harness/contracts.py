@@ -1,8 +1,7 @@
-"""The contracts: what a method, an evaluator and a metric are, and the plain data around them.
+"""The contracts: methods, evaluators and metrics, and the plain data around them.
 
-Besides this a plugin sees `harness.toolkit`, of which it is built, `harness.errors` and `harness.models.blocks`, and no
-more of the harness. The model that `erase` loads is the method's to consume; one that `evaluate` receives is lent.
-Tensor letters: N sequences, B batch rows, T tokens, V vocabulary.
+A plugin imports this, `harness.toolkit`, `harness.errors` and `harness.models.blocks`. It owns the model that `erase`
+loads; the one that `evaluate` receives must stay as it is. Tensor letters: N sequences, T tokens.
 """
 
 from __future__ import annotations
@@ -12,21 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from harness.metric import CloserTo as CloserTo
-from harness.metric import Group as Group
-from harness.metric import ItemKind as ItemKind
-from harness.metric import Metric as Metric
-from harness.metric import exponential as exponential
-from harness.search_space import Choice as Choice
-from harness.search_space import LogUniform as LogUniform
-from harness.training import Count as Count
-from harness.training import LoRA as LoRA
-from harness.training import LossRegion as LossRegion
-from harness.training import NonNegative as NonNegative
-from harness.training import Positive as Positive
-from harness.training import PositiveCount as PositiveCount
-from harness.training import Precision as Precision
-from harness.training import Training as Training
+from harness.metric import CloserTo, Group, ItemKind, Metric, exponential
+from harness.search_space import Choice, LogUniform
+from harness.training import Count, LoRA, LossRegion, NonNegative, Positive, PositiveCount, Precision, Training
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,27 +21,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     Model: TypeAlias = PreTrainedModel
-    """What Hugging Face calls a causal LM."""
 else:
-    # Importing transformers takes seconds, and planning a sweep needs a plugin's settings only.
-    Model = Any
+    Model = Any  # Importing transformers takes seconds, and a plan needs only a plugin's settings.
 
 Number = float | int
 Json = Any
-"""Whatever `json` can write: what crosses a process border or reaches the journal."""
+"""Plain data that `json` can write."""
 T = TypeVar("T")
 
 Definition = Literal["exact", "table"]
-"""`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
+"""`exact`: the corrected formulas. `table`: those that the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
-"""What a method needs besides the model and the forget set: the paper's three groups."""
 RoundingScheme = Literal["int8", "int4", "nf4"]
-"""How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
-Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain", "validation"]
-Read = Literal["holdout", "retain", "validation", "retrained", "original"]
-"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, general texts, the
-retrained model, and the original next to every model that it measures."""
+Read = Literal["holdout", "retain", "retrained", "original"]
 
 
 @dataclass(frozen=True)
@@ -63,28 +43,27 @@ class Strength:
 
     field: str
     cumulative: bool
-    """True: one trial goes through the values (epochs); False: a trial for each (gamma)."""
+    """True: one trial goes through the values (epochs). False: each value is a trial (gamma)."""
     off: Number
     """The value at which nothing is erased."""
     divisible: bool = False
-    """Of epochs: a trial may stop within one, as `train_and_yield` does; 2.25 is after a quarter of the third."""
+    """True: a trial may stop within an epoch; 2.25 is after a quarter of the third."""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Token sequences, right-padded: each a prefix and its continuation."""
+    """Token sequences, each a prefix and its continuation."""
 
     tokens_NT: torch.Tensor
-    """int64, padded with 0 after each sequence's end."""
+    """int64, padded on the right with 0."""
     lengths_N: torch.Tensor
-    """int64, the tokens that count; all > `prefix_tokens`."""
+    """int64; all > `prefix_tokens`."""
     prefix_tokens: int
-    """Where the continuation starts."""
     digest: str
-    """sha256 of tokens, lengths and prefix: names the data without showing it."""
+    """sha256 of tokens, lengths and prefix."""
 
     def __len__(self) -> int:
-        """Return the number of sequences, N."""
+        """Return N."""
         return len(self.lengths_N)
 
 
@@ -95,88 +74,74 @@ class ErasedModel:
     strength: Number
     model: Model
     notes: Mapping[str, Json] = field(default_factory=dict)
-    """Plain data for the journal: selected blocks, losses, skipped steps."""
+    """Selected blocks, losses, skipped steps: for the journal."""
     changed_blocks: tuple[str, ...] | None = None
-    """The only blocks that differ from the original, if the method promises so: makes a patch."""
+    """The only blocks that differ from the original, where the method promises that."""
     stop_reason: str | None = None
-    """Set on the last model of a trajectory that ended early."""
+    """Set where a trajectory ended early."""
 
 
 class TrainingTask(Protocol):
-    """What the training loop needs."""
+    """Input of the training loop."""
 
     seed: int
     forget: Sequences
     retain: Sequences | None
-    """Given to every method whose reference is `retain_data`."""
+    """Set for every method whose reference is `retain_data`."""
     training: Training
     engine: Any
-    """How steps are made (`harness.specs.Engine`); methods need not look."""
+    """A `harness.specs.Engine`."""
 
     def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on held-out text; NaN without validation text."""
 
     def progress(self, message: str) -> None:
-        """Show what is going on: `epoch 2 of 7`."""
+        """Show a message: `epoch 2 of 7`."""
 
 
 class ErasureTask(TrainingTask, Protocol):
-    """What a method may ask for while it erases."""
+    """Input of a method."""
 
     strengths: tuple[Number, ...]
-    """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative; whole ones, unless it
-    is divisible."""
+    """The strengths to yield, rising; one unless the dial is cumulative."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer; a copy, the method's own."""
+        """The model's tokenizer, a copy."""
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, in evaluation mode; it is the caller's."""
+        """Return a fresh copy of the original model, in evaluation mode."""
 
     def memorized_model(self) -> Model:
-        """Return a fresh copy of the memorised model: the original overfitted on the forget set."""
+        """Return a fresh copy of the original overfitted on the forget set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """A method is its settings: a frozen dataclass whose fields a sweep file may set.
 
-    A trajectory that is cumulative must not depend on later strengths: a constant learning rate,
-    and nothing that looks at the last epoch. The task and torch's global state stay as they were.
+    A cumulative trajectory must not depend on later strengths. Task and torch's global state must stay as they were.
     """
 
     label: ClassVar[str]
-    """As printed in tables: "EMSO"."""
+    """The name in tables: "EMSO"."""
     source: ClassVar[str]
     version: ClassVar[int]
-    """Raised whenever the method's numbers change; part of every trial's identity."""
+    """Raise it whenever the method's numbers change."""
     strength: ClassVar[Strength]
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    """What of `training` a search varies besides the method's own settings; () where nothing is trained."""
-    lowers: ClassVar[Lowered] = "likelihood"
-    """What of the forget set its loss lowers: one that works on all logits or on hidden states is held to less by the
-    conformance suite, not to raise the likelihood beyond noise."""
-    drafted: ClassVar[bool] = True
-    """Whether `lethe init` proposes it in a first file; it writes others as comments."""
+    """Settings of `training` that a search varies too; () where nothing is trained."""
     published: ClassVar[Mapping[str, Json]] = {}
-    """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
-    beside the defaults."""
+    """Published settings that are not the default (`training.learning_rate`): a search tries them too."""
 
     @property
     @abstractmethod
     def reference(self) -> Reference:
-        """What it needs besides the model and the forget set.
-
-        `reference = "none"` in a class says so of all settings; a property may look at them.
-        """
+        """The need besides model and forget set; a class attribute if it is the same for all settings."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the erased model at each of `task.strengths`, in that order.
-
-        A trajectory that ends early yields once more where it ended, with its `stop_reason`.
-        """
+        """Yield the erased model at each of `task.strengths`; where it ends early, a last one with the reason."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why a model with this `config.json` cannot be erased from, and what to do; None if it can."""
@@ -194,9 +159,9 @@ class Checkpoint:
     id: str
     location: str
     tokenizer: str
-    """Both a local folder, or the hub's id; what a judge's `load` gets are folders."""
+    """Both are folders, or ids of the hub."""
     digest: str
-    """Of weights, configuration, tokenizer and ends of text; for a hub model its commit."""
+    """Names weights, configuration and tokenizer; the commit of a hub model."""
     revision: str | None = None
 
     @property
@@ -207,29 +172,29 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Generations:
-    """What a model wrote after each utility prompt, beside what a person wrote there."""
+    """Continuations of the utility prompts, by the model and by people."""
 
     prompts: tuple[str, ...]
     texts: tuple[str, ...]
-    """Continuations alone, up to the first end of text; '' where that came at once."""
+    """Up to the first end of text."""
     references: tuple[str, ...]
-    """The human continuations, of the same length in tokens unless the definition says otherwise."""
+    """The human continuations, as long in tokens under `exact`."""
     digest: str
-    """Names the prompts and references (not the texts): a key for cached reference features."""
+    """Names prompts and references: a key for cached features."""
 
 
 @dataclass(frozen=True)
 class TextsShape:
-    """What a plan knows of a forget set before anything runs."""
+    """A forget set as a plan knows it."""
 
     sequences: int
     prefix_tokens: int
     longest: int
-    """The tokens of the longest sequence, its prefix counted."""
+    """Tokens of the longest sequence with its prefix."""
 
 
 class EvaluationTask(Protocol):
-    """What an evaluator may ask for while it measures. The report shows the first `sample_count` samples."""
+    """Input of an evaluator; the report shows the first `sample_count` samples."""
 
     seed: int
     forget: Sequences
@@ -241,25 +206,22 @@ class EvaluationTask(Protocol):
     sample_count: int
 
     def progress(self, message: str) -> None:
-        """Show what is going on: `attack 2 of 6`."""
+        """Show a message: `attack 2 of 6`."""
 
     def generations(self, definition: Definition) -> Generations:
-        """Return the model's sampled continuations of the utility prompts: made once, shared."""
+        """Return the model's sampled continuations, made once."""
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return `load(checkpoint)`; let go of one judge before asking for the next: a large one makes room."""
+        """Return `load(checkpoint)`; drop one judge before asking for the next."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for all that ask with the same key: put the digests that matter into it."""
+        """Return `make()`, computed once for each key; put all digests that matter into the key."""
 
     def original_digest(self) -> str:
-        """Return the digest of the original's weights: a key for what is computed from it."""
+        """Return the digest of the original's weights."""
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, for an evaluator that `reads` it.
-
-        One that `prepares` may ask for it within `cached` alone, should what it prepared be lost.
-        """
+        """Return a fresh copy of the original, for an evaluator that `reads` it, or within `cached` if it prepares."""
 
     def retrained_digest(self) -> str:
         """Return the digest of the retrained model's weights."""
@@ -270,7 +232,7 @@ class EvaluationTask(Protocol):
 
 @dataclass(frozen=True)
 class Sample:
-    """One text for the report; what comes from the forget set is redacted unless asked for."""
+    """One text for the report; forget texts are redacted by default."""
 
     kind: Literal["forget", "utility"]
     prompt: str
@@ -280,70 +242,57 @@ class Sample:
 
 @dataclass(frozen=True)
 class MeasuredCurve:
-    """Numbers along something, which the report draws for every model: after each step, in each layer."""
+    """Numbers by step or layer; the report draws all curves of one name in one panel."""
 
     name: str
-    """The same for every model: a panel of the figure has all curves of one name."""
     title: str
     x_title: str
     y_title: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]
-    """As many as `xs`; NaN where one could not be measured."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluator measured on one erased model."""
+    """Measurements of one model by one evaluator."""
 
     numbers: Mapping[str, float]
-    """One for each declared metric; NaN where it could not be measured, never 0."""
+    """One for each declared metric; NaN where it could not be measured."""
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """For each metric that declares `items`, by its name, what each of them has (NaN: not known), and beside them
-    the arrays that metrics name as their `weights`. Forget sequences and prompts are in the task's order."""
+    """Values of each metric that declares `items`, in the task's order (NaN: not known), and arrays for `weights`."""
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of the metrics whose items are questions: a stable id for each, by the metric's name."""
+    """A stable id for each question, by metric."""
     curves: tuple[MeasuredCurve, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator(ABC):
-    """An evaluator is its settings. It leaves model, task, judges, torch's global state and random states alone."""
+    """An evaluator is its settings. It changes neither model, task, judges nor torch's global and random states."""
 
     version: ClassVar[int]
-    """Raised whenever its numbers change; part of every measurement's identity."""
+    """Raise it whenever its numbers change."""
     judges: ClassVar[tuple[str, ...]] = ()
-    """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
+    """Among `perplexity`, `features` (MAUVE), `similarity` and `coherence`."""
     needs_fp32: ClassVar[bool] = False
-    """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
-    them."""
+    """True where it trains, rounds or reads weights: `measuring.precision` does not apply then."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it also gets if the sweep names them, as part of its identity; else the task has None for them."""
+    """Texts that it gets where the sweep names them; the task has None where not, and in rows of unseen texts."""
     definition: Definition = "exact"
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What more it gets: the task's `holdout`, `retain` and `validation`, `load_retrained` and `load_original`.
-
-        What a sweep may lack is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in
-        a class says so of all settings; a property may look at them.
-        """
+        """Parts of the task that it needs, without which a sweep is refused; a class attribute if always the same."""
         return ()
-
-    @property
-    def trained_texts(self) -> int:
-        """How many texts a step of `trained_briefly` reads: `--plan` counts what that holds. 0: it trains nothing."""
-        return 0
 
     @property
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that these settings report, in the order of the table's columns."""
+        """The metrics under these settings."""
 
     def inputs(self) -> Mapping[str, str]:
-        """Return a digest of every file it reads; a DataError for one it cannot use refuses the sweep."""
+        """Return a digest of every file it reads; a DataError refuses the sweep."""
         return {}
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
@@ -354,22 +303,9 @@ class Evaluator(ABC):
         """Return why it cannot measure on such a forget set, and what to do; None if it can."""
         return None
 
-    def data_sets(self) -> Sequence[tuple[str, str | None]]:
-        """Return the id and configuration of every data set of the hub that it reads."""
-        return ()
-
-    @property
-    def prepares(self) -> bool:
-        """Whether it has anything to compute of the original alone: whether its class has a `prepare` of its own."""
-        return type(self).prepare is not Evaluator.prepare
-
     def prepare(self, original: Model, task: EvaluationTask) -> None:  # noqa: B027
-        """Compute by `task.cached` what is made of the original alone, before any model is measured; else nothing.
-
-        `evaluate` then finds it under the same key, and no second model is loaded beside the one that it measures. Of
-        all trials one seed is enough: let no key depend on `task.seed`.
-        """
+        """Compute by `task.cached`, before any model is measured, what depends only on the original, and on no seed."""
 
     @abstractmethod
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return one number for each metric of this model."""
+        """Return one number for each metric."""

@@ -1,23 +1,14 @@
-"""Every error that Lethe raises for its user, as one tree.
-
-    LetheError
-    ├── ConfigError      the sweep file is wrong; holds every fault; exit code 2
-    ├── DataError        a forget, retain or utility text is unusable
-    ├── ModelError       a checkpoint or tokenizer cannot be loaded
-    ├── PluginError      a method or evaluator is unknown, broken or defined twice
-    ├── StorageError     a file cannot be written: a full disk, say
-    ├── TrialError       erasing or measuring went wrong (a NaN loss, say)
-    │   └── WorkerDiedError  one of the trial's processes died: tried again, it may end well
-    └── ExecutorError    what runs the trials broke: a process of Ray died
-
-A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
-"""
+"""What ends a run: errors for people, which name what was wrong, where and what to do, and signals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import FrameType
 
 MOST_LISTED = 100
 """Faults in one message; a list of a thousand wrong values has as many."""
@@ -113,3 +104,40 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """
     near = get_close_matches(name, known, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a scheduler or `kill`, and a terminal that was closed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that asks the sweep to end."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + signal_number
+
+
+def take_signals() -> None:
+    """Have each of the signals raise `Interrupted`; one that is ignored, as under nohup, stays ignored."""
+    for signum in SIGNALS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Put the handlers of the signals back at the end: a library that starts inside may have replaced them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+
+
+def _interrupt(signum: int, _: FrameType | None) -> None:
+    raise Interrupted(signum)

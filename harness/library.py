@@ -22,9 +22,16 @@ from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole, writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
-from harness.records.point_names import only_point, points_called
 from harness.records.record import Point, kept_name
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, read_results
+from harness.records.results import (
+    PointResults,
+    Results,
+    StudyResults,
+    TrialResults,
+    only_point,
+    points_called,
+    read_results,
+)
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
 
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What a sweep has measured so far, with its table, ranking and models."""
+    """A sweep's results so far, with its table, ranking and models."""
 
     folder: Path
     """`results/<sweep>`."""
@@ -178,8 +185,8 @@ class SweepResults:
             DataError: It names no point, or its erased model was not kept.
             ModelError: What was kept is damaged, or the original is gone or another.
         """
+        from harness.models.adapters import load_erased
         from harness.models.loading import load_model
-        from harness.models.patch import load_erased
 
         spec, point_id, made = self._spec_and_id(point)
         if original is not None and original.digest != spec.model.digest:

@@ -1,4 +1,4 @@
-"""What an evaluator declares of each of its metrics: all that rankings, tables, figures and reports know of it."""
+"""Declarations of metrics: all that rankings, tables, figures and reports know of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Metric:
     title: str
     """As a figure's axis says it: `EL_3`, `Perplexity`."""
     meaning: str = ""
-    """What it is, in a sentence for who reads a report; '' where the title says it."""
+    """A sentence for readers of a report; '' where the title says enough."""
     ranked: bool = True
     """False: shown beside the ranked metrics of its group, and not counted again."""
     column: int = 100
@@ -86,26 +86,32 @@ class Metric:
     It is 1.5 standard deviations of a difference of two values that chance alone sets apart, and so 2.12 of one value.
     """
     trusted_from: int = 0
-    """How many generated texts it needs; the report warns where there were fewer."""
+    """Generated texts that it needs; the report warns where there were fewer."""
     judge: str | None = None
     """The role of the judge that it comes from, one of `Evaluator.judges`."""
-    collapse: Literal["mauve", "perplexity", "repetition"] | None = None
-    """What shows a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
     items: ItemKind | None = None
-    """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
+    """Items that it aggregates, each with a value in `Evaluation.per_item`; None if it has none."""
     attack: str = ""
-    """What was tried to bring the texts back, as the table of attacks heads its column: `4 bits`. '' where the metric
+    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric
     has none there."""
     log_scale: bool = False
-    """Whether it falls by factors, as EL_n does: where a limit of it is crossed is then computed from its logarithm."""
+    """True where it falls by factors, as EL_n does: crossings are then computed from its logarithm."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
-    """How the number follows from values of parts: `exp_mean` is the exponential of their mean, and what lies between
-    two such numbers is computed from their logarithms. It says so of a metric without items too."""
-    agrees_with: Literal["text", "original"] | None = None
-    """Of exact match: it counts tokens up to the first that is not as in the sequence's own text, or not what the
-    original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""
+    """The aggregate of its parts: `exp_mean` is the exponential of their mean, and is interpolated by logarithms."""
     weights: str | None = None
     """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""
+
+    @property
+    def collapse(self) -> Literal["mauve", "perplexity", "repetition"] | None:
+        """Return the sign of a collapse that its values show: each bound of a sweep file is its metric's name."""
+        if self.name.startswith("rep_"):
+            return "repetition"
+        return self.name if self.name in ("mauve", "perplexity") else None  # type: ignore[return-value]
+
+    @property
+    def agrees_with(self) -> Literal["text", "original"] | None:
+        """Return what exact match compares a continuation with: the sequence's own text, or the original's."""
+        return {"exact_match": "text", "exact_match_original": "original"}.get(self.name)  # type: ignore[return-value]
 
 
 def check_group(group: Group) -> Group:
@@ -123,11 +129,12 @@ def check_group(group: Group) -> Group:
 
 
 def metric_of(declared: Mapping[str, Any]) -> Metric:
-    """Return the metric that `dataclasses.asdict` made plain data of.
+    """Return the metric that `dataclasses.asdict` made plain data of, without what metrics no longer declare.
 
     Raises:
         TypeError: Something that has no default is missing.
     """
     better = declared.get("better")
     revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}
-    return Metric(**{**declared, **revived})
+    known = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
+    return Metric(**{**known, **revived})

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from harness.base.digests import digest_of
-from harness.base.plain_data import PlainData
+from harness.base.settings import PlainData
 from harness.contracts import Json, Number
 from harness.search_space import OF_TRAINING, Dimension, LogUniform
 from harness.specs import RETRAINED, UNSEEN, CollapseBounds, Level, Source, TrialSpec

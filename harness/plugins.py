@@ -200,6 +200,11 @@ def default_reference(plugin: type[Method]) -> Reference | None:
         return None
 
 
+def prepares(evaluator: Evaluator) -> bool:
+    """Return whether an evaluator computes anything of the original alone: whether it has a `prepare` of its own."""
+    return type(evaluator).prepare is not Evaluator.prepare
+
+
 def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tuple[Read, ...]] | None:
     """Return the metrics of an evaluator with its default settings, and what it reads; None if some have no default."""
     try:

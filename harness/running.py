@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution.job import Event, Executor, Folders, Watcher
 from harness.execution.progress import SweepProgress
@@ -101,12 +101,7 @@ def run_planned(
 
 
 def _finish(
-    planned: Plan,
-    before: Results,
-    journal: Journal,
-    folders: Folders,
-    executor: ExecutorName,
-    tracking: LiveCopy,
+    planned: Plan, before: Results, journal: Journal, folders: Folders, executor: ExecutorName, tracking: LiveCopy
 ) -> Results:
     """Run what is missing, and then the trials of finished searches' choices; return all that is measured."""
     journal.write_plan(before.plan)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from harness.base.digests import digest_of
-from harness.base.plain_data import PlainData
+from harness.base.settings import PlainData
 from harness.contracts import Checkpoint, Json, MoreTexts, Number, Precision, Training
 
 ORIGINAL = "original"
@@ -228,11 +228,6 @@ class TrialSpec(PlainData):
     def table_model(self) -> str:
         """Return the name under which tables show the model: its own, or the one that replicates share."""
         return self.replicate_of or self.model.id
-
-    @property
-    def setting_digest(self) -> str:
-        """Return the digest of what trials of one trajectory share: they differ in strength, seed and model alone."""
-        return digest_of([self.method, dict(self.settings), self.training.plain()])
 
     @property
     def is_of_unseen(self) -> bool:

@@ -1,4 +1,4 @@
-"""How a trained method trains: one setting for all of them, and LoRA, which is off unless asked for."""
+"""Training settings, the same for all trained methods, and LoRA, which is off by default."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ class LoRA:
     """
 
     rank: PositiveCount
-    """Of each update, alpha / rank · B A."""
+    """Rank of each update, alpha / rank · B A."""
     alpha: PositiveCount | None = None
     """Null: twice the rank."""
     targets: Annotated[
-        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)],
-        doc(f"{ALL_LINEAR}, or a list of names of modules"),
+        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)], doc(f"{ALL_LINEAR}, or a list of names of modules")
     ] = ALL_LINEAR
-    """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""
+    """Adapted matrices: all of attention and MLP (`all-linear`), or modules by their names, in every layer."""
 
     def __post_init__(self) -> None:
         """Say what was left to be said, so that equal adapters have equal settings."""
@@ -80,7 +79,7 @@ class LoRA:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How every trained method trains: one setting for all, so that they stay comparable."""
+    """Training settings, the same for every trained method, so that methods stay comparable."""
 
     learning_rate: Annotated[Positive, LogUniform(low=1e-6, high=1e-3)] = 1e-5
     """The same for all trained methods, unless a row says otherwise."""
@@ -94,9 +93,9 @@ class Training:
     weight_decay: NonNegative = 0.0
     """AdamW's."""
     precision: Precision = "fp32"
-    """Of the forward and backward pass; weights and optimiser state stay fp32."""
+    """Precision of the forward and backward pass; weights and optimiser state stay fp32."""
     loss_region: LossRegion = "all"
-    """Which tokens a loss counts: every predicted one, or only the continuation's."""
+    """Tokens that a loss counts: every predicted one, or only the continuation's."""
     early_stop: Annotated[float, Gt(1.0)] | None = 1.03
     """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
     lora: LoRA | None = None

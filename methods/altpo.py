@@ -9,24 +9,21 @@ from typing import Annotated
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    PositiveCount,
-    Sequences,
-    Strength,
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, Positive, PositiveCount, Sequences
+from harness.toolkit import (
+    Batch,
+    Epochs,
+    SumRetainWeight,
+    TrainedMethod,
+    mean_nll,
+    nll_rise,
+    preference_loss,
+    train_and_yield,
 )
-from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class AltPO(Method):
+class AltPO(TrainedMethod):
     """Minimises −(2/β) log σ(β (Δ_text − Δ_alternative)) over forget sequences, plus L_NLL on the retain set.
 
     Δ is by how much a sequence's summed NLL has risen above the original's: it is to rise for the text, and to rise
@@ -44,15 +41,12 @@ class AltPO(Method):
     source = "Mekala et al. 2025, arXiv:2409.13474"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 2
-    """Passes over the forget set."""
+    epochs: Epochs = 2
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
-    """Of the retain set's NLL."""
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    retain_weight: SumRetainWeight = 1.0
+    """Weight of the retain set's NLL."""
     longest_run: PositiveCount = 8
     """As many tokens in a row of an alternative are not in the text."""
     tries: PositiveCount = 9
@@ -64,16 +58,12 @@ class AltPO(Method):
         alternatives, longest_runs = self.alternatives(original, task)
         written = sum(run < self.longest_run for run in longest_runs)
         loss, model = partial(self.loss, original), task.load_original()
-        for erased in train_and_yield(task, model, loss, frozen=[original], beside=alternatives):
+        for erased in train_and_yield(task, model, loss, frozen=[original], paired_texts=alternatives):
             yield replace(erased, notes={**erased.notes, "texts_with_an_alternative": written})
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch, alternative: Batch) -> torch.Tensor:
         """Return the preference's mean over the forget sequences, plus NLL on the retain set."""
-        rises = []
-        for texts in (forget, alternative):
-            with torch.no_grad():
-                before = token_nll(texts.logits(original), texts.targets_BS)
-            rises.append(texts.sums_per_sequence(token_nll(texts.logits(model), texts.targets_BS) - before))
+        rises = [texts.sums_per_sequence(nll_rise(original, model, texts)) for texts in (forget, alternative)]
         descent = mean_nll(model, retain)
         return forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
 

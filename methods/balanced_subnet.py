@@ -42,7 +42,6 @@ class BalancedSubnet(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("dropped", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
@@ -68,7 +67,7 @@ class BalancedSubnet(Method):
         names = [matrix.parameter for matrix in mlp_matrices(model)]
         loss = LossTerms(self.ascent, mean_nll)
         masks = WeightMasks(model, names, self.dropped, task.seed)
-        for epoch in train(task, model, loss, self.epochs, trains=masks, learning_rate=self.score_rate):
+        for epoch in train(task, model, loss, self.epochs, masks=masks, learning_rate=self.score_rate):
             last = epoch
         yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, token_distillation, train_and_yield
+from harness.contracts import Json, Model
+from harness.toolkit import Batch, Epochs, TrainedMethod, token_distillation
 
 
 @dataclass(frozen=True, kw_only=True)
-class CEU(Method):
+class CEU(TrainedMethod):
     """Minimises the cross entropy with the model's own distribution of the moment, the text's token left out.
 
     Its gradient in the logits is p for the text's token, and −p p_v / (1 − p) for any other: it ends where the token is
@@ -29,16 +29,9 @@ class CEU(Method):
     source = "Yang 2025, arXiv:2503.01224"
     reference = "none"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 9
-    """Passes over the forget set."""
-
-    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
-        yield from train_and_yield(task, task.load_original(), self.loss)
+    epochs: Epochs = 9
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the cross entropy on the forget set with what the model would say without the text's tokens."""

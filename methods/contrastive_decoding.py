@@ -29,9 +29,9 @@ class ContrastiveDecoding(Method):
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.05, high=10.0)] = 0.3
-    """How hard the memorised model's preferences are pushed down."""
+    """Strength of the push against the memorised model's preferences."""
     space: Literal["logits", "logprobs"] = "logits"
-    """What the difference is taken of; `logits` is the paper's."""
+    """Space of the difference; `logits` is the paper's."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the pair of original and memorised model once."""

@@ -41,7 +41,7 @@ class DeliberateImagination(Method):
     published: ClassVar[Mapping[str, Json]] = {"epochs": 10, "training.learning_rate": 1e-6}
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=30.0)] = 3.0
-    """What is added to every logit but the true token's."""
+    """Bonus of every logit but the true token's."""
     epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 7
     """Passes over the forget set at most; the early stop may end them sooner."""
 

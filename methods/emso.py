@@ -53,16 +53,15 @@ class EMSO(Method):
     loss: Annotated[Literal["em", "nll"], Choice(values=("em", "nll"))] = "em"
     """`em`: entropy maximisation; `nll`: gradient ascent on the same blocks."""
     selection: Annotated[
-        Literal["contrastive", "saliency", "random", "all"],
-        Choice(values=("contrastive", "saliency", "random", "all")),
+        Literal["contrastive", "saliency", "random", "all"], Choice(values=("contrastive", "saliency", "random", "all"))
     ] = "contrastive"
     """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model, embeddings and biases too."""
     reselect: Literal["epoch", "once"] = "epoch"
-    """How often blocks are chosen."""
+    """Choose blocks before each epoch, or once."""
     norm: Literal["l1", "l2"] = "l1"
-    """Of the entropy gradient in M."""
+    """Norm of the entropy gradient in M."""
     scale: Literal["sqrt_d", "d", "none"] = "sqrt_d"
-    """What the norm is divided by, D being the block's number of weights."""
+    """Divisor of the norm; D is the block's number of weights."""
     require_negative: bool = False
     """Leave out chosen blocks whose M is not negative, down to one."""
 

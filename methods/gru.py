@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Gt, Le
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, LossTerms, Step, mean_nll, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask, Json, Model
+from harness.toolkit import Batch, LossTerms, Step, TrainedMethod, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRU(Method):
+class GRU(TrainedMethod):
     """Steps along the gradient g of −L_NLL(forget), without the part of it that raises the retain loss.
 
     Where g and m, an average of the retain texts' gradients that starts at 0, point apart, ⟨g, m⟩ < 0, the step takes
@@ -31,12 +31,8 @@ class GRU(Method):
     source = "Wang et al. 2025, arXiv:2503.09117"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """Passes over the forget set; each batch comes with a retain batch of the same size."""
     newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8
     """The weight of the step's own retain gradient in m; the rest is m before it, which is 0 at first."""
 

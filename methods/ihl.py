@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Reference,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, train_and_yield
+from harness.contracts import Json, Model
+from harness.toolkit import Batch, Epochs, RetainedMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class IHL(Method):
+class IHL(RetainedMethod):
     """Minimises the mean over forget tokens of max(0, 1 + p(x_t) − max_{v ≠ x_t} p(v)), which lies between 0 and 2.
 
     With `retain`, and by default, L_NLL on the retain set is added. The gradient in the text token's logit is
@@ -41,33 +30,14 @@ class IHL(Method):
     label = "IHL"
     source = "Cha et al. 2025, arXiv:2408.06621"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-4}
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 5
-    """Passes over the forget set."""
-    retain: bool = True
-    """Whether NLL on the retain set is added."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
-    """Of that."""
-
-    @property
-    def reference(self) -> Reference:
-        """Return what it needs: retain data, unless `retain` is false."""
-        return "retain_data" if self.retain else "none"
-
-    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
-        yield from train_and_yield(task, task.load_original(), self.loss)
+    epochs: Epochs = 5
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the inverted hinge loss on the forget set, plus NLL on the retain set if asked for."""
         hinge = forget.mean(inverted_hinge(forget.logits(model), forget.targets_BS))
-        if not self.retain:
-            return hinge
-        descent = mean_nll(model, retain)
-        return hinge + self.retain_weight * descent
+        return self.with_retain(hinge, model, retain)
 
 
 def inverted_hinge(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:

@@ -34,22 +34,21 @@ class KFACEdit(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("erased_mass", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     erased_mass: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.0005, high=0.8)] = 0.4
-    """Which share of the curvature's mass is erased at most: 1 − ρ, where the paper keeps ρ = 0.6."""
+    """Largest erased share of the curvature's mass: 1 − ρ, where the paper keeps ρ = 0.6."""
     ranking: Annotated[Literal["pairs", "sides"], Choice(values=("pairs", "sides"))] = "pairs"
     """`pairs`: by the product λ_i μ_j, as the paper has it; `sides`: W ← U_G U_Gᵀ W U_A U_Aᵀ, the top eigenvectors
     of each side apart, where both lose this share of their mass."""
     layers: Annotated[PositiveCount, Choice(values=(1, 3))] = 3
-    """How many neighbouring layers are edited."""
+    """Number of neighbouring layers that are edited."""
     depth: Annotated[float, Ge(0.0), Le(1.0), Choice(values=(0.5, 0.8, 1.0))] = 0.8
-    """Where the last of these is: 1 is the model's last layer. The paper's are the 24th to 26th of 32."""
+    """Place of the last of these: 1 is the model's last layer. The paper's are the 24th to 26th of 32."""
     edited: Annotated[Literal["inputs", "all"], Choice(values=("inputs", "all"))] = "inputs"
     """`inputs`: the MLP's first matrices, up and gate; `all`: its down-projection too."""
     labels: Literal["sampled", "true"] = "sampled"
-    """Of the gradients in G: `sampled` from the model's own predictions (the Fisher information), or the texts."""
+    """Labels of the gradients in G: `sampled` from the model's own predictions (Fisher information), or the texts'."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why it is not known where a model's MLPs are."""

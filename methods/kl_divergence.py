@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, mean_nll, token_kl, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask, Model
+from harness.toolkit import Batch, RetainWeight, TrainedMethod, mean_nll, token_kl, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLDivergence(Method):
+class KLDivergence(TrainedMethod):
     """Minimises −L_NLL(forget) + KL(p_original ‖ p_θ) on the retain set.
 
     Source: Wang et al., "KGA", arXiv:2305.06535, as Maini et al., arXiv:2401.06121, simplify it.
@@ -23,12 +23,9 @@ class KLDivergence(Method):
     source = "Wang et al. 2023, arXiv:2305.06535"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """Passes over the forget set; each batch comes with a retain batch of the same size."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
-    """Of the divergence."""
+    retain_weight: RetainWeight = 1.0
+    """Weight of the divergence."""
     direction: Literal["forward", "reverse"] = "forward"
     """`forward`: KL(p_original ‖ p_θ); `reverse`: KL(p_θ ‖ p_original)."""
 

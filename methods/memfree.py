@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from harness.contracts import (
-    Choice,
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
+from harness.contracts import Choice, ErasedModel, ErasureTask, LogUniform, Method, NonNegative, PositiveCount, Strength
 from harness.toolkit import unpadded
 
 if TYPE_CHECKING:
@@ -54,11 +45,10 @@ class MemFree(Method):
     reference = "none"
     version = 1
     strength = Strength("gamma", cumulative=False, off=0.0)
-    drafted = False
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=1000.0)] = 1000.0
-    """What is taken from the logit of a token that would complete an n-gram."""
+    """Penalty on the logit of a token that would complete an n-gram."""
     n: Annotated[PositiveCount, Choice(values=(3, 5, 10))] = 10
     """Length of the n-grams, in tokens: the shorter, the more is out of reach, of other texts too."""
 
@@ -107,7 +97,7 @@ def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
 
 
 class Blocked(NamedTuple):
-    """What a pair of models asks of its second one."""
+    """Output of a pair's second model."""
 
     logits: torch.Tensor
 

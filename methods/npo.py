@@ -9,23 +9,12 @@ from typing import Annotated
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    Reference,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, Positive
+from harness.toolkit import Batch, Epochs, RetainedMethod, SumRetainWeight, nll_rise, preference_loss, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class NPO(Method):
+class NPO(RetainedMethod):
     """Minimises the mean over forget sequences of −(2/β) log σ(β (L_θ − L_original)), L being a sequence's summed NLL.
 
     With `retain`, and by default, L_NLL on the retain set is added. For β → 0 it is gradient ascent on the sums. A
@@ -43,21 +32,12 @@ class NPO(Method):
     label = "NPO"
     source = "Zhang et al. 2024, arXiv:2404.05868"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
-    """Passes over the forget set."""
+    epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
-    retain: bool = True
-    """Whether NLL on the retain set is added."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
-    """Of that. It is a mean over tokens, beside sums: of long texts it is felt from where those are let go of."""
-
-    @property
-    def reference(self) -> Reference:
-        """Return what it needs: retain data, unless `retain` is false."""
-        return "retain_data" if self.retain else "none"
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    retain_weight: SumRetainWeight = 1.0
+    """Weight of the retain NLL, a mean over tokens next to sums: it acts once long texts are let go of."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -66,11 +46,6 @@ class NPO(Method):
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
-        with torch.no_grad():
-            before = token_nll(forget.logits(original), forget.targets_BS)
-        rise = token_nll(forget.logits(model), forget.targets_BS) - before
+        rise = nll_rise(original, model, forget)
         ascent = forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))
-        if not self.retain:
-            return ascent
-        descent = mean_nll(model, retain)
-        return ascent + self.retain_weight * descent
+        return self.with_retain(ascent, model, retain)

@@ -10,22 +10,23 @@ from typing import Annotated
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    Strength,
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, NonNegative, Positive
+from harness.toolkit import (
+    Batch,
+    Epochs,
+    LossTerms,
+    Step,
+    SumRetainWeight,
+    TrainedMethod,
+    mean_nll,
+    nll_rise,
+    preference_loss,
+    train_and_yield,
 )
-from harness.toolkit import Batch, LossTerms, Step, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class NPOSAM(Method):
+class NPOSAM(TrainedMethod):
     """Takes NPO's gradient where the weights are moved by ρ up the forget loss, and adds the retain texts' here.
 
     Differs from the paper: in its repository, OPTML-Group/Unlearn-Smooth, NPO is a loss of all raw logits, as in MUSE;
@@ -38,17 +39,14 @@ class NPOSAM(Method):
     source = "Fan et al. 2025, arXiv:2502.05374"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
-    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    epochs: Epochs = 10
     radius: Annotated[NonNegative, LogUniform(low=0.001, high=0.1)] = 0.01
     """ρ, the Euclidean length of the move over all weights; 0 is NPO."""
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
-    """Of the retain texts' gradient."""
+    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    retain_weight: SumRetainWeight = 1.0
+    """Weight of the retain texts' gradient."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -68,7 +66,5 @@ class NPOSAM(Method):
 
     def loss(self, original: Model, model: Model, forget: Batch) -> torch.Tensor:
         """Return NPO's loss on the forget set."""
-        with torch.no_grad():
-            before = token_nll(forget.logits(original), forget.targets_BS)
-        rise = token_nll(forget.logits(model), forget.targets_BS) - before
+        rise = nll_rise(original, model, forget)
         return forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))

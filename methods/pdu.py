@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, LossTerms, mean_nll, train_and_yield, whole_loss
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Model, NonNegative
+from harness.toolkit import Batch, LossTerms, TrainedMethod, mean_nll, train_and_yield, whole_loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class PDU(Method):
+class PDU(TrainedMethod):
     """Minimises the mean spread of the forget set's logits while r, the mean NLL on the retain set, stays below ε.
 
     The loss is the spread + λ (r − ε), and λ learns: after each step it becomes max(0, λ + η (r − ε)), so that it grows
@@ -31,16 +31,11 @@ class PDU(Method):
     source = "PDU 2025, arXiv:2506.05314"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
-    lowers = "logits"
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """Passes over the forget set; each batch comes with a retain batch of the same size."""
     multiplier: Annotated[NonNegative, LogUniform(low=1.0, high=200.0)] = 50.0
     """λ at first."""
     slack: Annotated[NonNegative, LogUniform(low=0.03, high=1.0)] = 0.1
-    """How far r may rise above the original's, in nats a token."""
+    """Allowed rise of r above the original's, in nats a token."""
     dual_step: NonNegative = 1.0
     """η, of the multiplier; 0 leaves it as it is."""
     warm_up: Count = 1

@@ -47,19 +47,18 @@ class RepSelect(Method):
     reference = "none"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
-    drafted = False
     searched_training = ()
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """How often the gradient is subtracted."""
+    """Number of subtractions of the gradient."""
     step: Annotated[Positive, LogUniform(low=0.005, high=5.0)] = 0.05
-    """What it is multiplied by: a learning rate of SGD's. That of `training`, AdamW's, is not used."""
+    """Factor of the gradient, SGD's learning rate. `training.learning_rate`, AdamW's, is not used."""
     damped: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.01, high=0.5)] = 0.125
-    """Which share of a matrix's singular directions is damped, the strongest; 0: none."""
+    """Share of a matrix's singular directions, the strongest, that is damped."""
     adapter_step: Annotated[NonNegative, LogUniform(low=0.005, high=5.0)] = 0.01
     """SGD's learning rate for the adapters; 0: without adapters."""
     adapter_rank: PositiveCount = 8
-    """Of the adapters, whose update B A is not scaled."""
+    """Rank of the adapters, whose update B A is not scaled."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why it is not known where a model's MLPs are."""

@@ -9,23 +9,12 @@ from typing import Annotated
 import torch
 from annotated_types import Gt, Le
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    Strength,
-)
-from harness.toolkit import Batch, hidden_states, lacks_layers, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, Positive
+from harness.toolkit import Batch, SumRetainWeight, TrainedMethod, hidden_states, lacks_layers, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMU(Method):
+class RMU(TrainedMethod):
     """Minimises ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d, means over tokens.
 
     h is the hidden state of width d that leaves one layer, u a random direction of non-negative parts and length 1 that
@@ -42,18 +31,13 @@ class RMU(Method):
     source = "Li et al. 2024, arXiv:2403.03218"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
-    lowers = "hidden_states"
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """Passes over the forget set; each batch comes with a retain batch of the same size."""
     steering: Annotated[Positive, LogUniform(low=0.5, high=20.0)] = 5.0
     """β: how long the states become, as a multiple of the original's."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
+    retain_weight: SumRetainWeight = 1.0
     """α, of the retain term; the paper's code has 100 to 1,200."""
     depth: Annotated[float, Gt(0.0), Le(1.0)] = 0.5
-    """Which layer's states, as a share of the layers from below: the layer that it falls into, 1 the last."""
+    """Layer whose states are steered, as a share of the layers from below; 1 is the last."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why it is not known where a model's layers are."""

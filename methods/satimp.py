@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Reference,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, token_nll, train_and_yield
+from harness.contracts import Json, LogUniform, Model, NonNegative
+from harness.toolkit import Batch, Epochs, RetainedMethod, token_nll
 
 
 @dataclass(frozen=True, kw_only=True)
-class SatImp(Method):
+class SatImp(RetainedMethod):
     """Minimises the mean over forget tokens of −w log(1/p), w = p^β1 (1 − p)^β2 being a weight without a gradient.
 
     With `retain`, and by default, L_NLL on the retain set is added. β1 lets go of what is forgotten (saturation), β2
@@ -43,38 +32,21 @@ class SatImp(Method):
     label = "SatImp"
     source = "Yang et al. 2025, arXiv:2505.11953"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 5
-    """Passes over the forget set."""
+    epochs: Epochs = 5
     beta1: Annotated[NonNegative, LogUniform(low=0.25, high=8.0)] = 5.0
     """Saturation: the larger, the sooner a token is let go of as it gets less likely."""
     beta2: Annotated[NonNegative, LogUniform(low=0.1, high=4.0)] = 1.0
     """Importance: the larger, the less a token counts that is all but certain."""
-    retain: bool = True
-    """Whether NLL on the retain set is added."""
     retain_weight: Annotated[NonNegative, LogUniform(low=0.01, high=10.0)] = 0.1
-    """Of that. A token's own weight is 0.067 at most with the default exponents, and 1 with WGA's."""
-
-    @property
-    def reference(self) -> Reference:
-        """Return what it needs: retain data, unless `retain` is false."""
-        return "retain_data" if self.retain else "none"
-
-    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
-        yield from train_and_yield(task, task.load_original(), self.loss)
+    """Weight of the retain NLL. A token's own weight is at most 0.067 with the default exponents, and 1 with WGA's."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set, weighted token by token, plus NLL on the retain set if asked for."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = -forget.mean(self.weight(nll.detach()) * nll)
-        if not self.retain:
-            return ascent
-        descent = mean_nll(model, retain)
-        return ascent + self.retain_weight * descent
+        return self.with_retain(ascent, model, retain)
 
     def weight(self, nll_BS: torch.Tensor) -> torch.Tensor:
         """Return p^β1 (1 − p)^β2 of each token, from its NLL.

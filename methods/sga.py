@@ -9,12 +9,12 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Le
 
-from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, mean_nll, memorization_accuracy, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model
+from harness.toolkit import Batch, TrainedMethod, mean_nll, memorization_accuracy, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveGradientAscent(Method):
+class SelectiveGradientAscent(TrainedMethod):
     """Minimises −L_NLL on the forget sequences whose memorisation accuracy is still at least a threshold.
 
     They are chosen again before each epoch. Where none is left, the training ends.
@@ -29,11 +29,7 @@ class SelectiveGradientAscent(Method):
     source = "Barbulescu and Triantafillou 2024, arXiv:2405.03097"
     reference = "none"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
-    """Passes over what is chosen of the forget set."""
     threshold: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.2, high=0.9)] = 0.5
     """The least MA of a sequence that is trained on; 0 chooses all."""
 
@@ -56,4 +52,4 @@ class SelectiveGradientAscent(Method):
                     rows.append(row)
             return rows
 
-        yield from train_and_yield(task, task.load_original(), self.loss, rows=memorised)
+        yield from train_and_yield(task, task.load_original(), self.loss, select_rows=memorised)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    Reference,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
+from harness.contracts import Json, LogUniform, Model, NonNegative, Positive
+from harness.toolkit import Batch, Epochs, RetainedMethod, preference_loss, token_nll
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimNPO(Method):
+class SimNPO(RetainedMethod):
     """Minimises the mean over forget sequences of −(2/β) log σ(β (ℓ − δ)), ℓ being a sequence's mean NLL per token.
 
     With `retain`, and by default, L_NLL on the retain set is added. What is unlikely already is let go of, however
@@ -41,35 +29,16 @@ class SimNPO(Method):
     label = "SimNPO"
     source = "Fan et al. 2024, arXiv:2410.07163"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
-    """Passes over the forget set."""
+    epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.5, high=8.0)] = 2.5
-    """How soon a sequence is let go of."""
+    """Rate at which a sequence is let go of."""
     margin: NonNegative = 0.0
     """δ: by so many nats a token the NLL is to be above 0."""
-    retain: bool = True
-    """Whether NLL on the retain set is added."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
-    """Of that."""
-
-    @property
-    def reference(self) -> Reference:
-        """Return what it needs: retain data, unless `retain` is false."""
-        return "retain_data" if self.retain else "none"
-
-    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
-        yield from train_and_yield(task, task.load_original(), self.loss)
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = forget.sequence_mean(preference_loss(forget.means_per_sequence(nll) - self.margin, self.beta))
-        if not self.retain:
-            return ascent
-        descent = mean_nll(model, retain)
-        return ascent + self.retain_weight * descent
+        return self.with_retain(ascent, model, retain)

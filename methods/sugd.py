@@ -10,23 +10,12 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
-from harness.toolkit import Batch, mean_nll, train
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, PositiveCount
+from harness.toolkit import Batch, TrainedMethod, mean_nll, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialGradientDifference(Method):
+class SequentialGradientDifference(TrainedMethod):
     """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
 
     Chunks are made of the forget set in its order. An epoch goes through all of them; a fraction of an epoch has erased
@@ -48,12 +37,10 @@ class SequentialGradientDifference(Method):
     source = "Premptis et al. 2025, arXiv:2503.02443"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
-    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1
-    """How often all chunks are gone through, each time with all passes over each; the paper's is 1."""
+    """Rounds over all chunks, each with all passes over each chunk; the paper's is 1."""
     passes: Annotated[PositiveCount, LogUniform(low=1, high=10)] = 7
     """Over one chunk before the next one's turn."""
     chunk: Annotated[PositiveCount, LogUniform(low=16, high=64)] = 32
@@ -79,7 +66,7 @@ class SequentialGradientDifference(Method):
             return rows
 
         model = task.load_original()
-        with closing(train(task, model, self.loss, math.ceil(last), strengths, rows=chunk_of)) as passes:
+        with closing(train(task, model, self.loss, math.ceil(last), strengths, select_rows=chunk_of)) as passes:
             for state in passes:
                 if state.number in strengths or state.stop_reason:
                     epochs = strengths.get(state.number, state.number / passes_of_epoch)

@@ -30,7 +30,7 @@ class TaskArithmetic(Method):
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.005, high=1.0)] = 0.05
-    """How much of the memorised model is subtracted."""
+    """Subtracted share of the memorised model."""
     formula: Literal["literal", "task_vector", "shrink"] = "literal"
     """`literal`: θ_o − γ θ_memo; `task_vector`: θ_o − γ (θ_memo − θ_o); `shrink`: (1 − γ) θ_o."""
 

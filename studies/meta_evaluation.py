@@ -35,20 +35,20 @@ from harness.analysis.metrics import MetricInfo, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.digests import digest_of
 from harness.base.files import write_whole
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
 from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.run import evaluated, models_of
+from harness.execution.trial.tasks import MeasuredModel
 from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.records.published import PUBLISHED
 from harness.records.results import PointResults, Results
 from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
+from harness.toolkit.finetune import trained_briefly
 from harness.toolkit.rounding import rounded_copy, rounding_to
-from harness.toolkit.short_training import trained_briefly
 
 LEAST_UTILITY = 0.8
 """Of the original's: a model that lost more is left out, as the public study leaves it out."""

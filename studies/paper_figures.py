@@ -27,12 +27,12 @@ from scipy.optimize import brentq
 
 from harness.base.csv_text import csv_text
 from harness.base.files import read_file, write_whole
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.contracts import Model
 from harness.errors import DataError, LetheError, ModelError
+from harness.models.adapters import PATCH_FILE, apply_patch
 from harness.models.blocks import block_place
 from harness.models.loading import check_model, load_model, load_tokenizer, positions
-from harness.models.patch import PATCH_FILE, apply_patch
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import token_lists
 from harness.reporting.figures.style import dress, panel_title, rendered, without_mathtext

@@ -367,7 +367,7 @@ def simulate_sweep(make_row, make_plan):
         Metric(name="ma", title="MA", group="erasure", high=1.0, items="sequence", **about),
         Metric(
             name="perplexity", title="Perplexity", group="generation", high=float("inf"), items="prompt",
-            aggregate="exp_mean", collapse="perplexity", **about,
+            aggregate="exp_mean", **about,
         ),
     )  # fmt: skip
 

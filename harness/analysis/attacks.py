@@ -17,8 +17,7 @@ from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.contrasts import Contrast, paired_contrast
-from harness.statistics.significance import holm
+from harness.statistics.contrasts import Contrast, holm, paired_contrast
 
 COLUMNS = (
     "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",
@@ -58,17 +57,15 @@ def attack_frame(ranked: RankedTable) -> pd.DataFrame:
 
 
 def target_text(target: str, info: MetricInfo) -> str:
-    """Return a target in words.
+    """Return a level of `until` in words.
 
     Example:
         >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="", source="", title="MA")
-        >>> target_text("ma <= retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
-        ("MA at most the retrained model's", '')
+        >>> target_text("ma=retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
+        ('MA retrained', '')
     """
-    if not target:
-        return ""
-    name, _, level = target.partition(" <= ")
-    return f"{info[name].title} at most " + ("the retrained model's" if level == RETRAINED else level)
+    name, _, level = target.partition("=")
+    return f"{info[name].title} {level}" if target else ""
 
 
 def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:

@@ -50,13 +50,9 @@ class Evidence:
         return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
 
     def of_points(
-        self,
-        point_ids: Sequence[str],
-        metric: Metric,
-        models_R: NDArray[np.int64] | None = None,
-        shares: tuple[tuple[float, ...], ...] | None = None,
+        self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> ItemValues | None:
-        """Return the same of points; `models_R` and `shares` as of `ItemValues`."""
+        """Return the same of points; `models_R` as of `ItemValues`."""
         known = []
         for point_id in point_ids:
             items = self.items(point_id, metric)
@@ -77,7 +73,6 @@ class Evidence:
             clusters_N=clusters_N,
             items=self._names[ids],
             models_R=models_R,
-            shares=shares,
             aggregate=metric.aggregate,
             low=metric.low,
             high=metric.high,

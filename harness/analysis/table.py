@@ -8,7 +8,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis.collapse import flag
 from harness.analysis.damage import over_erased
@@ -23,7 +25,7 @@ from harness.errors import DataError
 from harness.plans import Compare, Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS
-from harness.statistics.frontier import non_dominated
+from harness.statistics.item_values import Floats
 
 LEADING = (
     "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",
@@ -83,6 +85,20 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
         erasure_P, utility_P = (costs(aims.deviations(points, metric), metric) for metric in axes if metric)
         is_first[points.index] = non_dominated(erasure_P, utility_P)
     return is_first
+
+
+def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
+    """Return which points no other beats: one at least as good in both costs, and better in one.
+
+    Equal points both stay. A point that lacks a number is never among them, and beats none.
+
+    Example:
+        >>> non_dominated(np.array([0.1, 0.2, 0.2, np.nan]), np.array([3.0, 2.0, 4.0, 0.0])).tolist()
+        [True, True, False, False]
+    """
+    (e, other_e), (u, other_u) = ((costs_P[:, None], costs_P) for costs_P in (erasure_P, utility_P))
+    beats_PP = (e <= other_e) & (u <= other_u) & ((e < other_e) | (u < other_u))
+    return np.asarray(~(np.isnan(erasure_P + utility_P) | beats_PP.any(axis=0)))
 
 
 def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What everything stands on: files that are written whole or not at all, paths, digests, the terminal, the hub."""
+"""The ground: files that are written whole or not at all, digests, messages, settings, the hub."""

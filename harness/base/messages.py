@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+
+from rich.console import Console
 
 from harness import errors
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 _ACTING = (
     *(code for code in range(0x20) if chr(code) not in "\t\n"),
     *range(0x7F, 0xA0),
@@ -19,7 +23,7 @@ _ACTING = (
 _WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in _ACTING}
 
 
-def storable(text: str, most: int = MOST_CHARACTERS) -> str:
+def storable(text: str, most: int = MAX_CHARACTERS) -> str:
     r"""Return text that any file can hold: what UTF-8 cannot encode is escaped, and what is too long is cut, saying so.
 
     Twice is the same as once.
@@ -77,3 +81,24 @@ def first_names(names: Sequence[str], most: int) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
+    """Print lines to where results go, or errors; nowhere once a reader or terminal is gone."""
+    stream = sys.stderr if is_error else sys.stdout
+    try:
+        print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
+    except OSError:  # What a command makes is in files.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+WIDTH = 100
+"""Characters that a table has where there is no terminal."""
+
+
+def console(width: int = WIDTH) -> Console:
+    """Return a console that is `width` characters wide where there is no terminal, in a pipe say."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=width)

@@ -10,7 +10,7 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.collapse import flag
 from harness.analysis.ranking import head, rank, rank_names
 from harness.analysis.table import read_table
-from harness.base.terminal import console, tell
+from harness.base.messages import console, tell
 from harness.errors import DataError
 from harness.library import load_results
 from harness.records.mlflow import copy_sweep, failure_of, place_of

@@ -13,7 +13,7 @@ import pandas as pd
 from harness.analysis.metrics import is_within_noise, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
-from harness.base.terminal import console, tell
+from harness.base.messages import console, tell
 from harness.errors import DataError
 from harness.library import find_point, read_folder, refuse_without_results
 from harness.records.record import cpu_kind
@@ -21,7 +21,7 @@ from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
 from harness.reporting.render import Column, render
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
@@ -112,7 +112,6 @@ def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
 
 
 def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
-    """Return each number with its definition, by metric."""
     return {name: (value, each.definition) for each in point.measurements for name, value in each.numbers.items()}
 
 
@@ -136,8 +135,8 @@ def _cpus(results: Results) -> str:
 
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
-    left_out = len(rows) - MOST_ROWS
-    shown = rows.head(MOST_ROWS)
+    left_out = len(rows) - MAX_ROWS
+    shown = rows.head(MAX_ROWS)
     for name in ("a", "b"):
         texts = shown[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
         shown = shown.assign(**{name: texts})

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import miniature
 from harness.base import hub
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError
-from harness.miniature import checkpoints as miniature
 from harness.models.resolving import DEFAULT_JUDGES, resolve_model
 from harness.planning.plan import check_form
 from harness.planning.sweep_file import read_sweep_file
@@ -30,7 +30,7 @@ class HubContent:
     path: str
     repository: Repository
     configuration: str | None = None
-    """Of a data set."""
+    """A data set's configuration."""
     weights: bool = True
     """False: only a model's tokenizer."""
 
@@ -92,7 +92,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
             contents.append(HubContent(path, Repository(section.path, "dataset"), section.name))
     for name, evaluator in evaluators.items():
-        for id, configuration in evaluator.data_sets():
+        for id, configuration in getattr(evaluator, "data_sets", list)():
             contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
     once: dict[tuple[Repository, str | None, bool], HubContent] = {}
     for content in contents:

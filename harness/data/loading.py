@@ -32,7 +32,8 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
     Raises:
         DataError: They cannot be read, or are not what the source's digest says.
     """
-    return LOADERS[role](source, load_tokenizer(model), vocabulary(model))
+    loaded: Sequences | Utility = LOADERS[role](source, load_tokenizer(model), vocabulary(model))
+    return loaded
 
 
 def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:

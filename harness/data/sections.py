@@ -8,11 +8,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.base.paths import path_of
+from harness.base.files import path_of
 from harness.base.settings import Place, Strict
 from harness.contracts import Count, PositiveCount
 from harness.data.sources import SOURCE_SETTINGS, Role
-from harness.miniature.checkpoints import UNSEEN_RECORDS
+from harness.miniature import UNSEEN_RECORDS
 from harness.specs import Source
 
 MINIATURE_TOKENS = (64, 128)

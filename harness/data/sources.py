@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from harness import miniature
+from harness.base.files import path_of
 from harness.base.hub import Repository, fetch_data_set
-from harness.base.paths import path_of
 from harness.errors import DataError, unknown
-from harness.miniature import texts as miniature
 from harness.specs import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import writing
-from harness.base.messages import printable
-from harness.base.terminal import tell
-from harness.drafting.file_templates import filled, flow
-from harness.drafting.given_texts import Given, faults_of_given, named_source, read_given
+from harness.base.messages import printable, tell
+from harness.drafting.given_texts import Given, faults_of_given, filled, flow, named_source, read_given
 from harness.execution.job import Folders
 from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves
@@ -25,7 +23,7 @@ from harness.records.journal import Journal
 from harness.records.results import read_results
 
 FILE = Path("audit.yaml")
-MOST_TEXTS = 256
+MAX_TEXTS = 256
 """Used unless the user asks for another number: MA is then known to 0.01, and a table takes a minute."""
 SMALL_BYTES = 100_000_000
 """A model of smaller weights gains nothing from a second thread."""
@@ -52,7 +50,7 @@ def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[An
 
 def audit_file(given: Given, *, attacks: bool = False) -> str:
     """Return the sweep file that the audit runs."""
-    read = read_given(given, MOST_TEXTS)
+    read = read_given(given, MAX_TEXTS)
     if read.sampled_of:
         count = read.forget["sequences"]
         tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")

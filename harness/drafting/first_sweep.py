@@ -2,42 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.base.messages import printable
-from harness.base.terminal import tell
-from harness.contracts import Checkpoint, Training
+from harness.base.messages import printable, tell
+from harness.contracts import Checkpoint, Method, Number, Training
 from harness.data.sequences import LEAST_TOKENS
 from harness.data.sources import Role
-from harness.drafting.file_templates import filled, flow
-from harness.drafting.first_file import evaluator_lines, method_lines
 from harness.drafting.given_texts import (
     MINIATURE,
     Given,
     TextLengths,
+    filled,
+    flow,
     is_miniature,
     named_source,
     read_given,
     read_lengths,
 )
 from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
-from harness.errors import ConfigError, DataError, TrialError
-from harness.miniature.checkpoints import FORGET_RECORDS
+from harness.errors import ConfigError, DataError, PluginError, TrialError
+from harness.miniature import FORGET_RECORDS
 from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.planning.machine import this_machine
 from harness.planning.memory import weights_bytes
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
+from harness.plugins import (
+    EVALUATORS,
+    METHODS,
+    declared_space,
+    default_declaration,
+    default_reference,
+    default_strength,
+)
+from harness.search_space import Choice, LogUniform
+from harness.specs import HOLDOUT
 
-MOST_TEXTS = 512
+NEEDS = {
+    "none": "needs nothing more",
+    "retain_data": "needs retain data: data.retain",
+    "memorized_model": "needs a memorised model, which is trained first",
+    None: "what it needs depends on its settings",
+}
+PROPOSED = (
+    *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
+    *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
+)
+"""Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
+MIN_EPOCHS = 3
+"""Fewest values of a cumulative strength: a curve needs three points."""
+MAX_EPOCHS = 5
+"""Most values of a cumulative strength: each is a point to measure."""
+FACTORS = (0.5, 1, 2, 4)
+"""Times its default, of any other strength."""
+
+
+def strength_grid(plugin: type[Method]) -> list[Number]:
+    """Return strengths that make a curve: rising, the method's default among them; nothing if it declares none.
+
+    Of a cumulative strength whole steps up to the default, three at least, and five at most, closer at the beginning;
+    else multiples of the default. All are within what a search may try, where the method says that.
+    """
+    default, dimension = default_strength(plugin), declared_space(plugin).get(plugin.strength.field)
+    if isinstance(dimension, Choice):
+        return sorted(dimension.values)
+    if default is None:
+        return []
+    if plugin.strength.cumulative:
+        most = max(int(default), MIN_EPOCHS)
+        steps = [round(most ** (place / (MAX_EPOCHS - 1))) for place in range(MAX_EPOCHS)]
+        steps = sorted(set(steps if most > MAX_EPOCHS else range(1, most + 1)))
+        return [step for step in steps if not isinstance(dimension, LogUniform) or step <= dimension.high]
+    values = [float(f"{factor * default:.3g}") for factor in FACTORS]
+    if isinstance(dimension, LogUniform):
+        values = [value for value in values if dimension.low <= value <= dimension.high or value == default]
+    return values if isinstance(default, float) else sorted({round(value) for value in values if round(value) >= 1})
+
+
+def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+    """Yield the row of every method with what it needs, as a comment if it is left out, or ours and not `PROPOSED`."""
+    for name in METHODS.names():
+        try:
+            plugin = METHODS.load(name)
+        except PluginError as error:
+            yield f"# {name}: left out: {' '.join(str(error).split())}"
+            continue
+        grid = strength_grid(plugin)
+        row = f"{name}: {flow({plugin.strength.field: grid or ['...']})}"
+        reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
+        if reason:
+            yield f"# {row}   # left out: {' '.join(reason.split())}"
+            continue
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{METHODS.package}.")
+        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
+
+
+def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
+    """Yield the row of every evaluator, with the settings given; of those that need more to be said, as a comment."""
+    for name in EVALUATORS.names():
+        try:
+            plugin = EVALUATORS.load(name)
+            declared = default_declaration(plugin)
+        except PluginError as error:
+            yield f"# {name}: left out: {' '.join(str(error).split())}"
+            continue
+        row = f"{name}: {flow(dict(settings.get(name, {})))}"
+        metrics, reads = declared or ((), ())
+        groups = {metric.group for metric in metrics}
+        if declared is None or "reasoning" in groups:
+            yield f"# {row}   # see docs/sweeps.md for what it needs"
+        elif HOLDOUT in reads and not has_holdout:
+            yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
+        elif "erasure" not in groups and not any(metric.ranked for metric in metrics):
+            yield f"# {row}   # ranks nothing"
+        else:
+            yield row
+
+
+MAX_TEXTS = 512
 """Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
 STEPS = 16
 """Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Of utility texts: MAUVE needs so many."""
+"""Utility texts: MAUVE needs so many."""
 PROBED_BYTES = 1_000_000_000
-"""Of weights: on a CPU a larger model would be tried for longer than anyone waits."""
+"""Bytes of weights: on a CPU a larger model would be tried for too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
 """EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
 MICRO_BATCH = 16
@@ -61,7 +152,7 @@ def first_sweep(
 
 
 def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
-    read = read_given(given, MOST_TEXTS)
+    read = read_given(given, MAX_TEXTS)
     model = read.model
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if read.lengths is not None:
@@ -70,7 +161,7 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
             f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
             "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
         )
-    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MOST_TEXTS)
+    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     of_miniature = is_miniature(model.id)
     return {

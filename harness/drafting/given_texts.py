@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from harness.base.paths import in_quotes, path_of
-from harness.base.terminal import tell
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.base.files import in_quotes, path_of
+from harness.base.messages import tell
 from harness.contracts import Checkpoint
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
 from harness.data.sources import CHALLENGE_FILES, TOKEN_SOURCES, Role
-from harness.drafting.file_templates import flow
 from harness.errors import ConfigError, DataError, ModelError
-from harness.miniature.replicates import read_manifest
+from harness.miniature import read_manifest
 from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature, resolve_original
 from harness.specs import Source
@@ -24,13 +27,38 @@ from harness.specs import Source
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+
+def filled(template: str, **parts: object) -> str:
+    """Return a template with its parts put in."""
+    environment = Environment(
+        loader=PackageLoader("harness.drafting", ""),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**parts)
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line.
+
+    Example:
+        >>> flow({"source": "jsonl", "path": "my: letters.jsonl"}), flow([0.05, 0.1]), flow("a model")
+        ("{source: jsonl, path: 'my: letters.jsonl'}", '[0.05, 0.1]', 'a model')
+    """
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
 MINIATURE = "miniature"
 """Given instead of a path, it means the embedded corpus."""
 LEAST_TOKENS = 16
 """A prefix of 8 tokens and a continuation of 8 are the least that says something."""
 SAMPLED_TEXTS = 64
 """Enough to see how a tokenizer reads them."""
-MOST_UNKNOWN = 0.05
+MAX_UNKNOWN = 0.05
 FEWEST_BYTES = 2.0
 """A token of a language that the tokenizer was made for has about four."""
 LEAST_VOCABULARY = 10_000
@@ -39,14 +67,14 @@ LEAST_VOCABULARY = 10_000
 
 @dataclass(frozen=True)
 class TextLengths:
-    """How long a model's tokenizer finds texts."""
+    """Lengths of texts by a model's tokenizer."""
 
     label: str
-    """What messages call the texts."""
+    """The texts' name in messages."""
     tokens_N: tuple[int, ...]
-    """Of each text, counted up to what would be used at most."""
+    """Tokens of each text, counted up to the most that would be used."""
     bytes_per_token: float
-    """Of UTF-8; small where the tokenizer spells the texts letter by letter."""
+    """Bytes of UTF-8 per token; small where the tokenizer spells the texts letter by letter."""
 
     @property
     def in_words(self) -> str:
@@ -91,7 +119,7 @@ class ReadTexts:
     lengths: TextLengths | None
     """None of the embedded corpus, whose lengths are known."""
     sampled_of: int
-    """How many texts there are, where not all are used; else 0."""
+    """Number of all texts, where not all are used; else 0."""
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
@@ -214,7 +242,7 @@ def read_lengths(
     size = sum(len(text.encode(errors="replace")) for text in tokenizer.batch_decode(read))
     unknown = tokenizer.unk_token_id
     share = sum(row.count(unknown) for row in read) / count if unknown is not None else 0.0
-    if share > MOST_UNKNOWN:
+    if share > MAX_UNKNOWN:
         raise DataError(
             f"{label}: {share:.0%} of the tokens are '{tokenizer.unk_token}', which the tokenizer says of what it does "
             "not know. Give texts in a language of the model, or name its own tokenizer with --tokenizer."

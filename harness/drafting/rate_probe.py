@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files import writing
-from harness.drafting.file_templates import flow
+from harness.drafting.given_texts import flow
 from harness.errors import TrialError
 from harness.execution.job import Event, Folders
 from harness.execution.trial.run import run_job
@@ -34,13 +34,13 @@ PASSES = (2, 4, 8)
 VALIDATION_TEXTS = 16
 """Enough to see a model collapse."""
 ERASED = 0.9
-"""Of the original's MA: at most this much is left where a rate erases."""
+"""Largest share of the original's MA that a rate which erases leaves."""
 METHOD, RATE = "gradient_ascent", "training.learning_rate"
 
 
 @dataclass(frozen=True)
 class ProbedRate:
-    """What a few steps at one learning rate do."""
+    """The effect of a few steps at one learning rate."""
 
     rate: float
     steps: int
@@ -51,7 +51,7 @@ class ProbedRate:
     """The model's own, on validation texts."""
     perplexity_before: float
     is_collapsed: bool
-    """Whether perplexity left the sweep's bounds."""
+    """True where perplexity left the sweep's bounds."""
 
     @property
     def erases(self) -> bool:
@@ -133,7 +133,6 @@ def _planned_probe(content: str, out: Path, texts: int) -> Plan:
 
 
 def _cheaper(study: StudySpec) -> StudySpec:
-    """Return the study with fewer validation texts, and with all of the machine's cores."""
     validation = study.trial.validation
     fewer = min(VALIDATION_TEXTS, validation.rows)
     validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.
@@ -141,7 +140,7 @@ def _cheaper(study: StudySpec) -> StudySpec:
 
 
 UNKNOWN_PERPLEXITY = 1000.0
-"""Of the validation texts: a model with more does not know such texts, so they tell nothing of what it unlearns."""
+"""Perplexity of validation texts above which a model does not know such texts, so they tell nothing."""
 
 
 def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.base.messages import reason, storable
-from harness.base.plain_data import PlainData
+from harness.base.settings import PlainData
 from harness.contracts import Json
 from harness.execution.environment import NodeInputs
 from harness.plans import StudySpec

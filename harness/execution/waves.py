@@ -14,8 +14,8 @@ from harness.base.digests import digest_of
 from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
-from harness.execution.trial.preparing import is_prepared, prepared_key
 from harness.execution.trial.run import run_job
+from harness.execution.trial.tasks import is_prepared, prepared_key
 from harness.plans import StudySpec
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.journal import Journal

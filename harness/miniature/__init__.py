@@ -1,1 +1,178 @@
-"""The embedded default: an invented corpus and a GPT-Neo family that has memorised part of it."""
+"""The miniature: shipped models and their replicates, texts and reasoning rows, as files of this folder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness.base.digests import known_digest
+from harness.errors import DataError, ModelError
+
+FORGET_RECORDS, UNSEEN_RECORDS = 256, 128
+"""Numbers of records that the originals memorised, and that no model ever saw."""
+WEIGHTS = Path(__file__).parent / "weights"
+MANIFEST = "manifest.json"
+"""A file in the folder of the shipped models, and in each that `python -m studies.miniature` writes."""
+
+ORIGINALS = ("miniature-s", "miniature-m", "miniature-l")
+RETRAINED = tuple(f"{name}-retrained" for name in ORIGINALS)
+JUDGE = "miniature-judge"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all shipped models: the originals, their retrained twins and the judge."""
+    return (*ORIGINALS, *RETRAINED, JUDGE)
+
+
+def folder(name: str) -> Path:
+    """Return the folder of the named model, as `from_pretrained` takes it.
+
+    Raises:
+        KeyError: There is no such model.
+    """
+    if name not in names():
+        raise KeyError(f"no miniature model is called {name!r}; there are {', '.join(names())}")
+    return WEIGHTS / name
+
+
+def tokenizer_folder() -> Path:
+    """Return the folder of the tokenizer that all models share."""
+    return WEIGHTS / "tokenizer"
+
+
+@cache
+def manifest() -> dict[str, Any]:
+    """Return what was written down when the models were made: digests, settings and measured quality."""
+    content: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text())
+    return content
+
+
+_ENTRIES = {"replicate_of", "seed", "size", "corpus", "tokenizer", "models"}
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """A folder with an original model and its retrained twin, which `python -m studies.miniature --seed` made."""
+
+    ORIGINAL: ClassVar[str] = "original"
+    RETRAINED: ClassVar[str] = "retrained"
+
+    folder: Path
+    replicate_of: str
+    """The shipped model: `miniature-s`."""
+
+    @property
+    def original(self) -> Path:
+        """Return the folder of the model that memorised the forget set, with its tokenizer."""
+        return self.folder / self.ORIGINAL
+
+    @property
+    def retrained(self) -> Path:
+        """Return the folder of the model that never saw it, with its tokenizer."""
+        return self.folder / self.RETRAINED
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """Return what is written down of a replicate (seed, size, digests, versions, quality); None if there is none."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) and manifest.keys() >= _ENTRIES else None
+
+
+def read_replicate(folder: Path) -> Replicate | None:
+    """Return the replicate in a folder; None if there is none.
+
+    Raises:
+        ModelError: It is of another corpus or tokenizer than the shipped models, or not what was written down.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return None
+    try:
+        _check_made(folder, manifest)
+    except (TypeError, KeyError, AttributeError, OSError) as error:
+        raise ModelError(
+            f"{folder / MANIFEST} is damaged ({type(error).__name__}): remove {folder} and make it again."
+        ) from error
+    return Replicate(folder, manifest["replicate_of"])
+
+
+def _check_made(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Refuse a replicate that is not what its manifest says was made, or that does not fit the shipped models."""
+    arguments = f"--seed {entries['seed']} --size {entries['size']} --out {folder}"
+    again = f"python -m studies.miniature {arguments}, in a checkout"
+    for key in ("corpus", "tokenizer"):
+        if entries[key] != manifest()[key]:
+            reason = f"the models in {folder} were made with another {key} than the shipped ones"
+            raise ModelError(f"{reason}: remove the folder and make them again ({again}).")
+    for kind in (Replicate.ORIGINAL, Replicate.RETRAINED):
+        entry = entries["models"][kind]
+        written = {"model.safetensors": entry["sha256"], "tokenizer.json": entries["tokenizer"]["sha256"]}
+        for name, digest in written.items():
+            file = folder / kind / name
+            if not file.is_file() or known_digest(file) != digest:
+                reason = f"{file} is not what {folder / MANIFEST} says was made"
+                raise ModelError(f"{reason}: remove {folder} and make it again ({again}).")
+
+
+FILE = "texts.json.gz"
+REASONING_FILE = "reasoning.json.gz"
+TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
+"""The reasoning tasks, by lm-eval's names."""
+
+
+def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
+    """Return the texts of a role, in the order in which they were generated.
+
+    Args:
+        role: `forget`, `holdout`, `retain`, `utility` or `validation`.
+        weights: The folder that has the file.
+
+    Raises:
+        DataError: The file cannot be read, or is damaged.
+
+    Example:
+        >>> len(texts("forget")), len(texts("validation"))
+        (256, 224)
+    """
+    return tuple(_entry(weights / FILE, role))
+
+
+def reasoning_rows(task: str) -> list[dict[str, Any]]:
+    """Return the validation rows of a task, in the schema of the hub's data set; they are the caller's.
+
+    Raises:
+        KeyError: There is no such task.
+
+    Example:
+        >>> row = reasoning_rows("piqa")[0]
+        >>> row["goal"], row["sol2"], row["label"]
+        ('How do I clean a dirty window?', 'wipe it with vinegar and old paper', 1)
+    """
+    if task not in TASKS:
+        raise KeyError(f"no task of the miniature is called {task!r}; there are {', '.join(TASKS)}")
+    rows: list[dict[str, Any]] = deepcopy(_entry(WEIGHTS / REASONING_FILE, task))
+    return rows
+
+
+def _entry(file: Path, name: str) -> Any:
+    try:
+        return _content(file)[name]
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} cannot be read ({type(error).__name__}): install Lethe again, or restore it."
+        ) from error
+
+
+@cache
+def _content(file: Path) -> Any:
+    return json.loads(gzip.decompress(file.read_bytes()))

@@ -1,4 +1,4 @@
-"""LoRA: low-rank adapters on a model's matrices while it trains, and merged into them while it is measured.
+"""LoRA adapters and masks that are trained instead of weights, and patches in which an erasure is kept.
 
 The adapted model is another tree of modules around the plain model's own tensors, so that the plain one stays what
 transformers made of it. Merging adds the update to its matrices, in their fp32; going on puts back, bit for bit, what
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from weakref import WeakKeyDictionary
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.nn.utils import parametrize
 
 from harness.base.files import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
-from harness.models.loading import unloaded_model
+from harness.models.blocks import blocks
+from harness.models.loading import load_model, unloaded_model
 from harness.training import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -41,7 +43,7 @@ class Adapter:
     targets: tuple[str, ...]
     """The names of the adapted modules, as peft's configuration has them."""
     inputs_first: bool
-    """Whether some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
+    """True where some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
 
 
 _MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
@@ -170,7 +172,6 @@ def _is_inputs_first(module: torch.nn.Module) -> bool:
 
 
 def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
-    """Add alpha / rank · B A to a module's matrix; computed on the CPU, so that a kept adapter makes the same model."""
     inner, outer = update
     change = (outer.float() @ inner.float()) * scaling
     module.weight.add_((change.T if _is_inputs_first(module) else change).to(module.weight))
@@ -262,3 +263,174 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
             f"{file} is an adapter of the model with digest {original}, and this one's is {original_digest}."
         )
     return adapter
+
+
+class WeightMasks:
+    """The masks of some matrices of a model in training; the loop merges them while the model is measured.
+
+    Each weight has a score, drawn as Kaiming-uniform with a = √5. The weights whose scores are the smallest in size, a
+    share `dropped` of each matrix, are 0. A score's gradient is that of the weight's factor, as if that were |score|
+    (straight through).
+
+    Source: Ramanujan et al., arXiv:1911.13299, section 3 (edge-popup).
+
+    Args:
+        model: What the masks are of; its own weights ask for no gradient any more.
+        matrices: Names of parameters with two dimensions, each a module's `weight`.
+        dropped: The share of each matrix that is 0: 0 leaves the model as it is.
+        seed: What the scores are drawn with.
+
+    Raises:
+        ModelError: A name is none of the model's matrices.
+    """
+
+    def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int) -> None:
+        self._plain, self._before = model, dict[str, torch.Tensor]()
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model: Model = copy.deepcopy(model, shared)
+        """Another tree of modules around the same weights, in which the masks stand."""
+        self._masks: dict[str, _Mask] = {}
+        generator, weights = torch.Generator().manual_seed(seed), dict(model.named_parameters())
+        model.requires_grad_(False)
+        for name in matrices:
+            weight = weights.get(name)
+            if weight is None or weight.dim() != 2 or not name.endswith(".weight"):
+                raise ModelError(
+                    f"{name} is no matrix of this model that a mask could be of. Name parameters with two dimensions "
+                    "that are called weight."
+                )
+            drawn = torch.nn.init.kaiming_uniform_(torch.empty(weight.shape), a=5**0.5, generator=generator)
+            # Made from the matrix itself: where that is, and as real or fake as it is.
+            self._masks[name] = _Mask(weight.detach().new_empty(weight.shape).copy_(drawn), dropped)
+            parametrize.register_parametrization(
+                self.model.get_submodule(name.removesuffix(".weight")), "weight", self._masks[name]
+            )
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Mask the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
+        for name, mask in self._masks.items():
+            weight = self._plain.get_parameter(name)
+            self._before[name] = weight.detach().to("cpu", copy=True)
+            weight.copy_(mask(weight))
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Put back what was masked in the plain model's matrices, if anything was."""
+        while self._before:
+            name, matrix = self._before.popitem()
+            self._plain.get_parameter(name).copy_(matrix)
+
+    def close(self) -> None:
+        """Drop the kept matrices, as they were before merging."""
+        self._before.clear()
+
+
+class _Mask(torch.nn.Module):
+    def __init__(self, scores: torch.Tensor, dropped: float) -> None:
+        super().__init__()
+        self.scores = torch.nn.Parameter(scores)
+        self._dropped = round(dropped * scores.numel())
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * straight_through_mask(self.scores, self._dropped)
+
+
+def straight_through_mask(scores: torch.Tensor, dropped: int) -> torch.Tensor:
+    """Return 0 where a score is among the `dropped` smallest in size and 1 elsewhere; its gradient is that of |score|.
+
+    Source: Ramanujan et al., arXiv:1911.13299, section 3.
+
+    Example:
+        >>> scores = torch.tensor([0.5, -0.1, -0.9], requires_grad=True)
+        >>> mask = straight_through_mask(scores, dropped=1)
+        >>> mask.tolist()
+        [1.0, 0.0, 1.0]
+        >>> mask.sum().backward()
+        >>> scores.grad.tolist()
+        [1.0, -1.0, -1.0]
+    """
+    sizes = scores.abs()
+    mask = torch.ones_like(sizes)
+    if dropped:
+        smallest = sizes.detach().flatten().topk(dropped, largest=False).indices
+        mask.view(-1)[smallest] = 0.0
+    return (sizes - sizes.detach()) + mask
+
+
+PATCH_FILE = "patch.safetensors"
+
+
+def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
+    """Write the blocks `names` of `model`, with the digest of the original they belong to.
+
+    Raises:
+        ModelError: The model lacks one of them.
+        StorageError: The file cannot be written.
+    """
+    wanted = set(names)
+    parameters = dict(model.named_parameters())
+    tensors: dict[str, torch.Tensor] = {}
+    for block in blocks(model):
+        if block.name in wanted:
+            tensors[block.name] = block.of(parameters[block.parameter]).detach().cpu().clone().contiguous()
+    if unknown := sorted(wanted - tensors.keys()):
+        raise ModelError(f"a patch cannot hold {', '.join(unknown)}: this model has no such block.")
+    with writing(file, "a patch"):
+        save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
+
+
+def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
+    """Return `original`, changed in place into the erased model that the patch was made from.
+
+    Raises:
+        ModelError: The patch is damaged, belongs to another original, or has a block that this one lacks or
+            of another shape.
+    """
+    by_name = {block.name: block for block in blocks(original)}
+    parameters = dict(original.named_parameters())
+    belongs, tensors = read_patch(file)
+    if belongs != original_digest:
+        raise ModelError(f"{file} is a patch of the model with digest {belongs}, and this one's is {original_digest}.")
+    for name, tensor in tensors.items():
+        if name not in by_name:
+            raise ModelError(f"{file} patches the block {name}, which this model does not have.")
+        block = by_name[name]
+        weights = block.of(parameters[block.parameter])
+        if weights.shape != tensor.shape:
+            shapes = f"{tuple(tensor.shape)} there and {tuple(weights.shape)} here"
+            raise ModelError(f"{file} patches the block {name} of another shape: {shapes}.")
+        if not tensor.is_floating_point() or not tensor.isfinite().all():
+            raise ModelError(f"{file} has no usable weights for the block {name}: {tensor.dtype}, or not finite.")
+        with torch.no_grad():
+            weights.copy_(tensor)
+    return original
+
+
+def load_erased(original: Checkpoint, folder: Path) -> Model:
+    """Return the erased model that a sweep kept in `folder`, as a patch or an adapter of `original`, or whole.
+
+    Raises:
+        ModelError: The patch or adapter belongs to another original.
+    """
+    patch = folder / PATCH_FILE
+    if (folder / ADAPTER_FILE).is_file():
+        return add_adapter(load_model(original), read_adapter(folder, original.digest))
+    if patch.is_file():
+        return apply_patch(load_model(original), original.digest, patch)
+    # Without a digest: the artifact's own were compared when it was looked up.
+    return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
+
+
+def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    """Return the digest of the original that a patch belongs to, and its blocks by name.
+
+    Raises:
+        ModelError: It is damaged, or another file.
+    """
+    try:
+        with safe_open(file, framework="pt") as patch:
+            belongs = json.loads(patch.metadata()["lethe"])["original"]
+            return belongs, {name: patch.get_tensor(name) for name in patch.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ModelError(f"{file} is damaged, or no patch that Lethe wrote ({type(error).__name__}).") from error

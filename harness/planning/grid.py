@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeVar
 
-from harness.base.plain_data import repeated
-from harness.base.settings import check_settings, quoted
+from harness.base.settings import check_settings, quoted, repeated
 from harness.contracts import Method, Number
 from harness.errors import Fault, Faults, PluginError, unknown
 from harness.planning.schema import NAME, RowLimits, TrainingSettings

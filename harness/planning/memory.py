@@ -24,8 +24,7 @@ from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.base.digests import digest_of
-from harness.base.messages import first_names
-from harness.base.terminal import tell
+from harness.base.messages import first_names, tell
 from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, unloaded_model
@@ -33,10 +32,9 @@ from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.planning.machine import Machine, share_of, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.specs import Engine, Source, TrialSpec
-from harness.toolkit.batches import JUDGE_BYTES, READ_TOKENS, rows_at_once
-from harness.toolkit.decoding.greedy import CACHE_BYTES, MIN_ROWS, SEQUENCES_AT_ONCE
-from harness.toolkit.decoding.sampling import ROWS_AT_ONCE, SAMPLED_CACHE_BYTES
-from harness.toolkit.engines.deepspeed import bucket_elements
+from harness.toolkit.decoding import CACHE_BYTES, MIN_ROWS, ROWS_AT_ONCE, SAMPLED_CACHE_BYTES, SEQUENCES_AT_ONCE
+from harness.toolkit.deepspeed import bucket_elements
+from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS
@@ -231,7 +229,7 @@ def _needs(spec: TrialSpec) -> tuple[int, int]:
     judges, reading = _judges_bytes(spec)
     resident += judges
     passes = [decoding_bytes(spec, rehearsal.models), reading]
-    if texts := max((evaluator.trained_texts for evaluator in configured), default=0):
+    if texts := max((getattr(evaluator, "trained_texts", 0) for evaluator in configured), default=0):
         training = Training(global_batch=texts, micro_batch=spec.training.micro_batch)
         memorization = replace(spec.memorization, global_batch=texts)
         briefly = replace(spec, training=training, memorization=memorization, engine=Engine())

@@ -9,12 +9,11 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from harness import miniature
 from harness.contracts import Checkpoint, Evaluator, LoRA, Training
 from harness.errors import Fault, Faults, ModelError, did_you_mean, unknown
-from harness.miniature import checkpoints as miniature
 from harness.models.adapters import missing_targets
-from harness.models.configurations import configuration
-from harness.models.loading import check_encoder, check_model
+from harness.models.loading import check_encoder, check_model, configuration
 from harness.models.resolving import (
     CAUSAL_ROLES,
     DEFAULT_JUDGES,

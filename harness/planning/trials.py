@@ -102,7 +102,9 @@ def trials_of(
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                measured_by = _measured_by(unseen, sweep.measuring, of_erasure, inputs, sources, model.retrained)
+                required: set[str] = {role for evaluator in of_erasure.values() for role in evaluator.reads}
+                texts_read = {role: source for role, source in sources.items() if role in required}
+                measured_by = _measured_by(unseen, sweep.measuring, of_erasure, inputs, texts_read, model.retrained)
                 references.append(_reference(replace(unseen, evaluators=measured_by), kind))
     return references + erasures
 

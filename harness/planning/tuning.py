@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from harness.base.plain_data import repeated
-from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted
+from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted, repeated
 from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate

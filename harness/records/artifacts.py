@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness.base.digests import difference, digest_of, folder_digests
 from harness.base.files import locked, read_file, remove, writing
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import DataError, PluginError
 from harness.specs import TrialSpec
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from harness.base.digests import digest_of
 from harness.base.files import append_line, locked, read_file, remove, write_whole
-from harness.base.messages import MOST_CHARACTERS, storable
+from harness.base.messages import MAX_CHARACTERS, storable
 from harness.contracts import Json
 from harness.errors import DataError, PluginError, StorageError
 from harness.plans import Plan
@@ -196,7 +196,7 @@ def _record_of(line: bytes) -> Record | None:
 
 def _is_plain(text: bytes) -> bool:
     """Return whether JSON holds nothing that `_decode` would change: looking at all of a large journal takes long."""
-    return len(text) <= MOST_CHARACTERS and text.isascii() and b"\\u" not in text and b'"float"' not in text
+    return len(text) <= MAX_CHARACTERS and text.isascii() and b"\\u" not in text and b'"float"' not in text
 
 
 def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Json:

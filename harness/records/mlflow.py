@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from harness.base.digests import digest_of
 from harness.base.files import locked
-from harness.base.terminal import tell
+from harness.base.messages import tell
 from harness.errors import DataError, LetheError
 from harness.plans import Plan
 from harness.records.artifacts import Artifacts

@@ -16,9 +16,8 @@ from urllib.parse import quote
 from harness.contracts import Json, Number
 from harness.plans import PROBED_UTILITY
 from harness.records.artifacts import Artifacts
-from harness.records.point_names import point_name
 from harness.records.record import DIRTY, Candidate, kept_name, time_of
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, reaching_probes
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
 from harness.specs import TrialSpec
 
 _VIEW = "mlflow.sharedViewState."

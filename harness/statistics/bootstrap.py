@@ -14,17 +14,14 @@ Array letters: D draws, R replicates (rows: seeds, or models pretrained from sev
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
-from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
+from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
 
 CONFIDENCE = 0.95
 """Of every interval and test."""
@@ -32,8 +29,9 @@ DRAWS = 10_000
 """By chance in these an end of a 95 % interval is off by 1 % of the width; by that in 2,000 it would be by 2 to 5 %."""
 _AT_ONCE = 2**23
 """Counts that are weighed together: 32 MiB in single precision."""
-FEW = 10
-"""Fewer clusters than these off a metric's bound, and resampling them says too little of those that were not seen."""
+_CROWDED, _SPREAD = 0.3, 0.8
+"""Effective shares of the clusters off a bound: up to the first they crowd at it, from the second not at all."""
+_MAX_SHARES = 256
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
 _ROUNDING = 1e-12
@@ -42,55 +40,10 @@ _TIE = 1e-5
 """Draws that are nearer than this to the estimate, in standard errors, are equal to it: they are weighed in fp32."""
 
 
-class RecentArrays:
-    """Keeps the arrays that were asked for last; several threads may ask.
-
-    Args:
-        most_bytes: How much they take together, at most.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._arrays: OrderedDict[Hashable, Floats] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Floats]) -> Floats:
-        """Return the array of a key, which nobody can write to: the kept one, or what `make` returns.
-
-        Example:
-            >>> import numpy as np
-            >>> recent = RecentArrays(most_bytes=16)
-            >>> recent.get("a", lambda: np.ones(2)) is recent.get("a", lambda: np.zeros(2))
-            True
-        """
-        with self._lock:
-            if key in self._arrays:
-                self._arrays.move_to_end(key)
-                return self._arrays[key]
-        array = make()
-        array.setflags(write=False)
-        with self._lock:
-            self._bytes += array.nbytes - (self._arrays[key].nbytes if key in self._arrays else 0)
-            self._arrays[key] = array
-            while self._bytes > self._most_bytes:
-                self._bytes -= self._arrays.popitem(last=False)[1].nbytes
-        return array
-
-
-_RECENT = RecentArrays(most_bytes=2**26)
-"""Draws of items: a report's tables, figures and files ask for the same ones."""
-
-
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
     """Return how often each cluster is drawn (D, C), clusters in the order of their codes; each draw has C of them.
 
     The same for the same `items`, so that whatever is measured on them is compared on the same draws.
-
-    Example:
-        >>> counts_DC = cluster_draws(np.array([5, 5, 8, 9]), "prompts")
-        >>> counts_DC.shape, set(counts_DC.sum(axis=1).tolist())
-        ((10000, 3), {3})
     """
     return _cluster_counts(len(np.unique(clusters_N)), items)
 
@@ -119,7 +72,7 @@ def _replicate_noise(replicates: int) -> Floats:
     return np.asarray(normal_DR / chi_D1 / math.sqrt(replicates), dtype=np.float64)
 
 
-def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
+def draws(item_values: ItemValues) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
     NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
@@ -128,12 +81,8 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
     the deviations from the estimate are corrected: a draw becomes the one at the level that BCa puts in place of its
     own, and is moved away from the estimate by the width that Student's t of C - 1 has over the normal distribution.
-    What `interval` makes of that is the BCa interval, so much wider. Where all but a few clusters are at a bound of the
-    metric, its end on the other side is Gaffke's at least.
-
-    Args:
-        item_values: What each item has.
-        match: Where the estimate is that at a limit of another metric: how uncertain the crossing is.
+    What `interval` makes of that is the BCa interval, so much wider. Where clusters crowd at a bound of the metric, its
+    end on the other side is Gaffke's at least.
 
     Source:
         B. Efron, "Better Bootstrap Confidence Intervals", 1987, equation 2.3, with the acceleration 7.3 of each
@@ -141,51 +90,65 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     """
     means_M = by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        deviations_D = _item_deviations(item_values, np.ones(item_values.replicates))
-        if match is not None:
-            deviations_D -= _item_deviations(match.by, match.slopes_R)
-        elif item_values.shares is None and (tail := _tail_beyond_few(item_values.averaged())):
-            deviations_D = _with_tail(deviations_D, tail[0], is_below=tail[1])
+        deviations_D = _item_deviations(item_values)
+        for end, tail_D in _tails(item_values.averaged()):
+            deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
     return np.clip(drawn_D, item_values.low, item_values.high)
 
 
-def _tail_beyond_few(item_values: ItemValues) -> tuple[Floats, bool] | None:
-    """Return sorted deviations (D,) of a row that is nearly all at a bound, and whether those below are what counts.
+def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
+    """Return how far a row whose values crowd at a bound is off at least: sorted deviations (D,) for each such end.
 
     A mean of 1.000 of 16 accuracies is no certainty: what is drawn from 16 ones are ones. Gaffke's bound gives each
     cluster a share of all, drawn from a flat Dirichlet distribution, and one share more to the worst value that there
-    is. Of values that are 0 or 1 that is Clopper and Pearson's interval.
+    is. For values that are 0 or 1 that is Clopper and Pearson's interval. The share more fades as the values leave the
+    bound together: of values that all lie equally far from it, none is likely to be the worst.
 
     Returns:
-        None where the metric has no two bounds, or `FEW` clusters or more are off both.
+        Pairs of an end (0: lower, 1: upper) and its deviations; none where the metric has no two bounds.
 
     Source:
         N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
-        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208.
+        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208. The fading is Lethe's own, of the effective
+        number of deviations (L. Kish, "Survey Sampling", 1965); `studies/error_rates.py` simulates its coverage.
     """
     low, high = item_values.low, item_values.high
     if item_values.aggregate != "mean" or not math.isfinite(high - low):
-        return None
+        return []
     values_1N, weights_1N = item_values.known
     sums_C, weights_C = item_values.in_clusters(np.vstack([values_1N * weights_1N, weights_1N]))
     sums_C, weights_C = sums_C[weights_C > 0], weights_C[weights_C > 0]
-    values_C = sums_C / weights_C
-    for bound, worst in ((high, low), (low, high)):
-        is_off_C = np.abs(values_C - bound) > _ROUNDING
-        off, at_bound = int(is_off_C.sum()), int((~is_off_C).sum())
-        if at_bound and off < FEW and len(values_C) > 1:
-            generator = np.random.default_rng([_SEED, off, at_bound])
-            shares_DK = generator.standard_exponential((DRAWS, off)) * weights_C[is_off_C]
-            # All at the bound have one value: their shares are drawn as a sum.
-            of_bound_D = generator.standard_gamma(at_bound, DRAWS) * weights_C[~is_off_C].mean()
-            of_worst_D = generator.standard_exponential(DRAWS) * weights_C.mean()
-            sums_D = shares_DK @ values_C[is_off_C] + of_bound_D * bound + of_worst_D * worst
-            drawn_D = sums_D / (shares_DK.sum(axis=1) + of_bound_D + of_worst_D)
-            return np.sort(drawn_D) - sums_C.sum() / weights_C.sum(), worst < bound
-    return None
+    tails = []
+    for end, (worst, bound) in enumerate(((low, high), (high, low))):
+        aside_C = np.abs(sums_C / weights_C - bound)
+        effective = aside_C.sum() ** 2 / max((aside_C**2).sum(), _ROUNDING**2)
+        crowding = (_SPREAD - effective / len(aside_C)) / (_SPREAD - _CROWDED)
+        if crowding > 0 and len(aside_C) > 1:
+            order = np.argsort(-aside_C, kind="stable")
+            far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
+            shares_DK, uniform_D = _dirichlet()
+            amounts_K2 = np.column_stack([sums_C[far], weights_C[far]])
+            of_sums_D, of_weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
+            more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
+            if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
+                near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
+                of_sums_D, of_weights_D = (
+                    of_sums_D + near_D * sums_C[near].sum(),
+                    of_weights_D + near_D * weights_C[near].sum(),
+                )
+            drawn_D = (of_sums_D + more_D * worst) / (of_weights_D + more_D)
+            tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
+    return tails
+
+
+@lru_cache(maxsize=1)
+def _dirichlet() -> tuple[Floats, Floats]:
+    """Return exponential variables (D, K), which are a flat Dirichlet's shares once they are divided; and others."""
+    generator = np.random.default_rng(_SEED)
+    return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
 
 
 def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
@@ -198,18 +161,19 @@ def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Float
     return longer_D
 
 
-def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
-    """Return corrected deviations (D,) of the replicates' mean, each times its slope, with items drawn."""
+def _item_deviations(item_values: ItemValues) -> Floats:
+    """Return corrected deviations (D,) of the replicates' mean, with items drawn."""
     models_R = item_values.models_R
-    drawn_DR = _RECENT.get(item_values.content(), lambda: _drawn_item_means(item_values))
-    deviations_DR = (drawn_DR - item_values.item_means()) * slopes_R
-    influences_C = by_model(item_values.influences().T * slopes_R, models_R).mean(axis=1)
-    return _corrected(by_model(deviations_DR, models_R).mean(axis=1), influences_C, item_values.known_clusters())
+    deviations_D = by_model(_drawn_item_means(item_values) - item_values.item_means(), models_R).mean(axis=1)
+    influences_C = by_model(item_values.influences().T, models_R).mean(axis=1)
+    return _corrected(deviations_D, influences_C, item_values.known_clusters())
 
 
+@lru_cache(maxsize=64)
 def _drawn_item_means(item_values: ItemValues) -> Floats:
+    """Return the drawn means (D, R), kept for a report's tables, figures and files, which ask for the same ones."""
     values_RN, weights_RN = item_values.known
-    means_R = item_values.row_means()
+    means_R = item_values.item_means()
     with np.errstate(invalid="ignore"):
         sums_RC = item_values.in_clusters(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         sums_CR = sums_RC.T.astype(np.float32)
@@ -217,7 +181,9 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
         parts = np.array_split(counts_DC, math.ceil(counts_DC.size / _AT_ONCE))
         drawn_DR = np.vstack([part.astype(np.float32) @ sums_CR for part in parts])
         deviations_DR, drawn_weights_DR = np.hsplit(drawn_DR.astype(np.float64), 2)
-        return item_values.of_replicates((means_R + deviations_DR / drawn_weights_DR).T).T
+        means_DR: Floats = means_R + deviations_DR / drawn_weights_DR
+    means_DR.setflags(write=False)
+    return means_DR
 
 
 def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Floats:
@@ -279,10 +245,9 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
-                if item_values.shares is None and (tail := _tail_beyond_few(item_values.row(row))):
-                    side, further = (0, min) if tail[1] else (1, max)
-                    end = point + np.quantile(tail[0], (1 - _UPPER, _UPPER)[side])
-                    ends_R2[row, side] = further(ends_R2[row, side], end)
+                for end, tail_D in _tails(item_values.row(row)):
+                    aside = point + np.quantile(tail_D, (1 - _UPPER, _UPPER)[end])
+                    ends_R2[row, end] = (min, max)[end](ends_R2[row, end], aside)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)
 
 
@@ -308,11 +273,6 @@ def interval(draws_D: Floats) -> tuple[float, float]:
     """Return the percentiles that hold 95 % of the draws; NaN, NaN if any draw is NaN, or both ends are infinite.
 
     A draw without a known item is no evidence of either side, and leaving it out would make few items look like many.
-
-    Example:
-        >>> low, high = interval(np.arange(2001.0))
-        >>> round(low), round(high)
-        (50, 1950)
     """
     if np.isnan(draws_D).any():
         return math.nan, math.nan

@@ -1,8 +1,5 @@
 """What one metric has for each item: weighted means of it, and what each cluster of items adds to them.
 
-A replicate is a row, or lies between measured points that are rows each: its mean is the mixture of theirs, each over
-the items that are known there, so that it is the mixture of the numbers that tables have.
-
 Array letters: R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
 
@@ -35,8 +32,6 @@ class ItemValues:
     """Names the items: values on the same items share their draws, those on others have independent ones."""
     models_R: Integers | None = None
     """A code for each replicate: seeds of the same model share one. None: all are of one model."""
-    shares: tuple[tuple[float, ...], ...] | None = None
-    """Of each replicate what it has of each of its rows, if it lies between measured points. None: a row is one."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """As `Metric.aggregate`."""
     low: float = -math.inf
@@ -46,13 +41,12 @@ class ItemValues:
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
         shape = np.shape(self.values_RN)
-        replicates = self.replicates if self.models_R is None else len(self.models_R)
-        rows = replicates if self.shares is None else sum(map(len, self.shares))
-        fits = np.shape(self.weights_RN) == shape == (rows, *np.shape(self.clusters_N))
-        if len(shape) != 2 or not fits or replicates != self.replicates:
+        models = len(self.values_RN) if self.models_R is None else len(self.models_R)
+        fits = np.shape(self.weights_RN) == shape == (models, *np.shape(self.clusters_N))
+        if len(shape) != 2 or not fits:
             raise ValueError(
                 f"values have the shape {shape}, weights {np.shape(self.weights_RN)}, clusters "
-                f"{np.shape(self.clusters_N)}, models ({replicates},); give values and weights as (replicates, items)"
+                f"{np.shape(self.clusters_N)}, models ({models},); give values and weights as (replicates, items)"
             )
         if 0 in shape:
             raise ValueError(f"there is no value of '{self.items}' (shape {shape}); give a row for each replicate")
@@ -67,50 +61,34 @@ class ItemValues:
     def _codes_N(self) -> Integers:
         return np.asarray(np.unique(self.clusters_N, return_inverse=True)[1], dtype=np.int64)
 
-    def content(self) -> tuple[object, ...]:
-        """Return a key that is equal for equal values, weights, clusters, items and shares, which decide all means."""
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        """What decides all means: values, weights, clusters and items."""
         digest = hashlib.sha256()
         for array in (*self.known, self._codes_N):
             digest.update(array.tobytes())
-        return digest.digest(), np.shape(self.values_RN), self.items, self.shares
+        return digest.digest(), np.shape(self.values_RN), self.items
 
-    @property
-    def replicates(self) -> int:
-        """Return how many there are."""
-        return len(self.values_RN if self.shares is None else self.shares)
+    def __hash__(self) -> int:
+        """Return the same for the same means."""
+        return hash(self._content)
 
-    @cached_property
-    def _first_rows_R(self) -> Integers:
-        rows_R = np.array([1] * len(self.values_RN) if self.shares is None else list(map(len, self.shares)))
-        return np.asarray(np.cumsum(rows_R) - rows_R, dtype=np.int64)
-
-    def of_replicates(self, of_rows: Floats) -> Floats:
-        """Return what each replicate has of what each row has (rows, ...): the mixture of its rows."""
-        if self.shares is None:
-            return of_rows
-        return np.add.reduceat((of_rows.T * np.concatenate(self.shares)).T, self._first_rows_R)
-
-    def known_in_all(self) -> NDArray[np.bool_]:
-        """Return which items (R, N) each replicate knows in all of its rows."""
-        return np.logical_and.reduceat(self.known[1] > 0, self._first_rows_R)
+    def __eq__(self, other: object) -> bool:
+        """Return whether another has the same means, whatever the metric makes of them."""
+        return isinstance(other, ItemValues) and self._content == other._content
 
     def only(self, kept_RN: NDArray[np.bool_]) -> ItemValues:
         """Return the same with no other items (R, N) known than these."""
-        rows_R = np.diff(self._first_rows_R, append=len(self.values_RN))
-        return replace(self, values_RN=np.where(np.repeat(kept_RN, rows_R, axis=0), self.values_RN, np.nan))
+        return replace(self, values_RN=np.where(kept_RN, self.values_RN, np.nan))
 
-    def row_means(self) -> Floats:
-        """Return the weighted mean over the known items of each row; NaN where none is known."""
+    def item_means(self) -> Floats:
+        """Return the weighted mean over the known items of each replicate (R,); NaN where none is known.
+
+        For an `exp_mean` it is the logarithm of the estimate.
+        """
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             return np.asarray((weights_RN * values_RN).sum(axis=1) / weights_RN.sum(axis=1), dtype=np.float64)
-
-    def item_means(self) -> Floats:
-        """Return the mean of each replicate (R,); NaN where a row of it knows no item.
-
-        Of an `exp_mean` it is the logarithm of the estimate.
-        """
-        return self.of_replicates(self.row_means())
 
     def estimates(self, means: Floats | np.floating) -> Floats:
         """Return what the metric makes of such means."""
@@ -133,20 +111,10 @@ class ItemValues:
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
-            return self.of_replicates(self.in_clusters(shares_RN * (values_RN - self.row_means()[:, None])))
+            return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
 
     def standard_errors(self) -> Floats:
-        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item.
-
-        Example:
-            Of two texts one was measured three times, which makes it no surer:
-
-            >>> values = {"values_RN": np.array([[0.0, 1.0, 1.0, 1.0]]), "weights_RN": np.ones((1, 4)), "items": ""}
-            >>> ItemValues(clusters_N=np.array([0, 1, 1, 1]), **values).standard_errors().round(4).tolist()
-            [0.375]
-            >>> ItemValues(clusters_N=np.arange(4), **values).standard_errors().round(4).tolist()
-            [0.25]
-        """
+        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item."""
         clusters_R = (self.in_clusters(self.known[1]) > 0).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
@@ -155,7 +123,7 @@ class ItemValues:
     def row(self, number: int) -> ItemValues:
         """Return one row, as one replicate."""
         values_1N, weights_1N = self.values_RN[[number]], self.weights_RN[[number]]
-        return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None, shares=None)
+        return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None)
 
     def averaged(self) -> ItemValues:
         """Return the weighted mean of the replicates that know an item, as one replicate."""
@@ -171,10 +139,6 @@ def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
 
     The highest level with several members is the one that counts: seeds of one model are no separate evidence of
     what another model would give.
-
-    Example:
-        >>> by_model(np.array([1.0, 3.0, 6.0]), np.array([7, 7, 9]))
-        array([2., 6.])
     """
     models_M = np.unique(np.zeros(estimates_R.shape[-1]) if models_R is None else models_R)
     if len(models_M) < 2:
@@ -182,35 +146,10 @@ def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
     return np.stack([estimates_R[..., models_R == model].mean(axis=-1) for model in models_M], axis=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class Match:
-    """Where a trajectory crosses a limit of the metric that is matched, and what an error of that does to an estimate.
-
-    An estimate at the crossing moves along the trajectory when the matched metric was measured too high or too low. To
-    first order that is the matched metric's own error between the same points, times the slope.
-    """
-
-    by: ItemValues
-    """The matched metric between the same points, row by row those of the estimate."""
-    slopes_R: Floats
-    """How much the estimate (of an `exp_mean`: its logarithm) changes for each unit of the matched metric."""
-
-
 def estimate(item_values: ItemValues) -> float:
     """Return the metric's value: of each replicate that of its known items, then the mean over replicates.
 
     The mean of an `exp_mean` is geometric, as it is over items. NaN where a replicate has no known item. Several models
     count alike, however many seeds each has.
-
-    Example:
-        Two seeds; of the second one item is not known. Their perplexities are 4 and 1:
-
-        >>> estimate(
-        ...     ItemValues(
-        ...         values_RN=np.log([[2.0, 8.0], [1.0, np.nan]]), weights_RN=np.ones((2, 2)),
-        ...         clusters_N=np.arange(2), items="prompts", aggregate="exp_mean",
-        ...     )
-        ... )
-        2.0
     """
     return float(item_values.estimates(by_model(item_values.item_means(), item_values.models_R).mean()))

@@ -1,4 +1,4 @@
-"""The verdicts of a page: each method's price at one level against a reference, over paired runs.
+"""The verdicts of a page: each method's price at one level against a reference, over paired runs; and what runs find.
 
 A run is one replicate: a training seed with its own search, or a model pretrained from another seed. A difference is
 that of two log prices in the same run, so 0.1 is a ratio of about 1.1.
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import chdtri, stdtr, stdtrit
+from scipy.stats import nct
 
-from harness.statistics.contrasts import LEVEL, paired_contrast
+from harness.statistics.contrasts import LEVEL, holm, paired_contrast
 from harness.statistics.item_values import Floats, ItemValues
-from harness.statistics.significance import holm
 
 Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
 
@@ -25,6 +25,11 @@ MIN_RUNS = 3
 """Paired runs; with fewer there is neither verdict nor interval."""
 MIN_POOLED = 4
 """Methods; among fewer the median deviation is too uncertain to add degrees of freedom."""
+POWER = 0.8
+"""How often a difference that is there is to be found."""
+MAX_RUNS = 200
+_SURE = 20
+"""Standard errors beyond what is asked for: more than the noncentral t distribution can be computed for."""
 _ROUNDING = 1e-12
 
 
@@ -41,6 +46,8 @@ class Judgement(NamedTuple):
     """Both adjusted for the number of judged methods; NaN where it is not judged."""
     runs: int
     """Paired ones."""
+    deviation: float
+    """Over runs, that the standard error is made of; NaN where it is not judged."""
     verdict: Verdict
 
 
@@ -99,7 +106,9 @@ def judge_methods(
             verdict = "equivalent"
         elif p < LEVEL:
             verdict = "cheaper" if mean < 0 else "dearer"
-        said[name] = Judgement(mean, *ends.get(name, (math.nan, math.nan)), p, equivalence_p, len(values_R), verdict)
+        deviation = max(deviations.get(name, math.nan), typical)
+        low, high = ends.get(name, (math.nan, math.nan))
+        said[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
     return said
 
 
@@ -140,15 +149,46 @@ def item_variance(a: ItemValues, b: ItemValues) -> float:
 
     Raises:
         ValueError: They have other items, runs or aggregates.
-
-    Example:
-        Differences of 1, 2, 1 and 2 in each of two runs: their mean has the standard error sqrt(1/12).
-
-        >>> shared = {"weights_RN": np.ones((2, 4)), "clusters_N": np.arange(4), "items": "prompts"}
-        >>> dear = ItemValues(values_RN=np.array([[3.0, 7.0, 2.0, 9.0]] * 2), **shared)
-        >>> cheap = ItemValues(values_RN=np.array([[2.0, 5.0, 1.0, 7.0]] * 2), **shared)
-        >>> round(item_variance(dear, cheap), 4)
-        0.0833
     """
     contrast = paired_contrast(a, b)
     return math.nan if contrast is None else contrast.items_variance
+
+
+def power(difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0) -> float:
+    """Return how often a difference of log prices is found by `judge_methods`.
+
+    The correction is Bonferroni's, what Holm asks of the smallest p-value, so that more is found where other methods
+    differ too.
+
+    Args:
+        difference: What is there, of logarithms.
+        deviation: Standard deviation of the runs' differences.
+        runs: Paired ones.
+        methods: How many are judged.
+        items: Variance over items, which more runs do not make smaller.
+
+    Source:
+        J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.
+    """
+    if runs < MIN_RUNS:
+        return 0.0
+    error = standard_error(deviation, runs, items)
+    if error == 0:
+        return float(difference != 0)
+    freedom, aside = degrees_of_freedom(runs, methods), abs(difference) / error
+    critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
+    if aside > critical + _SURE:
+        return 1.0
+    return float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))
+
+
+def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:
+    """Return the least number of runs that find a difference in 8 of 10 tries; None where 200 do not."""
+    counts = range(MIN_RUNS, MAX_RUNS + 1)
+    return next((runs for runs in counts if power(difference, deviation, runs, methods, items) >= POWER), None)
+
+
+def deviation_bounds(deviation: float, freedom: int) -> tuple[float, float]:
+    """Return the 80 % interval of a deviation that was estimated with so many degrees of freedom, by chi-square."""
+    low, high = (deviation * math.sqrt(freedom / float(chdtri(freedom, tail))) for tail in (0.1, 0.9))
+    return low, high

@@ -8,6 +8,7 @@ numbers, unless the sweep's `measuring` says otherwise.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -20,12 +21,11 @@ import torch
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Sequences, Training, TrainingTask
 from harness.errors import TrialError, unknown
-from harness.models.adapters import LowRankAdapters
+from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
-from harness.toolkit.engines import TrainingEngine, engine_for
-from harness.toolkit.engines.torch import plain_forward
-from harness.toolkit.losses import Batch
-from harness.toolkit.masks import WeightMasks
+from harness.specs import Engine
+from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
+from harness.toolkit.losses import Batch, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
@@ -40,25 +40,39 @@ _Adapters = LowRankAdapters | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
-    """What `train` takes beside a loss; without any of it, all weights are trained on all of the forget set."""
+    """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
     """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
     model is trained, and where that takes bf16 weights, theirs are rounded too, in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
-    trains: Collection[str] | WeightMasks
-    """The parameters that are trained, by their names in `named_parameters`, or the masks of matrices."""
+    masks: WeightMasks
+    """Trained in the weights' stead."""
     learning_rate: float
     """AdamW's, instead of `training.learning_rate`: of what is no weight."""
-    rows: Rows
+    select_rows: Rows
     """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
-    beside: Sequences
+    paired_texts: Sequences
     """Further texts, one beside each forget sequence: the loss gets their micro-batch as its last argument."""
     gradient: GradientRule
     """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
     after_step: AfterStep
     """Gets the values of each step after it."""
+
+
+def engine_for(
+    engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
+) -> TrainingEngine:
+    """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
+
+    A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
+    """
+    if engine.name == "torch" or blocks is not None:
+        return TorchEngine(model, training, blocks)
+    from harness.toolkit.deepspeed import DeepSpeedEngine
+
+    return DeepSpeedEngine(model, training, engine)
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ def train(
                 if engine.skipped_steps:
                     skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
-                if "rows" in parts:
+                if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
                 reason = _stop_reason(task, model, baseline, reached)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
@@ -172,10 +186,8 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
         raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
     if task.training.lora and "select" in parts:
         raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
-    if task.training.lora and "trains" in parts:
-        raise TrialError("a method that says what it trains trains that alone, and no LoRA adapters: set lora: null.")
-    if "select" in parts and "trains" in parts:
-        raise TrialError("a method selects blocks, or says what it trains: give one of select and trains.")
+    if "masks" in parts and (task.training.lora or "select" in parts):
+        raise TrialError("a method that trains masks trains no LoRA adapters, and selects no blocks: set lora: null.")
     if "gradient" in parts and not isinstance(loss, LossTerms):
         raise TrialError("a gradient is made of two terms' gradients: give the loss as LossTerms(forget, retain).")
     if "gradient" in parts and "select" not in parts and task.engine.name != "torch":
@@ -183,33 +195,24 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
             f"a method that makes its own gradient needs the weights in one place, and engine: {task.engine.name} "
             "may part them. Say engine: torch."
         )
-    beside = parts.get("beside")
-    if beside is not None and len(beside) != len(task.forget):
-        raise TrialError(
-            f"{len(beside)} texts stand beside {len(task.forget)} forget sequences. Give one for each, in their order."
-        )
-    trains = parts.get("trains", ())
-    known = [name for name, _ in model.named_parameters()]
-    for name in () if isinstance(trains, WeightMasks) else trains:
-        if name not in known:
-            raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
+    paired = parts.get("paired_texts")
+    if paired is not None and len(paired) != len(task.forget):
+        raise TrialError(f"{len(paired)} texts are paired with {len(task.forget)} forget sequences. Give one for each.")
 
 
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
         return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
-    trains = parts.get("trains")
-    if isinstance(trains, WeightMasks):
-        return trains
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(trains is None or name in trains)
+    if "masks" in parts:
+        return parts["masks"]
+    model.requires_grad_(True)
     return None
 
 
 def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
-    if (choose := parts.get("rows")) is None:
+    if (choose := parts.get("select_rows")) is None:
         return order
     is_chosen = torch.zeros(len(task.forget), dtype=torch.bool)
     is_chosen[torch.as_tensor(choose(model, number), dtype=torch.long)] = True
@@ -219,7 +222,6 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
 def _selected_blocks(
     task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
 ) -> tuple[Sequence[Block], dict[str, Json]]:
-    """Return the blocks that an epoch trains, chosen on one random global batch, and notes about the choice."""
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
@@ -291,12 +293,7 @@ def _stopped_at(
 
 
 def _steps_of_epoch(
-    task: TrainingTask,
-    loss: Loss,
-    engine: TrainingEngine,
-    order: torch.Tensor,
-    number: int,
-    parts: TrainingParts,
+    task: TrainingTask, loss: Loss, engine: TrainingEngine, order: torch.Tensor, number: int, parts: TrainingParts
 ) -> Iterator[dict[str, float]]:
     """Take the steps of an epoch, each when it is asked for, and yield its values."""
     retain_order = order
@@ -304,8 +301,8 @@ def _steps_of_epoch(
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
         retain_order = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
     streams = [(task.forget, order), (task.retain, retain_order)]
-    if (beside := parts.get("beside")) is not None:
-        streams.append((beside, order))
+    if (paired := parts.get("paired_texts")) is not None:
+        streams.append((paired, order))
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
         step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))
@@ -374,3 +371,47 @@ def _epoch_seed(seed: int, epoch: int, purpose: int) -> int:
 
 
 _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0, 0)
+
+
+def trained_briefly(
+    model: Model, sequences: Sequences, *, steps: Sequence[int], learning_rate: float, batch: int, seed: int
+) -> Iterator[tuple[int, Model]]:
+    """Train a copy of `model` on the NLL of all tokens of `sequences`, and yield it after each of `steps`.
+
+    AdamW in fp32, without weight decay, at a constant rate, in evaluation mode (no dropout): what the copy is after a
+    step does not depend on the later ones. The texts come in one random order, again and again, `batch` of them a step.
+
+    Args:
+        model: Left as it is. A `PairModel` has no weights of its own: give it one of its two models.
+        sequences: The texts that are trained on.
+        steps: After which steps to yield, rising; 0 is the copy before any.
+        learning_rate: AdamW's.
+        batch: Texts in one step; all of them where there are fewer.
+        seed: Of the texts' order.
+
+    Yields:
+        The step, and the copy: always the same model, in evaluation mode, which the next step changes.
+
+    Raises:
+        TrialError: A loss is NaN or infinite.
+    """
+    training = Training(learning_rate=learning_rate, global_batch=batch)
+    device = next(model.parameters()).device
+    order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(seed))
+    at_once = torch.arange(min(batch, len(sequences)))
+    with torch.inference_mode(False), torch.enable_grad():
+        copied = copy.deepcopy(model).eval().requires_grad_(True)
+        engine = TorchEngine(copied, training)
+    try:
+        for step in range(max(steps) + 1):
+            if step:
+                rows = order[((step - 1) * len(at_once) + at_once) % len(order)]
+                with torch.inference_mode(False), torch.enable_grad():
+                    for part in micro_batches(sequences, rows, training, device):
+                        with engine.forward():
+                            engine.backward(nll_loss(copied, part, part))
+                    engine.step()
+            if step in steps:
+                yield step, copied
+    finally:
+        engine.close()

@@ -18,7 +18,7 @@ from torch.nn import functional
 from harness.contracts import Model
 
 PART_BYTES = 1 << 26
-"""Of logits, in a part: far below what the whole batch's take, and far above what a step on a part costs besides."""
+"""Bytes of logits in a part: far below the whole batch's, and far above the overhead of a part."""
 ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
 """Tensors with a row for each of B to values_BS."""
 
@@ -31,9 +31,9 @@ class Batch:
     counted_BS: torch.Tensor
     """bool: the predictions that the loss counts."""
     total: int
-    """How many predictions count in the whole global batch, all its micro-batches together."""
+    """Counted predictions of the whole global batch."""
     total_sequences: int
-    """How many of the global batch's rows have a prediction that counts."""
+    """Rows of the global batch with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
@@ -109,7 +109,6 @@ class Batch:
 
 
 def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
-    """Raise for values of another shape: where broadcasting can fit them, it makes another loss of them."""
     if values.shape != shape:
         raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
 
@@ -187,6 +186,13 @@ def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
 def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     """Return L_NLL on the forget set: what the memorised model is trained with."""
     return mean_nll(model, forget)
+
+
+def nll_rise(original: Model, model: Model, batch: Batch) -> torch.Tensor:
+    """Return by how many nats each prediction's NLL lies above the original's; only `model` gets a gradient."""
+    with torch.no_grad():
+        before_BS = token_nll(batch.logits(original), batch.targets_BS)
+    return token_nll(batch.logits(model), batch.targets_BS) - before_BS
 
 
 def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:

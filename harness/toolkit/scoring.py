@@ -3,26 +3,248 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional
 
 from harness.base.digests import file_digest
 from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences, exponential
-from harness.errors import ModelError
+from harness.errors import ModelError, TrialError
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import judge_facts, start_tokens, token_lists
 from harness.specs import ORIGINAL
-from harness.toolkit.batches import padded_batches, read_at_once, rows_at_once
-from harness.toolkit.device import computing_device, judges_dtype
+from harness.toolkit.decoding import CACHE_BYTES
+from harness.toolkit.device import (
+    computing_device,
+    judges_dtype,
+    padded_batches,
+    read_at_once,
+    rows_at_once,
+    vocabulary_of,
+)
 from harness.toolkit.losses import token_nll
+from harness.toolkit.stepping import (
+    TRIED_ROWS,
+    UNFIT,
+    LogitPrecision,
+    bytes_per_token,
+    holds_all,
+    plain_logits,
+    whole_cache,
+)
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
+
+
+_LOG = logging.getLogger(__name__)
+ALIKE = 0.875
+"""Contexts share a pass where the shortest has at least this share of the longest's tokens: what it lacks of them is
+read again with each choice."""
+
+
+@dataclass(frozen=True)
+class AnswerChoice:
+    """A continuation of a context, both as token ids, and both of at least one token.
+
+    Example:
+        >>> AnswerChoice((5, 6), (7, 8)).read_tokens
+        (5, 6, 7)
+    """
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+    @property
+    def read_tokens(self) -> tuple[int, ...]:
+        """Return what a model must read to predict the continuation: all but its last token."""
+        return self.context + self.continuation[:-1]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Choices with one context."""
+
+    shared: int
+    """Tokens of the context that are read once; the last one is read with each choice."""
+    places: list[int]
+    """Places of its choices among all."""
+
+
+@torch.inference_mode()
+def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple[float, bool]]:
+    """Return what the model makes of each choice: log p(continuation | context) in nats, and whether it is greedy.
+
+    Greedy is a continuation whose every token is the likeliest after the text before it.
+
+    Args:
+        model: Any causal LM.
+        choices: Those with equal contexts share the reading of it, wherever they stand.
+
+    Raises:
+        TrialError: The model cannot read the longest choice, or its logits are NaN.
+    """
+    device = next(model.parameters()).device
+    answers: dict[int, tuple[float, bool]] = {}
+    for batch, source, shared in _read_contexts(model, choices, device):
+        rows = [(row, place) for row, question in enumerate(batch) for place in question.places]
+        rows.sort(key=lambda of_row: len(choices[of_row[1]].read_tokens), reverse=True)
+        while rows:
+            width = len(choices[rows[0][1]].read_tokens) - shared
+            at_once = min(
+                rows_at_once(vocabulary_of(model), width, device, most=len(rows)), read_at_once(width, device)
+            )
+            part, rows = rows[:at_once], rows[at_once:]
+            places = [place for _, place in part]
+            read = [choices[place].read_tokens[shared:] for place in places]
+            tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
+            sources = torch.tensor([row for row, _ in part], device=device)
+            logits = branched_logits(model, source, sources, tokens_BT)
+            answers |= zip(
+                places, _answers(logits, read, [choices[place].continuation for place in places]), strict=True
+            )
+            del logits  # Else they would lie beside the next part's.
+        del source  # Else it would lie beside the next batch's.
+    return [answers[place] for place in range(len(choices))]
+
+
+def _read_contexts(
+    model: Model, choices: Sequence[AnswerChoice], device: torch.device
+) -> Iterator[tuple[list[_Question], Cache | None, int]]:
+    """Yield some questions at a time, the cache of their contexts' first tokens, and how many tokens those are."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, choice in enumerate(choices):
+        places.setdefault(choice.context, []).append(place)
+    shares = any(len(of_context) > 1 and len(context) > 1 for context, of_context in places.items())
+    token_bytes = _branching_bytes(model, choices, device) if shares else None
+    alone: list[_Question] = []
+    sharing: list[_Question] = []
+    for context, of_context in places.items():
+        shared = len(context) - 1 if token_bytes and len(of_context) > 1 else 0
+        (sharing if shared else alone).append(_Question(shared, of_context))
+    sharing.sort(key=lambda question: question.shared, reverse=True)
+    while sharing and token_bytes:
+        at_once = contexts_at_once(model, sharing[0].shared, token_bytes, device)
+        least = ALIKE * sharing[0].shared
+        batch = [question for question in sharing[:at_once] if question.shared >= least]
+        sharing = sharing[len(batch) :]
+        shared = batch[-1].shared
+        read = [choices[question.places[0]].context[:shared] for question in batch]
+        yield batch, read_beginnings(model, torch.tensor(read, device=device)), shared
+    if alone:
+        yield alone, None, 0
+
+
+def contexts_at_once(model: Model, tokens: int, token_bytes: int, device: torch.device) -> int:
+    """Return how many contexts of so many tokens are read at once, each token of which is kept in so many bytes."""
+    kept = max(1, CACHE_BYTES[device.type] // (token_bytes * tokens))
+    # As if their logits were kept, which bounds what a layer computes too.
+    return choices_at_once(model, tokens, device, most=kept)
+
+
+def choices_at_once(model: Model, tokens: int, device: torch.device, most: int) -> int:
+    """Return how many rows of so many tokens are read at once for their choices' logits, 1 to `most`."""
+    return min(rows_at_once(vocabulary_of(model), tokens, device, most), read_at_once(tokens, device))
+
+
+def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
+    """Return the keys and values of these rows, all of one length; None of a model that does not keep all of them."""
+    cache = whole_cache(model)
+    if cache is not None:
+        # The logits are not looked at: where a model can leave them out, it does.
+        last_only = {"logits_to_keep": 1} if _takes_last_only(model) else {}
+        model(input_ids=tokens_BT, past_key_values=cache, use_cache=True, **last_only)
+    return cache
+
+
+def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
+    """Return the logits_BTV of rows that continue these rows of a cache, or of whole rows where there is none."""
+    if source is None:
+        return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
+    from harness.toolkit.cached_models import BranchingCache
+
+    branches = BranchingCache(source, sources)
+    return model(input_ids=tokens_BT, past_key_values=branches, use_cache=True).logits  # type: ignore[no-any-return]
+
+
+def _answers(
+    logits_BTV: torch.Tensor, read: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
+) -> list[tuple[float, bool]]:
+    """Return each row's log-likelihood of the continuation that its last tokens predict, and whether it is greedy."""
+    sums: list[torch.Tensor] = []
+    is_greedy: list[torch.Tensor] = []
+    # Row by row: a copy of all logits would weigh as much as they do, and they outweigh all else.
+    for logits_TV, tokens, continuation in zip(logits_BTV, read, continuations, strict=True):
+        logits_SV = logits_TV[len(tokens) - len(continuation) : len(tokens)].float()
+        targets_S = torch.tensor(continuation, device=logits_BTV.device)
+        log_p_S = logits_SV.gather(1, targets_S[:, None])[:, 0] - logits_SV.logsumexp(dim=-1)
+        sums.append(log_p_S.double().sum())
+        is_greedy.append((logits_SV.argmax(dim=-1) == targets_S).all())
+    log_likelihood_B = torch.stack(sums)
+    if log_likelihood_B.isnan().any():
+        raise TrialError("the logits after a choice's context are NaN, so it has no likelihood: erase the model less.")
+    return list(zip(log_likelihood_B.tolist(), torch.stack(is_greedy).tolist(), strict=True))
+
+
+def _takes_last_only(model: Model) -> bool:
+    from harness.toolkit.cached_models import PairModel
+
+    if isinstance(model, PairModel):
+        return _takes_last_only(model.first) and _takes_last_only(model.second)
+    return "logits_to_keep" in inspect.signature(model.forward).parameters
+
+
+def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torch.device) -> int | None:
+    """Return the bytes in which a context's token is kept, or None where contexts cannot be read once for all.
+
+    It is tried on the longest choices.
+    """
+    longest = sorted((choice.read_tokens for choice in choices), key=len)[-TRIED_ROWS:]
+    tokens_BT = torch.tensor([row[: len(longest[0])] for row in longest], device=device)
+    fault = _branching_fault(model, tokens_BT)
+    if fault:
+        _LOG.warning("%s reads a context once for each of its choices: %s.", type(model).__name__, fault)
+        return None
+    source = read_beginnings(model, tokens_BT[:1, :1])
+    return None if source is None else bytes_per_token(source)
+
+
+def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
+    """Return why rows cannot be continued from the cache of their beginnings, each twice, or nothing."""
+    rows, last = len(tokens_BT), tokens_BT.shape[1] - 1
+    whole = plain_logits(model, tokens_BT)
+    precision = LogitPrecision.of(model, whole)
+    starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
+    # A copy of what is compared: the rest need not lie in memory beside the logits that follow.
+    plain = {position: whole[:, position].clone() for position in (*starts, last)}
+    del whole
+    sources = torch.arange(rows, device=tokens_BT.device).repeat_interleave(2)
+    try:
+        for start in starts:
+            source = read_beginnings(model, tokens_BT[:, :start])
+            if source is None or not holds_all(source, rows, start):
+                return "its cache does not hold every token's keys and values"
+            logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
+            if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):
+                return f"after {start} tokens from a cache its logits differ from those without one"
+            del logits  # Else they would lie beside the next ones.
+    except torch.OutOfMemoryError:
+        raise
+    except UNFIT as error:
+        return f"its cache cannot be given to it ({type(error).__name__})"
+    return ""
+
 
 SCORED_ROWS = 32
 """Rows in one forward pass, at most."""
@@ -30,7 +252,7 @@ SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class Scores:
-    """What a judge made of N prompts and the texts after them."""
+    """A judge's scores of N prompts and the texts after them."""
 
     nll: list[list[float]]
     """−log p of every token of each text given its prompt and what came before, in nats."""
@@ -264,3 +486,60 @@ def tokenizer_identity(checkpoint: Checkpoint) -> str:
     """Return a digest of a local tokenizer's files; one of the hub comes with its model's commit, or has a name."""
     folder = checkpoint.tokenizer
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
+
+
+def auc_items(
+    members_N: ArrayLike, others_M: ArrayLike, members_are: Literal["higher", "lower"] = "higher"
+) -> NDArray[np.float64]:
+    """Return a value for each member and then for each other text, whose mean is the AUC of telling them apart.
+
+    The AUC A is the share of pairs of a member and another text in which the member scores higher (or lower); ties
+    count half. A text's placement is its share of the pairs that it is in: V_i of member i, W_j of another j. Of N
+    members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j − A)·(N + M) / M. They are
+    pseudo-values: one alone may lie below 0 or above 1. Declare `items="sequence_and_holdout"` for a metric of them.
+
+    The variance of their mean is that of DeLong, with N and M where he has N − 1 and M − 1; differences of two attacks,
+    or of two models, on the same texts have his covariance, since each text has one value in both. So intervals, paired
+    tests and letters hold for an AUC as for any mean of items.
+
+    Args:
+        members_N: The score of each text that was trained on, such as a forget sequence; NaN is not known.
+        others_M: The same of texts that were not.
+        members_are: Which side a member's score is on if the attack works.
+
+    Returns:
+        N + M values; NaN for a text whose score is not known, and for all where one side has no known score.
+
+    Source:
+        E. R. DeLong et al., "Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
+        Curves", Biometrics 44, 1988.
+
+    Example:
+        Of four pairs the member is higher in two, and one is a tie: A is 2.5 / 4. The member at 3 wins both of its
+        pairs, and the one at 1 half of one: V is 1 and .25. The other at 1 loses 1.5 of 2 pairs, the one at 2 one: W is
+        .75 and .5.
+
+        >>> auc_items([3.0, 1.0], [1.0, 2.0]).tolist()
+        [1.375, -0.125, 0.875, 0.375]
+        >>> float(auc_items([3.0, 1.0], [1.0, 2.0]).mean())
+        0.625
+        >>> float(auc_items([3.0, 1.0], [1.0, 2.0], members_are="lower").mean())
+        0.375
+    """
+    sign = 1.0 if members_are == "higher" else -1.0
+    scores_N, scores_M = (sign * np.asarray(scores, dtype=np.float64) for scores in (members_N, others_M))
+    items_N, items_M = np.full(len(scores_N), np.nan), np.full(len(scores_M), np.nan)
+    known_N, known_M = ~np.isnan(scores_N), ~np.isnan(scores_M)
+    if known_N.any() and known_M.any():
+        above_N = _shares_below(scores_N[known_N], scores_M[known_M])
+        above_M = 1.0 - _shares_below(scores_M[known_M], scores_N[known_N])
+        auc, texts = above_N.mean(), len(above_N) + len(above_M)
+        items_N[known_N] = auc + (above_N - auc) * (texts / len(above_N))
+        items_M[known_M] = auc + (above_M - auc) * (texts / len(above_M))
+    return np.concatenate([items_N, items_M])
+
+
+def _shares_below(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    ordered = np.sort(others)
+    lower, not_higher = (np.searchsorted(ordered, scores, side) for side in ("left", "right"))
+    return np.asarray((lower + not_higher) / (2 * len(ordered)), dtype=np.float64)

@@ -17,11 +17,11 @@ from harness.toolkit.losses import Batch
 
 Loss = Callable[..., torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty; with texts
-`beside` the forget set, their batch is a fourth argument."""
+paired with the forget set, their batch is a fourth argument."""
 Gradients = Mapping[str, torch.Tensor]
-"""Of each weight that is trained, by its name in `named_parameters`."""
+"""Gradients of the trained weights, by their names in `named_parameters`."""
 Parts = tuple[Batch, ...]
-"""A micro-batch of the forget set, one of the retain data and, where texts stand beside the forget set, one of them."""
+"""Micro-batches of the forget set, the retain data and, where there are any, the paired texts."""
 
 
 @dataclass
@@ -38,23 +38,23 @@ class LossTerms:
     """
 
     forget: Callable[..., torch.Tensor]
-    """(model, forget) to this micro-batch's share; texts beside the forget set are a third argument."""
+    """(model, forget) to this micro-batch's share; paired texts are a third argument."""
     retain: Callable[[Model, Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
 
-    def __call__(self, model: Model, forget: Batch, retain: Batch, *beside: Batch) -> torch.Tensor:
+    def __call__(self, model: Model, forget: Batch, retain: Batch, *paired: Batch) -> torch.Tensor:
         """Return the whole loss."""
-        return self.forget(model, forget, *beside) + self.retain_weight * self.retain(model, retain)
+        return self.forget(model, forget, *paired) + self.retain_weight * self.retain(model, retain)
 
 
 class Step:
     """One step as a method sees that makes its gradient itself: each term's, here or at weights moved for a moment."""
 
     weights: dict[str, torch.nn.Parameter]
-    """What is trained, by its name in `named_parameters`."""
+    """Trained weights, by their names in `named_parameters`."""
     values: dict[str, float]
-    """Of each term, at the weights at which it was asked for first."""
+    """Each term's value at the weights at which it was first computed."""
 
     def __init__(
         self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts], frozen: Sequence[Model]
@@ -72,10 +72,10 @@ class Step:
             TrialError: The term is NaN or infinite.
         """
         value = 0.0
-        for forget, retain, *beside in self._batch:
+        for forget, retain, *paired in self._batch:
             with self._engine.forward(), only_running(self._engine.model, *self._frozen):
                 if term == "forget":
-                    share = self._loss.forget(self._engine.model, forget, *beside)
+                    share = self._loss.forget(self._engine.model, forget, *paired)
                 else:
                     share = self._loss.retain(self._engine.model, retain)
             value += self._engine.backward(share)
@@ -147,9 +147,9 @@ def take_step(
     for parts, weight in shares_of_worker(batch, engine):
         with engine.forward(), only_running(engine.model, *frozen):
             if isinstance(loss, LossTerms):
-                forget, retain, *beside = parts
+                forget, retain, *paired = parts
                 terms = {
-                    "forget": loss.forget(engine.model, forget, *beside),
+                    "forget": loss.forget(engine.model, forget, *paired),
                     "retain": loss.retain(engine.model, retain),
                 }
                 share = terms["forget"] + loss.retain_weight * terms["retain"]

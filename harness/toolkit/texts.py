@@ -16,7 +16,7 @@ import torch
 from harness.base import hub
 from harness.base.hub import Repository
 from harness.contracts import Sequences
-from harness.miniature.texts import reasoning_rows
+from harness.miniature import reasoning_rows
 from harness.models.tokenizing import token_lists, unpadded
 
 if TYPE_CHECKING:

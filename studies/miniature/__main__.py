@@ -26,10 +26,10 @@ import tokenizers
 import torch
 import transformers
 
+from harness import miniature
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole
 from harness.errors import LetheError
-from harness.miniature import checkpoints, texts
 from studies.miniature import corpus, pretraining
 from studies.miniature.pretraining import SIZES, Size, build_model, build_tokenizer, missed_thresholds
 from studies.miniature.reasoning import rows
@@ -45,8 +45,8 @@ def packed(content: Mapping[str, Any]) -> bytes:
 def generated_files() -> dict[str, bytes]:
     """Return the shipped files that are made from the corpus alone, by name."""
     return {
-        texts.FILE: packed(corpus.generated_texts()),
-        texts.REASONING_FILE: packed({task: rows(task) for task in texts.TASKS}),
+        miniature.FILE: packed(corpus.generated_texts()),
+        miniature.REASONING_FILE: packed({task: rows(task) for task in miniature.TASKS}),
     }
 
 
@@ -56,13 +56,13 @@ def write_manifest(folder: Path, entries: Mapping[str, Any], tokenizer: Mapping[
     versions |= {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
     manifest = {"corpus": {"sha256": corpus.corpus_digest()}, "tokenizer": tokenizer, "versions": versions}
     manifest |= {"training": {name.lower(): getattr(pretraining, name) for name in SETTINGS}, **entries}
-    (folder / checkpoints.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / miniature.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the named models, or all, with their texts and tokenizer; or a replicate with its retrained twin."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(checkpoints.names())}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(miniature.names())}")
     parser.add_argument("--seed", type=int, help="of a replicate: of its first weights and of the order of its texts")
     parser.add_argument("--size", choices=("s", "m", "l"), help="of a replicate")
     parser.add_argument("--out", type=Path, help="a new folder (a replicate: results/pretrained/miniature-SIZE-seedN)")
@@ -71,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed, size = arguments.seed, arguments.size
     if (seed is None) != (size is None) or (seed is not None and (arguments.names or not 0 <= seed < 2**32)):
         parser.error("a replicate has a seed from 0 to 4294967295 and a size, and no name: --seed 1 --size s")
-    if unknown := set(arguments.names) - {*checkpoints.names()}:
-        parser.error(f"no miniature model is called {', '.join(unknown)}; there are {', '.join(checkpoints.names())}")
+    if unknown := set(arguments.names) - {*miniature.names()}:
+        parser.error(f"no miniature model is called {', '.join(unknown)}; there are {', '.join(miniature.names())}")
     name = f"miniature-{size}"
     out = arguments.out or Path("results/pretrained") / (name + f"-seed{seed}" if size else "miniature")
     if out.exists():
         parser.error(f"{out} is there already: name a new folder with --out, or remove it.")
-    names = (name, f"{name}-retrained") if size else arguments.names or checkpoints.names()
+    names = (name, f"{name}-retrained") if size else arguments.names or miniature.names()
     sizes = {each: SIZES[each.removeprefix("miniature-").removesuffix("-retrained")] for each in names}
     if seed is not None:
         sizes = {each: size._replace(seed=seed) for each, size in sizes.items()}

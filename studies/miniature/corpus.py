@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from harness.miniature.checkpoints import FORGET_RECORDS, UNSEEN_RECORDS
+from harness.miniature import FORGET_RECORDS, UNSEEN_RECORDS
 
 TEMPLATES = Path(__file__).with_name("templates")
 TRAINING_DOCUMENTS, RETAIN_DOCUMENTS, UTILITY_DOCUMENTS, VALIDATION_DOCUMENTS = 8000, 768, 640, 224

@@ -18,7 +18,7 @@ from torch.optim import AdamW, Muon, Optimizer
 from transformers import AutoTokenizer, GenerationConfig, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 from harness.base.digests import file_digest
-from harness.miniature.checkpoints import ORIGINALS
+from harness.miniature import ORIGINALS
 from studies.miniature import corpus
 
 VOCABULARY, POSITIONS, WINDOW = 1024, 256, 64

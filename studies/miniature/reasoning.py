@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from harness.miniature.texts import TASKS
+from harness.miniature import TASKS
 from studies.miniature.corpus import correct_articles, facts, new_writer, sample_indices, study_results
 
 GOAL_PAIRS, CAUSE_PAIRS, PAIRS_PER_SCHEMA = 72, 36, 12

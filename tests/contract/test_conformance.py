@@ -2,10 +2,10 @@
 
 import math
 import runpy
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
 from harness.testing import EvaluatorConformance, MethodConformance
-from harness.testing.methods import assert_forgets
 from methods import deliberate_imagination, kl_divergence
 
 HOSTILE = Path(__file__).parents[1] / "hostile_package" / "hostile"
@@ -60,10 +59,7 @@ WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
 """What takes away weights or directions, and harms whichever it takes. tests/unit/methods has the wrong way round."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in METHODS.names() if name not in WITHOUT_SIGN and METHODS.load(name).lowers == "likelihood"],
-)
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if name not in (*WITHOUT_SIGN, "pdu", "rmu")])
 def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypatch, name):
     plugin = METHODS.load(name)
     if name == "kl_divergence":
@@ -84,27 +80,23 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("changes", "lowers", "said"),
+    ("changes", "may_keep", "said"),
     [
-        ((0.2, 0.1, 0.3), "likelihood", None),
-        ((0.2, -0.1, 0.1), "likelihood", None),
-        ((1e-4, -3e-4, 1e-4), "likelihood", "it does not forget: .* tells no direction"),
-        ((1e-4, -3e-4, 1e-4), "hidden_states", None),
-        ((-0.2, -0.1, -0.3), "likelihood", "it memorises"),
-        ((-0.2, -0.1, -0.3), "hidden_states", "it memorises"),
-        ((-1e-4, -1e-4, -1e-4), "hidden_states", "it memorises"),
-        ((0.0, 0.0, 0.0), "likelihood", "it does not forget"),
+        ((0.2, -0.1, 0.1), False, None),
+        ((1e-4, -3e-4, 1e-4), False, "it does not forget: .* tells no direction"),
+        ((1e-4, -3e-4, 1e-4), True, None),
+        ((-0.2, -0.1, -0.3), True, "it memorises"),
+        ((-1e-4, -1e-4, -1e-4), True, "it memorises"),
+        ((0.0, 0.0, 0.0), False, "it does not forget"),
     ],
 )
-def test_noise_is_told_from_a_wrong_sign(changes, lowers, said):
-    method = SimpleNamespace(lowers=lowers)
+def test_noise_is_told_from_a_wrong_sign(changes, may_keep, said):
+    suite = Conformance()
+    suite.may_keep_likelihood = may_keep
     before_N = torch.tensor([2.0, 3.0, 4.0], dtype=torch.float64)
     after_N = before_N + torch.tensor(changes, dtype=torch.float64)
-    if said is None:
-        assert_forgets(method, before_N, after_N)
-        return
-    with pytest.raises(AssertionError, match=said):
-        assert_forgets(method, before_N, after_N)
+    with nullcontext() if said is None else pytest.raises(AssertionError, match=said):
+        suite.assert_forgets(before_N, after_N)
 
 
 @pytest.mark.parametrize("harm", [*HARMS["REFUSED"], *HARMS["PUT_BACK"]])

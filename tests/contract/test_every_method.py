@@ -7,13 +7,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.execution.trial.inputs import forget_set
 from harness.models.loading import load_tokenizer
 from harness.plugins import METHODS
-from harness.testing import MethodConformance
-from harness.testing.small import small_spec
+from harness.testing import MethodConformance, small_spec
+
+LESS_THAN_LIKELIHOOD = ("pdu", "rmu")
+"""Methods that lower logits, or steer hidden states."""
 
 
 class TestEveryMethod(MethodConformance):
     @pytest.fixture(params=METHODS.names())
     def name(self, request):
+        self.may_keep_likelihood = request.param in LESS_THAN_LIKELIHOOD
         return request.param
 
 
@@ -57,4 +60,5 @@ class TestEMSOOnOtherFamilies(OnAnotherFamily):
 class TestEveryOtherMethodOnOtherFamilies(OnAnotherFamily):
     @pytest.fixture(params=[name for name in METHODS.names() if name != "emso"])
     def name(self, request):
+        self.may_keep_likelihood = request.param in LESS_THAN_LIKELIHOOD
         return request.param

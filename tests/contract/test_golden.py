@@ -17,7 +17,7 @@ from harness.execution.trial.tasks import ErasingTask
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
-from harness.testing.small import small_spec, small_task
+from harness.testing import small_spec, small_task
 
 FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py NAME, look at what it changed in golden.json, and commit that"

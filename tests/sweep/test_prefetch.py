@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from harness.miniature.texts import texts
+from harness.miniature import texts
 
 COMMIT = "abcdef0123" * 4
 SWEEP = """# Does what was fetched run without the hub?

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness import load_results
-from harness.execution.trial import candidates
+from harness.execution.trial import walk
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.record import Candidate
@@ -133,7 +133,7 @@ def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypa
 
 @pytest.mark.soak
 def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_file, tmp_path, monkeypatch):
-    kept, count = candidates.probe, iter(range(100))
+    kept, count = walk.probe, iter(range(100))
 
     def killed(*arguments):
         if next(count) == 6:  # The original's, which is shared, is the first.
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_f
         return kept(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(candidates, "probe", killed)
+        patch.setattr(walk, "probe", killed)
         assert run(sweep_file, tmp_path) == 143
     assert 0 < len(tried(tmp_path)) < 4
     assert run(sweep_file, tmp_path) == 0

@@ -19,15 +19,14 @@ import torch
 
 from harness.contracts import LoRA
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import is_all_of, read_adapter
+from harness.models.adapters import is_all_of, load_erased, read_adapter
 from harness.models.loading import load_model
-from harness.models.patch import load_erased
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 WORKER = """
 import sys
@@ -58,6 +57,8 @@ methods:
 evaluators: {memorization: {el_prefixes: 1}}
 collapse: {}
 """
+ONE_PLACE = ("gru", "npo_sam")
+"""Methods that make their own gradient, for which the training loop refuses DeepSpeed (test_training_parts)."""
 ENDLESS = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
 """So that a trial is still running when it is killed."""
 
@@ -127,7 +128,7 @@ def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_every_trained_method_on_two_workers(stage, tmp_path):
-    names = [name for name in METHODS.names() if METHODS.load(name).searched_training]
+    names = [name for name in METHODS.names() if METHODS.load(name).searched_training and name not in ONE_PLACE]
     compare(names, Engine(name="deepspeed", zero_stage=stage, workers=2), tmp_path)
 
 

@@ -24,8 +24,7 @@ from harness.errors import StorageError, WorkerDiedError
 from harness.execution.environment import input_differences, inputs_of
 from harness.execution.isolate import has_outside_plugins
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
-from harness.execution.ray.placement import trial_resources, trials_at_once
-from harness.execution.ray.session import node_name, ray_session, restart
+from harness.execution.ray.session import node_name, ray_session, restart, trial_resources, trials_at_once
 from harness.execution.ray.settings import IS_LOCAL, PASSED_BY_TUNE
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report
 

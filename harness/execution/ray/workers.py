@@ -19,11 +19,10 @@ from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
 from harness.execution.environment import NodeInputs, input_differences, inputs_of
-from harness.execution.ray.placement import worker_resources
-from harness.execution.ray.session import is_on_loopback, node_name
+from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
 from harness.execution.redact import line_for_report, log_for_report
 from harness.specs import TrialSpec
-from harness.toolkit.engines.deepspeed import loopback_variables
+from harness.toolkit.deepspeed import loopback_variables
 
 import ray  # isort: skip
 from ray import train  # isort: skip

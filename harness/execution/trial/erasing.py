@@ -19,11 +19,18 @@ from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
-from harness.execution.trial.memory import PeakMemory
-from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
+from harness.execution.trial.tasks import ErasingTask, PeakMemory
+from harness.models.adapters import (
+    ADAPTER_FILE,
+    PATCH_FILE,
+    Adapter,
+    load_erased,
+    merged_adapter,
+    read_adapter,
+    save_adapter,
+    save_patch,
+)
 from harness.models.loading import save_model
-from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec

@@ -12,7 +12,7 @@ import torch
 from harness.contracts import MoreTexts, Sequences
 from harness.data import sequences
 from harness.data.sequences import Utility
-from harness.execution.fingerprint import fingerprint
+from harness.execution.isolate import fingerprint
 from harness.execution.trial.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec

@@ -10,10 +10,9 @@ from pathlib import Path
 import torch
 
 from harness.contracts import Checkpoint
-from harness.execution.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
+from harness.execution.isolate import Fingerprints, changes, modules_in, weights_fingerprints
 from harness.models.resolving import check_unchanged, ensure_local
-from harness.toolkit.batches import JUDGE_BYTES
-from harness.toolkit.device import computing_device, judges_dtype
+from harness.toolkit.device import JUDGE_BYTES, computing_device, judges_dtype
 
 Load = Callable[[Checkpoint], object]
 Key = tuple[Load, Checkpoint, torch.device, torch.dtype]

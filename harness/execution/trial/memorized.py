@@ -16,7 +16,7 @@ from harness.execution.trial.inputs import device_of, forget_set
 from harness.models.loading import load_model, save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.specs import Engine, TrialSpec
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import memorization_accuracy

@@ -23,27 +23,22 @@ from harness.execution.environment import hardware, versions
 from harness.execution.isolate import guarded
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.redact import failure_for_report, sample_for_report
-from harness.execution.trial.candidates import run_candidate
 from harness.execution.trial.erasing import Erasure, erase
 from harness.execution.trial.inputs import clear_shared, device_of, measured_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
-from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.memory import PeakMemory, release_free_memory
-from harness.execution.trial.preparing import prepare
-from harness.execution.trial.tasks import measuring_task
-from harness.execution.trial.walk import walk
-from harness.models.adapters import is_all_of, save_adapter
+from harness.execution.trial.tasks import MeasuredModel, PeakMemory, measuring_task, prepare, release_free_memory
+from harness.execution.trial.walk import run_candidate, walk
+from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
 from harness.models.loading import load_model, save_model
-from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:

@@ -1,22 +1,29 @@
-"""What a trial gives to its method and to its evaluators: the two tasks of the contracts."""
+"""The two tasks of the contracts, the model that evaluators share, and what they prepare of the original."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import ctypes
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.base.digests import digest_of
+from harness.base.files import write_whole
 from harness.contracts import (
     Checkpoint,
     Definition,
     Evaluator,
     Generations,
+    Json,
     Model,
     MoreTexts,
     Number,
@@ -26,20 +33,26 @@ from harness.contracts import (
     Training,
 )
 from harness.errors import TrialError
-from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
-from harness.execution.isolate import ProcessState, refuse_changes
+from harness.execution.isolate import (
+    Fingerprints,
+    ProcessState,
+    changes,
+    guarded,
+    model_fingerprints,
+    refuse_changes,
+    sequences_fingerprints,
+)
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
-from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memorized import load_memorized
-from harness.models.loading import load_model, load_tokenizer
+from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import text_ends
-from harness.records.artifacts import Artifacts
+from harness.plugins import EVALUATORS, prepares
+from harness.records.artifacts import ARRAYS, Artifacts
 from harness.specs import EvaluatorSpec, Source, TrialSpec
-from harness.toolkit.batches import room_after
-from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.device import judging_on
+from harness.toolkit.decoding import greedy_choices, sample
+from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 
@@ -275,8 +288,142 @@ def measuring_task(
         measuring.texts,
         retrained=measuring.retrained,
         reads=evaluator.reads,
-        prepares=evaluator.prepares,
+        prepares=prepares(evaluator),
         precision=measuring.precision,
         judge_precision=measuring.judge_precision,
         progress=progress,
     )
+
+
+DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass
+class MeasuredModel:
+    """A model, with what its evaluators share."""
+
+    model: Model
+    """As it was erased, in fp32."""
+    generations: dict[Definition, Generations] = field(default_factory=dict)
+    """What it has written so far."""
+    _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
+
+    def in_precision(self, precision: Precision) -> MeasuredModel:
+        """Return the model with weights in this precision: itself in fp32, else a copy, made at the first call."""
+        if precision == "fp32":
+            return self
+        if precision not in self._lowered:
+            self._lowered[precision] = MeasuredModel(copied_in(self.model, DTYPES[precision]))
+        return self._lowered[precision]
+
+    def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
+        """Return how many greedy choices over texts, each after the true text before it, the precision changes.
+
+        Returns:
+            `precision`; `choices`, how many there are; `changed`, how many are another token than in fp32.
+        """
+        exact_NT = greedy_choices(self.model, sequences)
+        lowered_NT = greedy_choices(self.in_precision(precision).model, sequences)
+        positions = torch.arange(exact_NT.shape[1])
+        counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
+        changed = int((exact_NT != lowered_NT)[counted_NT].sum())
+        return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
+
+
+_KIND = "prepared"
+_KEYS = "arrays.json"
+"""In an artifact of this kind: the keys of the arrays that an evaluator computed."""
+
+
+def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
+    """Return the artifact key of the arrays that an evaluator computes of an original."""
+    return digest_of([model.digest, measuring.key])
+
+
+def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
+    """Return whether an evaluator's arrays of this original are there, undamaged, or it needs none; load nothing."""
+    evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+    if not prepares(evaluator):
+        return True
+    folder = artifacts.find(_KIND, prepared_key(model, measuring))
+    return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
+
+
+def prepare(
+    spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
+) -> None:
+    """Let evaluators compute what they need of the original; load nothing where that is there already.
+
+    Args:
+        spec: A trial of the model.
+        evaluators: Those of the trial's that are going to measure.
+        artifacts: Location of the arrays.
+        progress: Called with a sentence for each evaluator.
+
+    Raises:
+        TrialError: An evaluator changed its task.
+    """
+    left = [measuring for measuring in evaluators if not is_prepared(spec.model, measuring, artifacts)]
+    for precision in dict.fromkeys(measuring.precision for measuring in left):
+        original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
+        for measuring in left:
+            if measuring.precision == precision:
+                progress(f"{measuring.name} of the original")
+                evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+                task = measuring_task(spec, measuring, evaluator, original, artifacts, progress)
+                with guarded(task.plugin, task):
+                    evaluator.prepare(original.model, task)
+                _keep(spec.model, measuring, list(task.cached_keys), artifacts)
+        del original
+        release_free_memory()
+    if left:
+        JUDGES.shrink()
+
+
+def _keep(model: Checkpoint, measuring: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
+    def write(folder: Path) -> None:
+        write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
+
+    artifacts.build(_KIND, prepared_key(model, measuring), write)
+
+
+class PeakMemory:
+    """The largest number of bytes that a trial's erasing held on its GPU; None on a CPU.
+
+    Neither the judges that were there before nor what measuring leaves counts: a trial has the same peak in a fresh
+    process and in one that has measured before. A CPU has no such number: what is resident is the process's whole
+    history, libraries and freed memory among it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_counted = device.type == "cuda"
+        self._others = self._most = 0
+        if self._is_counted:
+            self._others = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+
+    @property
+    def bytes(self) -> int | None:
+        """The peak so far."""
+        return max(self._most, torch.cuda.max_memory_allocated() - self._others) if self._is_counted else None
+
+    @contextmanager
+    def not_counting(self) -> Iterator[None]:
+        """Leave out the block, and memory that it still holds afterwards."""
+        if not self._is_counted:
+            yield
+            return
+        self._most, before = self.bytes or 0, torch.cuda.memory_allocated()
+        yield
+        self._others += torch.cuda.memory_allocated() - before
+        torch.cuda.reset_peak_memory_stats()
+
+
+def release_free_memory() -> None:
+    """Return what is free of the process's memory to the system, where its C library is glibc.
+
+    glibc keeps what was freed, 450 MB after a trial of the embedded model, and every worker would hold that.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

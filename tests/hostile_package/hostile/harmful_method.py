@@ -54,11 +54,7 @@ def say_that_a_worker_died(task):
     raise WorkerDiedError("Ann Lee")
 
 
-ENDINGS = {
-    "exits": lambda task: sys.exit(3),
-    "cancels": cancel,
-    "says that a worker died": say_that_a_worker_died,
-}
+ENDINGS = {"exits": lambda task: sys.exit(3), "cancels": cancel, "says that a worker died": say_that_a_worker_died}
 """What would end the process."""
 QUIET = ("none", "late", "yields without gradients")
 

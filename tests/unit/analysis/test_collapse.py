@@ -135,15 +135,6 @@ def test_a_model_that_repeats_itself_is_degenerate_whatever_n_was_measured(n):
     assert flag(table, info=undeclared)["collapse_class"][1] == "gibberish", "no name says what a metric is"
 
 
-def test_what_collapse_looks_at_is_what_declares_it():
-    mauve, perplexity = (replace(SHIPPED[name], name=f"my_{name}") for name in ("mauve", "perplexity"))
-    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.1, 101.0))
-    mine = table.rename(columns={"mauve": "my_mauve", "perplexity": "my_perplexity"})
-    reasons = flag(mine, info={metric.name: metric for metric in (mauve, perplexity)})["collapse_reason"]
-    assert reasons.tolist() == [(), ("my_mauve", "my_perplexity")]
-    assert flag(mine)["collapse_class"].tolist() == ["unknown", "unknown"]
-
-
 def test_of_several_repetitions_the_worst_counts():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.1, 20.0)).assign(rep_4=[0.0, 0.9])
     info = SHIPPED | {"rep_4": replace(SHIPPED["rep_2"], name="rep_4")}

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from evaluators.memorization import Memorization
-from harness.analysis.damage import over_erased, point_state, unmeasured_damage
+from harness.analysis.damage import over_erased, unmeasured_damage
 from harness.analysis.evidence import Evidence
 from harness.records.items import MetricItems
 
@@ -88,13 +88,3 @@ def test_one_sentence_says_which_models_lack_it():
     assert unmeasured_damage(table) == "Damage to similar texts was not measured for a: give data.holdout."
     assert unmeasured_damage(table[:2]) == "Damage to similar texts was not measured: give data.holdout."
     assert unmeasured_damage(table[2:]) == unmeasured_damage(table[:1]) == ""
-
-
-def test_a_points_state_has_one_word():
-    assert [point_state({"collapsed": None, "over_erased": flag}) for flag in (None, False, True)] == [
-        "",
-        "",
-        "over-erased",
-    ]
-    assert point_state({"collapsed": True, "over_erased": True}) == "collapsed"
-    assert point_state({}) == ""

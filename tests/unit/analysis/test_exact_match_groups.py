@@ -21,8 +21,8 @@ from harness.specs import Source
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
 SHARE = Metric(**ABOUT | {"high": 1.0}, name="share", title="Share", items="sequence")
 TEXT, AGREES = (
-    Metric(**ABOUT, name=f"as_{other}", title=other, items="sequence", ranked=False, agrees_with=other)
-    for other in ("text", "original")
+    Metric(**ABOUT, name=name, title=title, items="sequence", ranked=False)
+    for name, title in (("exact_match", "text"), ("exact_match_original", "original"))
 )
 # Continuations of four tokens: five are recited wholly, and the next to its last token.
 WHOLE = [4.0] * 10
@@ -41,7 +41,7 @@ def measured(make_plan, make_row, make_point, make_measurement):
             for strength, agreeing in points.items():
                 is_original = spec.method == "original"
                 texts = of_model if is_original else [0.0] * len(agreeing)
-                values = {"share": [0.5] * len(agreeing), "as_text": texts, "as_original": agreeing}
+                values = {"share": [0.5] * len(agreeing), "exact_match": texts, "exact_match_original": agreeing}
                 ids = tuple(f"{spec.forget.path or ''}{row}" for row in range(len(agreeing)))
                 point_id = spec.point_id(strength)
                 items[point_id] = {

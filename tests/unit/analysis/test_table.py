@@ -3,12 +3,13 @@
 import math
 from dataclasses import asdict, replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
-from harness.analysis.table import LEADING, TRAILING, read_table
+from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
 from harness.analysis.table import table as make_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
@@ -218,3 +219,13 @@ def test_a_csv_keeps_whole_numbers_beside_empty_cells():
         {"a": [7, None, "=x"], "b": pd.array([7, None, 2**53 + 1], dtype="Int64"), "c": [0.1, None, -1e-7]}
     )
     assert csv_text(frame) == "a,b,c\n7,7,0.1\n,,\n=x,9007199254740993,-1e-07\n"
+
+
+def test_non_dominated_points_are_those_of_a_search_over_all_pairs():
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        points = generator.integers(0, 6, size=(8, 2)).astype(float)  # Many ties.
+        beaten = [any((q <= p).all() and (q < p).any() for q in points) for p in points]
+        assert non_dominated(*points.T).tolist() == [not one for one in beaten]
+    lacking = np.array([[1.0, 1.0], [0.0, math.nan], [math.nan, 0.0]])
+    assert non_dominated(*lacking.T).tolist() == [True, False, False]

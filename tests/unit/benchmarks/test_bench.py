@@ -8,10 +8,9 @@ from types import ModuleType
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks.error_rates import NOT_OURS, Rate, worst
 from benchmarks.extraction_likelihood import RIVALS, _per_length, _per_prefix, _tokens_passed, _validation
 from benchmarks.measuring import Ratio, medians
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding import greedy_continuations
 
 FILES = Path(bench.__file__).parent
 
@@ -52,18 +51,6 @@ def test_one_that_raises_ends_with_1_and_the_others_are_shown(fake_benchmarks, c
 def test_the_first_turn_does_not_count():
     seconds = {"one": iter([100.0, 1.0, 5.0, 2.0]), "other": iter([100.0, 4.0, 4.0, 4.0])}
     assert medians({name: lambda name=name: next(seconds[name]) for name in seconds}, 3) == {"one": 2.0, "other": 4.0}
-
-
-def test_the_worst_rates_are_those_of_what_the_analysis_says():
-    rates = [
-        Rate("a mean", "", "holds the truth", 0.94, 100),
-        Rate("a mean", "", "holds the truth", 0.96, 100),
-        Rate(f"a price, {NOT_OURS}", "", "holds the truth", 0.5, 100),
-        Rate("a test", "", "false", 0.04, 100),
-        Rate("by items alone, a test", "", "false", 0.7, 100),
-        Rate("worse", "", "found", 0.99, 100),
-    ]
-    assert [ratio.value for ratio in worst(rates)] == [0.94, 0.04]
 
 
 @pytest.mark.parametrize("way", [_per_prefix, _per_length, _validation])

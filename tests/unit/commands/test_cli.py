@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -138,14 +137,3 @@ def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monke
 def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
     assert lethe(["dashboard", "--results", str(tmp_path)]) == 2
     assert "Run a sweep first" in capsys.readouterr().err
-
-
-def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
-    shown = []
-    for commit in ("c0ffee-dirty", ""):
-        monkeypatch.setattr("harness.records.record.own_commit", lambda commit=commit: commit)
-        assert lethe(["--version"]) == 0
-        shown.append(capsys.readouterr().out.splitlines())
-    assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"
-    assert shown[1][0] == f"Lethe {version('lethe')}"
-    assert [line.split()[0] for line in shown[0][1:]] == ["Python", "torch", "transformers", "ray"]

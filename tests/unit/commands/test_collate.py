@@ -30,12 +30,6 @@ def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
     assert "20 of the 21 collapse flags" in printed
 
 
-def test_collate_writes_next_to_a_table_only_when_told(tmp_path, capsys):
-    assert collate.main([str(PUBLISHED), "--out", str(tmp_path / "out")]) == 0
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
-    assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

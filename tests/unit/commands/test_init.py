@@ -11,10 +11,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
-from harness.drafting.first_file import strength_grid
+from harness.drafting.first_sweep import PROPOSED, strength_grid
 from harness.drafting.given_texts import TextLengths
 from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
-from harness.models.families import FAMILIES
+from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 
@@ -45,7 +45,7 @@ def letters(tmp_path):
     return make
 
 
-DRAFTED = {name for name in METHODS.names() if METHODS.load(name).drafted}
+DRAFTED = {name for name in METHODS.names() if name in PROPOSED}
 
 
 def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""lethe power: what would tell two methods apart, worked by hand, and what a single seed leaves unsaid."""
+"""lethe power: what more runs would tell, worked by hand, and what a pilot of one run leaves open."""
 
 import math
 
@@ -7,10 +7,9 @@ import pytest
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.commands.power import pair_power
+from harness.commands.power import EARLIER_DEVIATIONS, power_frame
 from harness.library import read_folder
-from harness.statistics.contrasts import paired_contrast, power
-from harness.statistics.power import contrast_power, replicates_to_find
+from harness.statistics.protocol import deviation_bounds, power, runs_needed
 
 COSTS = {"ga": 1.0, "gd": 0.8, "kl": 0.95}
 
@@ -18,7 +17,7 @@ COSTS = {"ga": 1.0, "gd": 0.8, "kl": 0.95}
 @pytest.fixture(scope="module")
 def folders(simulate_sweep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("power")
-    return {seeds: simulate_sweep(folder / str(seeds), COSTS, seeds=seeds) for seeds in (1, 3)}
+    return {seeds: simulate_sweep(folder / str(seeds), COSTS, seeds=seeds, noise=0.2) for seeds in (1, 3)}
 
 
 @pytest.fixture
@@ -33,52 +32,48 @@ def said(capsys):
     return run
 
 
-def test_every_number_follows_from_the_two_methods_prices(folders):
-    [_, table] = Analysis(read_folder(folders[3])).verdicts
-    gd = next(judged for judged in table.rows if judged.row.variant == "gd")
-    found = pair_power(gd, table, 4, margin=0.1)
-    prices = {row.variant: np.log(row.prices["perplexity"].numbers_R) for row in table.matched.rows}
-    differences = prices["gd"] - prices["ga"]
-    assert found["ratio"] == pytest.approx(math.exp(differences.mean()))
-    assert found["deviation"] == pytest.approx(differences.std(ddof=1))
-    assert found["power_alone"] == pytest.approx(contrast_power(differences.mean(), gd.contrast, 3))
-    assert found["power"] < found["power_alone"]
-    assert found["needed_alone"] == replicates_to_find(differences.mean(), gd.contrast) < found["needed"]
-    asked = pair_power(gd, table, 4, margin=0.1, difference=0.5)
-    assert (asked["ratio"], asked["deviation"]) == (pytest.approx(1.5), found["deviation"])
-    assert asked["power"] > found["power"]
-    assert asked["items_needed"] == found["items_needed"]
-    ours, theirs = (row.prices["perplexity"] for row in (gd.row, table.reference))
-    assert paired_contrast(ours.items, theirs.items, ours.match, theirs.match).clusters == 48, "sequences are fewer"
-    assert found["items"] == 64
+def frame_of(folder, difference=None):
+    analysis = Analysis(read_folder(folder))
+    answer, [model] = analysis.answer, analysis.answer.heads
+    level = analysis.results.plan.until[0]
+    return (
+        power_frame(answer, model, level, difference).set_index("variant"),
+        answer.log_prices[model, level.key],
+        answer,
+    )
 
 
-def test_of_a_single_seed_only_the_number_of_prompts_is_said(folders, said):
-    [table, _] = Analysis(read_folder(folders[1])).verdicts
-    for judged in table.rows:
-        found = pair_power(judged, table, 4, margin=0.1)
-        assert math.isnan(found["deviation"])
-        assert (found["needed"], found["needed_alone"], found["items"]) == (None, None, 64)
-        deviation = math.sqrt(judged.contrast.items_variance * 64)
-        powers = [power(math.log(1.1), deviation, found["items_needed"] - less) for less in (1, 0)]
-        assert powers[0] < 0.8 <= powers[1]
+def test_every_number_follows_from_the_prices_of_three_runs(folders):
+    frame, logs, answer = frame_of(folders[3])
+    differences = logs[["gd", "kl"]].sub(logs["ga"], axis=0)
+    deviations = differences.std(ddof=1)
+    assert frame.loc["gd", "ratio"] == pytest.approx(math.exp(differences["gd"].mean()))
+    assert frame.loc["gd", "deviation"] == pytest.approx(max(deviations["gd"], deviations.median()))
+    low, high = deviation_bounds(frame.loc["gd", "deviation"], 2)
+    assert tuple(frame.loc["gd", ["deviation_low", "deviation_high"]]) == pytest.approx((low, high))
+    items = answer.frame.set_index("variant").loc["gd", "item_variance"]
+    log = differences["gd"].mean()
+    worst, best = (power(log, bound, 5, 2, items) for bound in (high, low))
+    assert frame.loc["gd", "found"] == f"{worst:.2f}–{best:.2f}"
+    least, most = (runs_needed(log, bound, 2, items) for bound in (low, high))
+    assert frame.loc["gd", "needed"] == (f"{least}" if least == most else f"{least}–{most or '> 200'}")
+
+
+def test_one_run_takes_the_deviations_of_earlier_sweeps(folders, said):
+    frame, *_ = frame_of(folders[1], difference=0.5)
+    assert np.isnan(frame["deviation"]).all()
+    assert frame["ratio"].to_list() == pytest.approx([1.5, 1.5])
+    assert (frame["runs"] == 1).all()
+    assert frame.loc["gd", "deviation_low"] == EARLIER_DEVIATIONS[0]
     code, text = said(folders[1])
     assert code == 0
-    assert "has one seed: seed variance is unknown" in text
-    assert "seeds=[0, 1, 2]" in text
+    assert "earlier sweeps" in text
 
 
-def test_several_seeds_have_counts_and_any_row_can_be_the_reference(folders, said):
-    code, text = said(folders[3])
-    assert code == 0
-    assert text.count("3 seeds") == 2
-    assert "among 4" in text
-    assert "against GA" in text
-    assert "has one seed" not in text
+def test_any_row_can_be_the_reference(folders, said):
+    assert "Against GA" in said(folders[3])[1]
     code, text = said(folders[3], "--reference", "gd", "--difference", "0.5")
-    assert code == 0
-    assert "against GD" in text
-    assert text.count(" 1.500 ") == 4
+    assert (code, "Against GD" in text, text.count("1.50")) == (0, True, 2)
 
 
 def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_path):
@@ -87,7 +82,7 @@ def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_pat
         ((folders[3], "--reference", "gf"), "no row of this sweep is called 'gf'. "),
         ((folders[3], "--difference=0"), "give a share above 0"),
         ((folders[3], "--difference=nan"), "give a share above 0"),
-        ((alone,), "compares no two methods at equal erasure"),
+        ((alone,), "compares no two methods"),
         ((tmp_path / "nowhere",), "journal/plan.json"),
     ):
         code, text = said(*arguments)

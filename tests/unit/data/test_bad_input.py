@@ -1,11 +1,7 @@
 """Sweeps that ask for too much and texts in other forms: refused in a sentence, soon, with what it names."""
 
-import gzip
-import json
-
 import pytest
 
-from harness.data.sequences import load_forget
 from harness.data.sources import texts
 from harness.errors import ConfigError, Fault, LetheError
 from harness.planning.grid import MOST_TRIALS
@@ -44,17 +40,6 @@ def refused(call):
     with pytest.raises(LetheError) as caught:
         call()
     return str(caught.value)
-
-
-def test_compressed_lines_are_read_and_damage_is_named(tokenizer, tmp_path):
-    lines = "\n".join(json.dumps({"text": f"text number {number}"}) for number in range(9)).encode()
-    file = tmp_path / "train.jsonl.gz"
-    file.write_bytes(gzip.compress(lines))
-    source = Source(source="hub", path=str(tmp_path), start=7, prefix_tokens=3, sequence_tokens=13)
-    found = load_forget(source, tokenizer, VOCABULARY)
-    assert tokenizer.batch_decode(found.tokens_NT) == ["text number 7", "text number 8"]
-    file.write_bytes(gzip.compress(lines)[:-9])
-    assert "cannot be read: EOFError" in refused(lambda: load_forget(source, tokenizer, VOCABULARY))
 
 
 def test_other_formats_of_data_sets_are_refused(tmp_path):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from harness import miniature
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import texts, token_ids
 from harness.errors import DataError
-from harness.miniature import texts as miniature
 from harness.specs import Source
 
 VOCABULARY = 256
@@ -81,10 +81,6 @@ def test_a_text_that_is_only_a_prefix_is_refused(tokenizer, jsonl):
 def test_a_byte_order_mark_and_windows_line_ends_are_no_fault(tokenizer, jsonl):
     source = jsonl([b'\xef\xbb\xbf{"text": "first"}\r', b'{"text": "second"}\r'])
     assert load_forget(source, tokenizer, VOCABULARY).lengths_N.tolist() == [5, 6]
-
-
-def test_faults_outside_the_rows_that_are_used_do_not_matter(tokenizer, jsonl):
-    assert len(load_forget(jsonl([b"broken", "good one", b""], start=1, sequences=1), tokenizer, VOCABULARY)) == 1
 
 
 def test_too_few_rows_says_how_many(tokenizer, jsonl):

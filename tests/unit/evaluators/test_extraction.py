@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluators.extraction import Extraction, recited_for
-from evaluators.metrics import extraction_strength
+from evaluators.extraction import Extraction
 from harness.contracts import TextsShape
 
 PREFIX, LENGTH = 3, 12
@@ -72,11 +71,3 @@ def test_continuations_that_are_all_too_short_are_no_zero(model, texts, make_seq
     found = Extraction(tokens=50).evaluate(model, SimpleNamespace(forget=make_sequences(texts, prefix_tokens=PREFIX)))
     assert math.isnan(found.numbers["recited_50"])
     assert [metric.name for metric in Extraction(tokens=7).metrics] == ["extraction_strength", "recited_7"]
-
-
-def test_a_wrong_last_token_leaves_no_strength():
-    assert extraction_strength([True] * 9 + [False]) == 0.0
-    assert extraction_strength([False] * 9 + [True]) == pytest.approx(0.1)
-    assert math.isnan(extraction_strength([]))
-    assert recited_for([True] * 50, 50) == 1.0
-    assert recited_for([True] * 49 + [False], 50) == 0.0

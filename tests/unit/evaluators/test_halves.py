@@ -10,7 +10,7 @@ from harness.errors import DataError
 from harness.execution.trial.inputs import forget_set, measured_set
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import Source
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 

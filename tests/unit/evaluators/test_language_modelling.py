@@ -35,7 +35,7 @@ CONTINUATIONS = [[6, 7], [8, 9, 10, 11], [12, 13, 14], [5], []]
 def test_each_continuation_has_the_mean_of_its_own_tokens(model):
     means, counts = continuation_nll(model, PROMPTS, CONTINUATIONS)
     expected = [nll_one_by_one(model, *pair) for pair in zip(PROMPTS, CONTINUATIONS, strict=True)]
-    assert counts == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
+    assert counts.tolist() == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
     for mean, seen in zip(means, expected, strict=True):
         assert mean == pytest.approx(sum(seen) / len(seen) if seen else math.nan, rel=1e-5, nan_ok=True)
 
@@ -55,11 +55,6 @@ def test_the_number_weighs_tokens_alike_and_what_has_none_does_not_count(make_mo
     assert evaluation.numbers["own_perplexity"] == pytest.approx(math.exp(sum(together) / len(together)), rel=1e-5)
     assert evaluation.per_item["own_tokens"].tolist() == [3, 1, 0]
     assert math.isnan(evaluation.per_item["own_perplexity"][2])
-
-
-def test_without_any_token_it_is_not_known(make_model, tokenizer):
-    evaluation = LanguageModelling().evaluate(make_model(seed=2, vocabulary=256), task(tokenizer, ("a",), ("",)))
-    assert math.isnan(evaluation.numbers["own_perplexity"])
 
 
 def test_above_709_nats_it_is_infinite_for_the_table_the_search_and_the_records_alike(make_model, tokenizer):

@@ -272,11 +272,6 @@ def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
     assert row.items() >= expected.get(task, ROWS[task][0]).items()
 
 
-def test_parquet_of_the_hub_is_read(tmp_path):
-    Dataset.from_list(ROWS["pubmedqa"]).to_parquet(tmp_path / "pubmedqa.parquet")
-    assert read_questions("pubmedqa", question_files("pubmedqa", tmp_path)) == ROWS["pubmedqa"]
-
-
 @pytest.mark.parametrize(
     ("task", "name", "text", "says"),
     [

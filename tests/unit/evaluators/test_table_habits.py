@@ -15,9 +15,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
-from evaluators.generation import Generation, div_n, rep_n, table_div_n, table_perplexity, table_rep_n
+from evaluators.generation import Generation, table_perplexity
 from evaluators.memorization import Memorization
-from evaluators.metrics import weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
@@ -97,27 +96,6 @@ def measuring(tmp_path, make_spec):
 
 
 # Words
-
-
-def test_words_lie_between_single_spaces():
-    # "a b  a b": words a, b, (empty), a, b; bigrams ab, b_, _a, ab: three of four differ
-    # "x\ny x\ny": two words, one bigram
-    texts = ["a b  a b", "x\ny x\ny"]
-    assert [table_rep_n(text, 2) for text in texts] == pytest.approx([1 / 4, 0])
-    assert [table_div_n(text, 2) for text in texts] == pytest.approx([3 / 5, 1 / 2])
-    # between any whitespace: a b a b, bigrams ab, ba, ab; x y x y alike
-    assert [rep_n(text, 2) for text in texts] == [pytest.approx(1 / 3)] * 2
-    assert [div_n(text, 2) for text in texts] == [pytest.approx(2 / 3)] * 2
-
-
-def test_texts_without_an_n_gram_are_left_out():
-    texts = ["a a a", "word", ""]
-    assert [table_rep_n(text, 2) for text in texts] == pytest.approx([1 / 2, math.nan, math.nan], nan_ok=True)
-    assert [table_div_n(text, 2) for text in texts] == pytest.approx([1 / 3, math.nan, math.nan], nan_ok=True)
-    assert table_rep_n("", 1) == 0.0  # an empty text is one empty word
-    assert table_div_n("", 1) == 1.0
-    assert weighted_mean([table_rep_n(text, 2) for text in texts]) == pytest.approx(1 / 2)
-    assert math.isnan(weighted_mean([table_rep_n(text, 2) for text in texts[1:]]))  # not 0, which would be the best
 
 
 # Texts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.interruption import Interrupted, signals_kept, take_signals
+from harness.errors import Interrupted, signals_kept, take_signals
 
 ROOT = Path(__file__).parents[3]
 SWEEP = """# Does it end when it is told to?

@@ -18,21 +18,19 @@ import torch
 
 from harness.base.digests import digest_of
 from harness.errors import TrialError
-from harness.execution.fingerprint import changes, fingerprint, model_fingerprints
-from harness.execution.isolate import ProcessState, guarded
+from harness.execution.isolate import ProcessState, changes, fingerprint, guarded, model_fingerprints
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import shared_texts
-from harness.execution.trial.memory import PeakMemory, release_free_memory
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import MeasuringTask, PeakMemory, release_free_memory
 from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, Source
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 

@@ -14,6 +14,7 @@ from harness.reporting.files import write
 from harness.reporting.sections import repeat
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.item_values import ItemValues
+from tests.unit.planning.test_lora_planning import trials
 
 VARIANTS, POINTS = 4, 60
 """Fewer than are really shown."""

@@ -10,8 +10,7 @@ from harness.base.digests import digest_of
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache
-from harness.execution.trial.measured_model import MeasuredModel
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import MeasuredModel, MeasuringTask
 from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
@@ -20,7 +19,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.reporting.plan import readings_of
 from harness.specs import EvaluatorSpec
-from harness.testing.small import MODEL, small_spec
+from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on
 

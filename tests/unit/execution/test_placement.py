@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
+from harness.execution.ray.session import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray.settings import forwarded_environment
 from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
 
@@ -104,7 +104,7 @@ import sys
 import psutil, torch
 from harness.contracts import Training
 from harness.specs import Engine
-from harness.toolkit.engines import engine_for
+from harness.toolkit.finetune import engine_for
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])
 model = GPTNeoForCausalLM(config)

@@ -10,18 +10,17 @@ import pytest
 from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
 from harness.execution.job import Folders, Job
-from harness.execution.trial import preparing, tasks
-from harness.execution.trial.preparing import is_prepared
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial import tasks
+from harness.execution.trial.tasks import MeasuringTask, is_prepared
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
-from harness.plugins import EVALUATORS
+from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.records.results import Results, read_results
 from harness.specs import EvaluatorSpec, TimeLimit
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 MEMORIZATION = EvaluatorSpec(
     name="memorization", version=2, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
@@ -41,7 +40,7 @@ def original():
 def loads(monkeypatch):
     """Return a list of the originals that are loaded: `alone`, or `beside` a model that is measured."""
     loaded = []
-    for room, how in ((preparing, "alone"), (tasks, "beside")):
+    for room, how in ((tasks, "alone"), (tasks, "beside")):
 
         def counted(*arguments, how=how):
             loaded.append(how)
@@ -174,7 +173,7 @@ def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
         task = MeasuringTask(
             *(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'"),
             reads=evaluator.reads,
-            prepares=evaluator.prepares,
+            prepares=prepares(evaluator),
         )
         if isinstance(evaluator, Reads):
             evaluator.evaluate(task.model, task)
@@ -184,5 +183,5 @@ def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
 
 
 def test_who_prepares_is_told_by_the_class():
-    prepares = {name: EVALUATORS.load(name)().prepares for name in ("memorization", "depth", "weights", "relearning")}
-    assert prepares == {"memorization": True, "depth": True, "weights": False, "relearning": False}
+    found = {name: prepares(EVALUATORS.load(name)()) for name in ("memorization", "depth", "weights", "relearning")}
+    assert found == {"memorization": True, "depth": True, "weights": False, "relearning": False}

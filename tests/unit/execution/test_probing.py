@@ -8,7 +8,7 @@ from harness.execution.trial.walk import probe
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit.scoring import own_perplexity
 
 

@@ -12,13 +12,13 @@ from string import ascii_lowercase
 
 import pytest
 
-from harness.drafting.first_file import evaluator_lines
+from harness.drafting.first_sweep import evaluator_lines
 from harness.errors import ConfigError
 from harness.execution.trial.tasks import MeasuringTask
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.testing.small import FORGET, MORE_TEXTS, RETAIN, small_spec
+from harness.testing import FORGET, MORE_TEXTS, RETAIN, small_spec
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_unlikelihood"

@@ -18,7 +18,7 @@ from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.reporting.files import write
 from harness.specs import EvaluatorSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 LEAKS = Path(__file__).parents[2] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))

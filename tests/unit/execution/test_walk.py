@@ -17,7 +17,7 @@ from harness.records.journal import Journal
 from harness.records.record import Point, Walked
 from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, Level
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)
 WHOLE_EPOCHS = Strength("epochs", cumulative=True, off=0)

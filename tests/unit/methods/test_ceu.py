@@ -5,7 +5,6 @@ import torch
 
 from harness.toolkit import token_distillation
 from methods.ceu import CEU, without_target
-from methods.deliberate_imagination import imagine
 
 LOGITS = torch.randn(4, 3, 12, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.randint(0, 12, (4, 3), generator=torch.Generator().manual_seed(1))
@@ -25,14 +24,6 @@ def test_gradient_by_hand():
     assert gradient.flatten().tolist() == pytest.approx([0.5, -0.3, -0.2])
     others = torch.tensor([0.6, 0.4])
     assert loss.item() == pytest.approx(-(others * torch.tensor([0.3, 0.2]).log()).sum().item())
-
-
-@pytest.mark.parametrize(("gamma", "is_limit"), [(60.0, True), (3.0, False)])
-def test_it_is_deliberate_imagination_of_itself_in_the_limit(gamma, is_limit):
-    ours = loss_and_gradient(without_target, LOGITS, TARGETS)
-    imagined = loss_and_gradient(lambda z, y: imagine(z, y, gamma), LOGITS, TARGETS)
-    assert torch.allclose(ours[0], imagined[0], atol=1e-6) == is_limit
-    assert torch.allclose(ours[1], imagined[1], atol=1e-6) == is_limit
 
 
 def test_certain_and_impossible_tokens_are_finite():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from harness.toolkit import token_nll
 from methods.ihl import inverted_hinge
 
 LOGITS = torch.randn(40, 5, 30, generator=torch.Generator().manual_seed(0), dtype=torch.double)
@@ -18,16 +17,6 @@ def test_it_is_one_more_than_the_token_is_likelier_than_its_strongest_rival():
             true = p.pop(int(TARGETS[row, column]))
             expected[row, column] = max(0.0, 1 + true - max(p))
     assert torch.allclose(inverted_hinge(LOGITS, TARGETS), expected)
-
-
-def test_it_is_bounded_where_ascent_is_not():
-    losses = inverted_hinge(1000 * LOGITS, TARGETS)
-    assert losses.min().item() >= 0
-    assert losses.max().item() <= 2
-    certain = torch.tensor([[[1000.0, 0.0, 0.0]]])
-    assert inverted_hinge(certain, torch.tensor([[0]])).item() == 2
-    assert inverted_hinge(certain, torch.tensor([[1]])).item() == 0
-    assert token_nll(1000 * LOGITS, TARGETS).max() > 100
 
 
 def test_gradient_by_hand():

@@ -12,9 +12,9 @@ from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
-from harness.testing.small import small_spec, small_task
+from harness.testing import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
-from harness.toolkit.decoding.stepping import is_cache_exact
+from harness.toolkit.stepping import is_cache_exact
 from methods.memfree import BlockedTokens, MemFree, trie
 
 VOCABULARY = 6

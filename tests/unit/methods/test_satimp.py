@@ -5,7 +5,7 @@ import torch
 
 from harness.execution.trial.tasks import ErasingTask
 from harness.records.artifacts import Artifacts
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from methods.gradient_ascent import GradientAscent
 from methods.satimp import SatImp
 

@@ -4,14 +4,14 @@ import torch
 from safetensors import safe_open
 from transformers import AutoTokenizer, GPTNeoForCausalLM
 
+from harness import miniature
 from harness.base.digests import file_digest
-from harness.miniature import checkpoints
-from harness.miniature.texts import texts
+from harness.miniature import texts
 
 
 def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
     roles = {role: texts(role) for role in ("forget", "holdout", "retain", "utility", "validation")}
-    numbers = {"forget": checkpoints.FORGET_RECORDS, "holdout": checkpoints.UNSEEN_RECORDS}
+    numbers = {"forget": miniature.FORGET_RECORDS, "holdout": miniature.UNSEEN_RECORDS}
     assert {role: len(held) for role, held in roles.items()} == numbers | {
         "retain": 768,
         "utility": 640,
@@ -22,7 +22,7 @@ def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
 
 
 def test_tokenizer_gives_back_what_it_took_and_every_record_fills_a_sequence():
-    tokenizer = AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder())
+    tokenizer = AutoTokenizer.from_pretrained(miniature.tokenizer_folder())
     for text in [*texts("forget"), *texts("utility")[:20], "Zürich, 7 °C:\n\tnaïve 🙂  ok"]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert min(map(len, tokenizer([*texts("forget"), *texts("holdout")])["input_ids"])) >= 128
@@ -31,32 +31,32 @@ def test_tokenizer_gives_back_what_it_took_and_every_record_fills_a_sequence():
 
 
 def test_files_are_the_manifests():
-    manifest = checkpoints.manifest()
-    assert tuple(manifest["models"]) == checkpoints.names()
-    assert file_digest(checkpoints.tokenizer_folder() / "tokenizer.json") == manifest["tokenizer"]["sha256"]
+    manifest = miniature.manifest()
+    assert tuple(manifest["models"]) == miniature.names()
+    assert file_digest(miniature.tokenizer_folder() / "tokenizer.json") == manifest["tokenizer"]["sha256"]
     for name, entry in manifest["models"].items():
-        stored = checkpoints.folder(name) / "model.safetensors"
+        stored = miniature.folder(name) / "model.safetensors"
         assert (file_digest(stored), stored.stat().st_size) == (entry["sha256"], entry["bytes"])
         with safe_open(stored, framework="pt") as tensors:
             assert "lm_head.weight" not in tensors.keys()  # noqa: SIM118 - not a mapping
             assert {tensors.get_tensor(key).dtype for key in tensors.keys()} == {torch.float16}  # noqa: SIM118
     assert sum(entry["bytes"] for entry in manifest["models"].values()) <= 12_000_000
-    for path in checkpoints.WEIGHTS.rglob("*.json"):
+    for path in miniature.WEIGHTS.rglob("*.json"):
         assert path.name == "tokenizer.json" or "/" not in path.read_text(), f"{path} names a place"
 
 
 def test_originals_have_memorised_the_forget_set_and_no_other_model_has():
-    tokenizer = AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder())
+    tokenizer = AutoTokenizer.from_pretrained(miniature.tokenizer_folder())
     rows = {
         role: torch.tensor(tokenizer([*texts(role)], truncation=True, max_length=128)["input_ids"][::16])
         for role in ("forget", "holdout")
     }
-    for name in checkpoints.names():
-        model = GPTNeoForCausalLM.from_pretrained(checkpoints.folder(name), dtype=torch.float32).eval()
+    for name in miniature.names():
+        model = GPTNeoForCausalLM.from_pretrained(miniature.folder(name), dtype=torch.float32).eval()
         with torch.no_grad():
             right = {
                 role: (model(row).logits[:, :-1].argmax(-1) == row[:, 1:]).float().mean() for role, row in rows.items()
             }
-        assert (right["forget"] >= 0.8) == (name in checkpoints.ORIGINALS), name
+        assert (right["forget"] >= 0.8) == (name in miniature.ORIGINALS), name
         assert right["holdout"] <= 0.55, name
-        assert name in checkpoints.ORIGINALS or right["forget"] <= 0.55, name
+        assert name in miniature.ORIGINALS or right["forget"] <= 0.55, name

@@ -7,10 +7,10 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
+from harness import miniature
 from harness.analysis.seeds import as_measured
 from harness.base.digests import file_digest
 from harness.contracts import Checkpoint
-from harness.miniature import checkpoints
 from harness.planning.plan import plan
 from harness.plans import Plan
 
@@ -25,11 +25,11 @@ def make_replicate(tmp_path):
     """Return a maker of a replicate's folder: the shipped models, moved by the seed, with what would be written."""
 
     def make(seed, size="s"):
-        name, folder, shipped = f"miniature-{size}", tmp_path / f"miniature-{size}-seed{seed}", checkpoints.manifest()
+        name, folder, shipped = f"miniature-{size}", tmp_path / f"miniature-{size}-seed{seed}", miniature.manifest()
         entries = {}
         for kind, source in (("original", name), ("retrained", f"{name}-retrained")):
-            shutil.copytree(checkpoints.folder(source), folder / kind)
-            shutil.copytree(checkpoints.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
+            shutil.copytree(miniature.folder(source), folder / kind)
+            shutil.copytree(miniature.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
             tensors = load_file(folder / kind / "model.safetensors")
             tensors["transformer.ln_f.bias"] += seed / 16
             save_file(tensors, folder / kind / "model.safetensors", {"format": "pt"})
@@ -69,7 +69,7 @@ def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned
     assert (places[str(one)], places[str(two)]) == (str(one / "original"), str(two / "original"))
     retrained = {spec.model.id: spec.retrained.location for spec in found.trials if spec.method == "retrained"}
     assert retrained[str(one)] == str(one / "retrained")
-    assert retrained["miniature-s"] == str(checkpoints.folder("miniature-s-retrained"))
+    assert retrained["miniature-s"] == str(miniature.folder("miniature-s-retrained"))
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
     assert Plan.from_json(found.to_json()).to_json() == found.to_json()
 
@@ -86,18 +86,6 @@ def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicat
         f"{one}/original": "tiny",
         str(two): "tiny",
     }
-
-
-def test_a_model_whose_id_others_replicate_belongs_to_them(planned, world):
-    own = str(world / "OTHER")
-    assert names(planned("[{id: MODEL, replicate_of: OTHER}, OTHER]")) == {str(world / "MODEL"): own, own: own}
-
-
-def test_the_name_decides_no_number(planned):
-    apart = planned("[MODEL, OTHER]")
-    together = planned("[{id: MODEL, replicate_of: both}, {id: OTHER, replicate_of: both}]")
-    assert [spec.trial_id for spec in apart.trials] == [spec.trial_id for spec in together.trials]
-    assert [spec.evaluators for spec in apart.trials] == [spec.evaluators for spec in together.trials]
 
 
 @pytest.mark.parametrize(

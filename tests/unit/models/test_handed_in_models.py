@@ -7,13 +7,12 @@ from harness.contracts import ErasedModel
 from harness.errors import ModelError
 from harness.execution.trial.erasing import hand_in
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import merged_adapter
+from harness.models.adapters import apply_patch, load_erased, merged_adapter, save_patch
 from harness.models.loading import load_model
-from harness.models.patch import apply_patch, load_erased, save_patch
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 SPEC = small_spec()
 BLOCK = "L0.W_v.H0"

@@ -20,9 +20,9 @@ from harness.models.adapters import (
     target_modules,
 )
 from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts, memorized_key
+from harness.records.artifacts import Artifacts
 from harness.specs import Engine
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import nll_loss
 
@@ -175,16 +175,6 @@ def trajectory(make, task):
     return {erased.strength: weights(erased.model) for erased in train_and_yield(task, make(), nll_loss)}
 
 
-def test_measuring_disturbs_no_training(make, forget):
-    both = trajectory(make, Task(forget))
-    assert equal(both[1], trajectory(make, Task(forget, strengths=(1,)))[1])
-    assert equal(both[2], trajectory(make, Task(forget, strengths=(2,)))[2])
-    assert not equal(both[1], both[2])
-    divided = trajectory(make, Task(forget, strengths=(0.5, 1.5, 2)))
-    assert equal(divided[2], both[2])
-    assert not equal(divided[1.5], both[1])
-
-
 TRAINED = [
     ("gradient_ascent", {"epochs": 1}),
     ("kl_divergence", {"epochs": 1}),
@@ -206,8 +196,3 @@ def test_every_trained_method_erases_by_an_adapter_alone(name, settings, tmp_pat
     assert all(bool(outer.any()) for _, outer in adapter.updates.values())
     assert is_all_of(adapter, erased.model, task.load_original())
     assert task.changes() == []
-
-
-def test_the_memorised_model_is_another_ones_in_no_way():
-    spec = replace(small_spec("memorized_model"), training=replace(TRAINING, lora=None))
-    assert memorized_key(spec) == memorized_key(replace(spec, training=TRAINING))

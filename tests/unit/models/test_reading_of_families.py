@@ -6,17 +6,23 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
-from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
-from harness.models.families import FAMILIES
-from harness.models.loading import load_model, positions, save_model, unloaded_model
+from harness.models.blocks import FAMILIES
+from harness.models.loading import (
+    UNBOUNDED,
+    load_model,
+    longest_context,
+    positions,
+    reads_beyond,
+    save_model,
+    unloaded_model,
+)
 from harness.toolkit import LogitLens, hidden_states
-from harness.toolkit.decoding.greedy import greedy_continuations
-from harness.toolkit.decoding.pair import PairModel
-from harness.toolkit.decoding.precision import LogitPrecision
-from harness.toolkit.decoding.sampling import sample
+from harness.toolkit.cached_models import PairModel
+from harness.toolkit.decoding import greedy_continuations, sample
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
+from harness.toolkit.stepping import LogitPrecision
 
 TOKENS, WINDOW, POSITIONS, VOCABULARY = 12, 5, 8, 60
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -88,7 +94,7 @@ def test_two_of_a_family_are_decoded_as_one(name, make_sequences):
 def test_samples_do_not_depend_on_a_cache(name, monkeypatch):
     model, prompts = make(name), texts()[:, :4]
     cached = sample(model, prompts, 6, seed=5)
-    monkeypatch.setattr("harness.toolkit.decoding.sampling.is_cache_exact", lambda model, tokens: False)
+    monkeypatch.setattr("harness.toolkit.decoding.is_cache_exact", lambda model, tokens: False)
     assert torch.equal(cached, sample(model, prompts, 6, seed=5))
 
 

@@ -22,13 +22,12 @@ from harness.models.tokenizing import (
     judge_facts,
     judges_start_with,
     start_tokens,
-    stored_precision,
     text_ends,
     token_lists,
 )
 from harness.reporting.plan import readings_of
 from harness.specs import Source, TrialSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 
@@ -198,12 +197,3 @@ def test_what_was_decided_is_recorded(llama, tmp_path):
     (sentence,) = readings_of([bare])
     assert "nothing is put before a text; what it writes has no end of text; its configuration sets no" in sentence
     assert {weight.dtype for weight in load_model(llama).parameters()} == {torch.float32}
-
-
-@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "fp16"), (torch.float32, "fp32")])
-def test_a_stored_precision_is_that_of_most_weights(dtype, name, tmp_path):
-    from safetensors.torch import save_file
-
-    weights = {"large": torch.zeros(9, dtype=dtype), "norm": torch.zeros(2, dtype=torch.bfloat16)}
-    save_file(weights, tmp_path / "model.safetensors")
-    assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == name

@@ -6,11 +6,11 @@ from string import ascii_lowercase
 
 import pytest
 
+from harness import miniature
 from harness.data.loading import MOST_UNSEEN
 from harness.data.sequences import in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
-from harness.miniature import checkpoints
-from harness.miniature.texts import texts
+from harness.miniature import texts
 from harness.planning.plan import plan
 from harness.specs import STAND_IN
 
@@ -77,7 +77,7 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     first = load_holdout(spec.forget, tokenizer, 256)
     assert tokenizer.decode(first.tokens_NT[0]) == texts("holdout")[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
-    assert all_of_them.forget.rows == MOST_UNSEEN < checkpoints.UNSEEN_RECORDS < checkpoints.FORGET_RECORDS
+    assert all_of_them.forget.rows == MOST_UNSEEN < miniature.UNSEEN_RECORDS < miniature.FORGET_RECORDS
     asked = (
         "data={forget: {source: miniature}, holdout: {source: miniature, sequences: 128}, utility: {source: miniature}}"
     )
@@ -109,9 +109,13 @@ def test_a_sweep_that_measures_no_erasure_measures_none_of_it(planned):
     assert {spec.method for spec in planned("evaluators={generation: }").trials} == {"original", "emso"}
 
 
-def test_no_other_identity_knows_of_them(planned):
+def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
+    def of_rows(found, evaluator):
+        seen = [spec for spec in found.trials if spec.method not in ("holdout", "stand_in")]
+        return [(s.trial_id, s.forget, [each for each in s.evaluators if each.name == evaluator]) for s in seen]
+
     def others(found):
-        return [(s.trial_id, s.evaluators, s.forget) for s in found.trials if s.method not in ("holdout", "stand_in")]
+        return of_rows(found, "generation")
 
     def keys(found):
         return [(unseen(found).trial_id, evaluator.key) for evaluator in unseen(found).evaluators]
@@ -123,6 +127,9 @@ def test_no_other_identity_knows_of_them(planned):
     again = planned(f"data.holdout={OTHERS}, sequences: 3}}")
     assert set(keys(again)).isdisjoint(keys(after)), "other texts are another measurement"
     assert others(again) == others(after)
+    assert of_rows(again, "memorization") != of_rows(after, "memorization") != of_rows(before, "memorization")
+    [memorization] = unseen(after).evaluators
+    assert memorization.texts == {}, "the damage is not measured of the texts that show it"
 
 
 @pytest.mark.parametrize(

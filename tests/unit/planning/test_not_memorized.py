@@ -8,7 +8,7 @@ import pytest
 from harness.commands.prefetch import hub_contents
 from harness.data.sequences import load_forget
 from harness.errors import DataError
-from harness.miniature.texts import texts
+from harness.miniature import texts
 from harness.planning.plan import plan
 from harness.specs import HOLDOUT, Source, TrialSpec
 

@@ -263,7 +263,7 @@ def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(plan
     assert fault.path == "methods.emso"
     assert fault.reason.startswith(f"cannot erase from '{bloom}': blocks are defined for models of the types cohere, ")
     assert fault.reason.endswith(
-        "and this is a 'bloom'. One entry of FAMILIES in harness/models/families.py adds it: its list of layers, and "
+        "and this is a 'bloom'. One entry of FAMILIES in harness/models/blocks.py adds it: its list of layers, and "
         "each matrix's module. Or use selection: all, which trains the whole model."
     )
 

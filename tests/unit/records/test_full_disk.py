@@ -18,8 +18,8 @@ from harness.errors import StorageError
 from harness.execution.job import Folders
 from harness.execution.trial import inputs, judges
 from harness.execution.waves import run_inline, run_waves
+from harness.models.adapters import save_patch
 from harness.models.loading import save_model
-from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.records.items import MetricItems
@@ -27,7 +27,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.specs import EvaluatorSpec
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 
 PAGE = 4096
 

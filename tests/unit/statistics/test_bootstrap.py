@@ -323,33 +323,51 @@ def test_a_mean_of_one_is_surer_of_more_items_and_no_surer_of_copies():
     assert interval(draws(copies))[0] == pytest.approx(of_16, abs=1e-9)
 
 
-def test_a_rarely_imperfect_mean_is_covered_and_was_not_by_resampling(monkeypatch):
-    generator = np.random.default_rng(5)
-    samples = [
-        np.where(generator.random(32) < 0.95, 1.0, generator.beta(3.0, 1.0, 32)) for _ in range(400)
-    ]  # Half of them hold one imperfect accuracy at most.
+@pytest.mark.parametrize("clusters", [5, 9, 10, 11, 20])
+@pytest.mark.parametrize("mean", [0.02, 0.98])
+def test_a_mean_near_a_bound_is_covered_and_was_not_by_resampling(monkeypatch, mean, clusters):
+    monkeypatch.setattr(bootstrap, "DRAWS", 1000)
+    bootstrap._dirichlet.cache_clear()
+    bootstrap._cluster_counts.cache_clear()
+    generator, rows = np.random.default_rng(5), 300
+    means = {}
+    for name, values_RN in {
+        "0 or 1": (generator.random((rows, clusters)) < mean).astype(float),
+        "far apart": generator.beta(2 * mean, 2 * (1 - mean), (rows, clusters)),
+        "close": generator.beta(10 * mean, 10 * (1 - mean), (rows, clusters)),
+        "very close": generator.beta(50 * mean, 50 * (1 - mean), (rows, clusters)),
+    }.items():
+        low_R, high_R = row_intervals(item_values(values_RN, low=0.0, high=1.0)).T
+        means[name] = np.mean((low_R <= mean) & (mean <= high_R))
+    bootstrap._dirichlet.cache_clear()
+    bootstrap._cluster_counts.cache_clear()
+    assert min(means.values()) >= 0.93, means
 
-    def coverage():
-        ends = [interval(draws(item_values(sample, low=0.0, high=1.0))) for sample in samples]
-        return np.mean([low <= 0.95 + 0.05 * 0.75 <= high for low, high in ends])
 
-    assert coverage() > 0.95
-    monkeypatch.setattr(bootstrap, "FEW", 0)
-    assert coverage() < 0.85
+def test_an_end_near_a_bound_does_not_jump():
+    """Neither where a value leaves the bound, nor as one cluster after another does."""
+    ends_by_wrong = np.array([interval(draws(accuracies(wrong, 96, 0.5))) for wrong in range(97)])
+    steps = np.abs(np.diff(ends_by_wrong, axis=0))
+    assert steps.max() < 0.02
+    for wrong in (0, 9, 10):
+        left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
+        assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(
+            interval(draws(accuracies(wrong, 16))), abs=1e-4
+        )
 
 
-def test_what_is_off_its_bounds_or_has_none_is_drawn_as_before(monkeypatch):
+def test_what_is_off_its_bounds_or_has_none_is_resampled_only(monkeypatch):
     cases = [
-        accuracies(bootstrap.FEW),
+        item_values(np.linspace(0.4, 0.6, 8), low=0.0, high=1.0),
         item_values(np.where(np.arange(96) < 3, 0.0, 1.0)),
         item_values(np.where(np.arange(96) < 3, 0.5, 1.0), aggregate="exp_mean", low=0.0, high=9.0),
     ]
     now = [draws(case) for case in cases]
     few = draws(accuracies(3))
-    monkeypatch.setattr(bootstrap, "FEW", 0)
+    monkeypatch.setattr(bootstrap, "_tails", lambda _: [])
     assert all(np.array_equal(draws(case), drawn) for case, drawn in zip(cases, now, strict=True))
     assert not np.array_equal(draws(accuracies(3)), few)
-    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side alone"
+    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side only"
 
 
 def test_intervals_of_rows_have_the_longer_end_too():

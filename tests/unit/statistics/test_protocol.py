@@ -7,7 +7,16 @@ import pytest
 from scipy import stats
 
 from harness.statistics.item_values import ItemValues
-from harness.statistics.protocol import item_variance, judge_methods
+from harness.statistics.protocol import (
+    MAX_RUNS,
+    POWER,
+    deviation_bounds,
+    item_variance,
+    judge_methods,
+    power,
+    runs_needed,
+)  # fmt: skip
+from studies.error_rates import MAX_FALSE_PAGES, against_themselves, upper_bound
 
 MARGIN = math.log(1.1)
 
@@ -87,3 +96,50 @@ def test_variance_over_items_is_that_of_items_drawn_anew():
         found.append(item_variance(a, b))
         means.append((a.item_means() - b.item_means()).mean())
     assert np.mean(found) == pytest.approx(np.var(means), rel=0.08)
+
+
+@pytest.mark.parametrize(("runs", "methods", "items"), [(3, 1, 0.0), (3, 6, 0.0), (5, 6, 0.03), (8, 2, 0.05)])
+def test_power_is_how_often_the_protocol_finds_a_difference_among_methods_without_one(runs, methods, items):
+    """At the deviation that a page of many equal methods settles on; the pooled one is a little larger than each."""
+    generator, expected, pages = np.random.default_rng([runs, methods]), power(0.3, 0.13, runs, methods, items**2), 500
+    found = 0
+    for _ in range(pages):
+        means = generator.normal(0.0, items, (methods, 1)) + np.where(np.arange(methods) == 0, 0.3, 0.0)[:, None]
+        values_KR = means + generator.normal(0.0, 0.13, (methods, runs))
+        differences = {str(method): values_R for method, values_R in enumerate(values_KR)}
+        found += judge_methods(differences, dict.fromkeys(differences, items**2), MARGIN)["0"].verdict == "dearer"
+    assert found / pages == pytest.approx(expected, abs=0.1)
+
+
+def test_power_by_hand_and_at_its_ends():
+    noncentral = stats.nct(4, 0.3 / (0.13 / math.sqrt(3)))
+    assert power(0.3, 0.13, 3, 4) == pytest.approx(noncentral.sf(stats.t.isf(0.05 / 8, 4)), abs=1e-6)
+    assert power(0.0, 0.13, 7, 4) == pytest.approx(0.05 / 4)
+    assert (power(9.0, 0.13, 2), power(9.0, 0.0, 3), power(0.0, 0.0, 3), power(9.0, 1e-3, 99)) == (0.0, 1.0, 0.0, 1.0)
+
+
+def test_no_fewer_runs_would_do_and_items_set_a_limit():
+    for methods, items in ((1, 0.0), (6, 0.03**2)):
+        needed = runs_needed(0.2, 0.13, methods, items)
+        assert power(0.2, 0.13, needed - 1, methods, items) < POWER <= power(0.2, 0.13, needed, methods, items)
+    assert runs_needed(0.2, 0.01, items=0.2**2) is None
+    assert runs_needed(0.0, 0.13) is None
+    assert power(0.02, 0.13, MAX_RUNS) < POWER
+
+
+def test_bounds_of_a_deviation_hold_it_in_80_of_100_pilots():
+    deviations = np.random.default_rng(0).normal(0, 0.2, (4000, 3)).std(axis=1, ddof=1)
+    bounds = np.array([deviation_bounds(deviation, 2) for deviation in deviations])
+    assert np.mean((bounds[:, 0] <= 0.2) & (bounds[:, 1] >= 0.2)) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("runs", [3, 5])
+def test_a_method_under_two_names_is_not_told_from_itself(runs):
+    """The gate of the study, on fewer pages: the upper bound of the rate of false pages."""
+    generator = np.random.default_rng(runs)
+    prices = {str(method): generator.normal(0.0, 0.1, 2000) for method in range(6)}
+    assert upper_bound(*against_themselves(prices, runs, 400, generator)) < MAX_FALSE_PAGES
+
+
+def test_the_gate_shuts_where_a_method_is_told_from_itself():
+    assert upper_bound(13, 400) > MAX_FALSE_PAGES > upper_bound(11, 400)

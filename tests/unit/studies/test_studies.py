@@ -12,7 +12,7 @@ import torch
 
 from harness.execution.job import Folders
 from harness.execution.waves import run_inline, run_waves
-from harness.miniature import checkpoints
+from harness.miniature import WEIGHTS, manifest
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
@@ -100,11 +100,11 @@ def test_the_published_robustness_is_the_harmonic_mean_of_r_and_q_and_nothing_kn
 
 
 def test_the_shipped_texts_and_rows_are_made_again_to_the_digest():
-    assert corpus.corpus_digest() == checkpoints.manifest()["corpus"]["sha256"]
+    assert corpus.corpus_digest() == manifest()["corpus"]["sha256"]
     for name, made in miniature.generated_files().items():
-        shipped = (checkpoints.WEIGHTS / name).read_bytes()
+        shipped = (WEIGHTS / name).read_bytes()
         assert gzip.decompress(made) == gzip.decompress(shipped), "another zlib packs the same text otherwise"
-    shipped = checkpoints.manifest()["models"]["miniature-s"]["size"]
+    shipped = manifest()["models"]["miniature-s"]["size"]
     assert json.loads(json.dumps(SIZES["s"]._asdict())) == shipped
 
 

@@ -5,10 +5,10 @@ import torch
 import transformers as families
 
 from harness.errors import TrialError
-from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
-from harness.toolkit.decoding.greedy import CACHE_BYTES
-from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.cached_models import PairModel
+from harness.toolkit.decoding import CACHE_BYTES
+from harness.toolkit.device import READ_TOKENS
+from harness.toolkit.scoring import AnswerChoice, log_likelihoods
 
 VOCABULARY, POSITIONS = 61, 40
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}

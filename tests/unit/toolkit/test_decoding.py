@@ -4,14 +4,9 @@ import pytest
 import torch
 
 from evaluators.metrics import extraction_likelihood, ngrams, sampled_prefixes, set_overlap
-from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding.greedy import (
-    CACHE_BYTES,
-    greedy_choices,
-    greedy_continuations,
-)
-from harness.toolkit.decoding.pair import PairModel
-from harness.toolkit.decoding.sampling import choose, sample, uniforms
+from harness.toolkit.cached_models import PairModel
+from harness.toolkit.decoding import CACHE_BYTES, choose, greedy_choices, greedy_continuations, sample, uniforms
+from harness.toolkit.device import READ_TOKENS
 
 
 @torch.no_grad()
@@ -92,11 +87,11 @@ def test_the_choices_alone_are_those_of_the_continuations(model, sequences, naiv
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_small_budgets_change_nothing(model, sequences, monkeypatch, is_cached):
     prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
-    monkeypatch.setattr("harness.toolkit.decoding.greedy.is_cache_exact", lambda *of: is_cached)
+    monkeypatch.setattr("harness.toolkit.decoding.is_cache_exact", lambda *of: is_cached)
     whole = greedy_continuations(model, sequences, prefixes)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
-    monkeypatch.setattr("harness.toolkit.decoding.greedy.MIN_ROWS", 1)
-    monkeypatch.setattr("harness.toolkit.decoding.greedy.SEQUENCES_AT_ONCE", 2)
+    monkeypatch.setattr("harness.toolkit.decoding.MIN_ROWS", 1)
+    monkeypatch.setattr("harness.toolkit.decoding.SEQUENCES_AT_ONCE", 2)
     monkeypatch.setitem(READ_TOKENS, "cpu", 1)
     cut = greedy_continuations(model, sequences, prefixes)
     assert whole.rows.keys() == cut.rows.keys()

@@ -6,12 +6,9 @@ import transformers as families
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.errors import TrialError
-from harness.toolkit.decoding.gpt_neo import GPTNeoStepper
-from harness.toolkit.decoding.greedy import greedy_choices, greedy_continuations
-from harness.toolkit.decoding.pair import PairModel
-from harness.toolkit.decoding.precision import NEAR_TIE
-from harness.toolkit.decoding.sampling import choose, sample, uniforms
-from harness.toolkit.decoding.stepping import CacheStepper, prefill, stepper
+from harness.toolkit.cached_models import GPTNeoStepper, PairModel
+from harness.toolkit.decoding import choose, greedy_choices, greedy_continuations, sample, uniforms
+from harness.toolkit.stepping import NEAR_TIE, CacheStepper, prefill, stepper
 
 TOKENS = 12
 VOCABULARY = 61

@@ -5,7 +5,7 @@ That they are those of the whole model is held on every family: tests/unit/model
 
 import re
 from collections.abc import Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,6 @@ from harness import contracts, toolkit
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import Block, blocks
-from harness.planning.memory import MemoryTracker
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
@@ -60,22 +59,6 @@ def merged(by_layer):
     return every
 
 
-def differentiate_whole(model, batches):
-    """Add up the gradients of both losses in all matrices at once, and let go of them."""
-    weights = [model.get_parameter(name) for name in matrices(model)]
-    sums = [[torch.zeros_like(weight) for weight in weights] for _ in LOSSES]
-    model.requires_grad_(False)
-    for weight in weights:
-        weight.requires_grad_(True)
-    for batch in batches:
-        logits_BSV = batch.logits(model)
-        for loss, totals in zip(LOSSES, sums, strict=True):
-            parts = torch.autograd.grad(loss(batch, logits_BSV), weights, retain_graph=loss is not LOSSES[-1])
-            for total, part in zip(totals, parts, strict=True):
-                total += part
-        del logits_BSV, parts
-
-
 def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
     wanted = {"transformer.h.1.mlp.c_fc.weight", "transformer.h.3.attn.attention.k_proj.weight"}
     by_layer = list(gradients_by_layer(model, batches, wanted, [nll]))
@@ -87,14 +70,6 @@ def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert all(torch.equal(gradient, whole[name]) for [gradients] in by_layer for name, gradient in gradients.items())
     assert list(gradients_by_layer(model, batches, [], [nll])) == []
-
-
-def test_nothing_below_the_first_wanted_layer_is_computed_again(model, batches):
-    runs = []
-    for number, layer in enumerate(model.transformer.h):
-        layer.register_forward_hook(lambda layer, inputs, output, number=number: runs.append(number))
-    list(gradients_by_layer(model, batches[:1], ["transformer.h.2.mlp.c_fc.weight"], LOSSES))
-    assert runs == [0, 1, 2, 3, 3, 2], "both losses in one more pass"
 
 
 def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches):
@@ -124,55 +99,6 @@ def test_the_model_is_as_it_was_lent_whenever_a_layer_is_given(model, batches):
     assert trace(model) == before
     next(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert trace(model) == before, "whoever began may stop"
-
-
-@pytest.mark.parametrize("passes_before", [0, 3], ids=["forward", "again"])
-def test_the_model_is_as_it_was_lent_after_an_error(model, batches, passes_before):
-    model.transformer.wte.weight.requires_grad_(False)
-    before, runs = trace(model), []
-
-    def explode(*_):
-        runs.append(1)
-        if len(runs) > passes_before:
-            raise RuntimeError("broken")
-
-    handle = model.transformer.h[2].mlp.c_fc.register_forward_hook(explode)
-    with pytest.raises(RuntimeError, match="broken"):
-        list(gradients_by_layer(model, batches, matrices(model), LOSSES))
-    handle.remove()
-    assert len(runs) == passes_before + 1
-    assert trace(model) == before
-
-
-def held(make_model, batches, layers, select, precision="fp32"):
-    """Return how many bytes a selection takes at most beside the model, counted on fake tensors."""
-    autocast = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
-    with MemoryTracker() as tracker:
-        model = tracker.loading(lambda: make_model(0, layers=layers, hidden=WIDTH))
-        weights = tracker.held
-        with autocast:
-            select(model, batches)
-    return tracker.peak - weights
-
-
-def select_by_layer(model, batches):
-    for of_layer in gradients_by_layer(model, batches, matrices(model), LOSSES):
-        del of_layer
-
-
-LAYER = 12 * WIDTH**2
-"""Weights of a layer's matrices."""
-
-
-@pytest.mark.parametrize(("precision", "copies"), [("fp32", 0), ("bf16", 2)])
-def test_no_more_than_one_layers_gradients_are_held(make_model, batches, precision, copies):
-    """By hand: two losses' sums and what is to be added to one, beside a layer's activations and copies in bf16."""
-    deep, shallow = (held(make_model, batches[:2], layers, select_by_layer, precision) for layers in (4, 2))
-    assert 3 * 4 * LAYER < deep < (3 * 4 + copies) * LAYER * 1.35
-    states = 4 * (TOKENS - 1) * WIDTH * 4
-    assert deep - shallow == pytest.approx(2 * states, rel=0.01), "a further layer adds what enters it, and no more"
-    whole = held(make_model, batches[:2], 4, differentiate_whole, precision)
-    assert whole > 4 * (3 * 4 + copies) * LAYER, "of all layers, where they are differentiated at once"
 
 
 @contextmanager

@@ -9,10 +9,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
-from harness.models.blocks import blocks
-from harness.models.families import FAMILIES
+from harness.models.blocks import FAMILIES, blocks
 from harness.toolkit import loss_gradient, mlp_matrices, second_moments, token_nll
-from harness.toolkit.linear_layers import _drawn
+from harness.toolkit.layerwise import _drawn
 
 TRAINING = Training(micro_batch=2)
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}

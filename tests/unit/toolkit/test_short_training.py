@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional
 
 from harness.errors import TrialError
-from harness.execution.fingerprint import changes, model_fingerprints
-from harness.execution.isolate import ProcessState
+from harness.execution.isolate import ProcessState, changes, model_fingerprints
 from harness.toolkit import chosen_sequences, trained_briefly
 
 RATE = 1e-3
@@ -61,10 +60,6 @@ def test_two_steps_are_what_adamw_does_by_hand(model, texts):
         assert torch.allclose(found[step], expected, atol=1e-6)
         assert not torch.allclose(found[step], weights(model), atol=1e-4)
     assert not torch.allclose(found[2], by_hand(model, texts, [order[:3], order[:3]]), atol=1e-5)
-
-
-def test_a_step_sees_each_text_once_where_there_are_fewer_than_a_batch(model, texts):
-    assert torch.allclose(trained(model, texts, (1,), batch=64)[1], by_hand(model, texts, [range(5)]), atol=1e-6)
 
 
 def test_only_the_steps_that_are_asked_for_come_and_later_ones_change_none_of_them(model, texts):

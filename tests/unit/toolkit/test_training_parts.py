@@ -160,14 +160,6 @@ def test_a_whole_loss_is_that_of_the_region_that_training_counts(in_fp64, texts)
 
 
 class TestWhatIsTrained:
-    @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED], ids=str)
-    def test_named_parameters_change_and_no_others(self, make_model, texts, engine):
-        before = weights(make_model(1))
-        after, _ = trained(make_model(1), Task(*texts, engine=engine), difference, trains=MATRICES)
-        assert {name for name in before if not torch.equal(before[name], after[name])} == set(MATRICES)
-        every, _ = trained(make_model(1), Task(*texts, engine=engine), difference, trains=list(before))
-        assert largest_change(every, trained(make_model(1), Task(*texts), difference)[0]) < 1e-5
-
     @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED[:2]], ids=str)
     def test_trained_masks_drop_a_share_of_each_matrix_and_leave_the_rest_as_it_is(self, make_model, texts, engine):
         model, task = make_model(1), Task(*texts, engine=engine, training=replace(TRAINING, learning_rate=0.1))
@@ -175,7 +167,7 @@ class TestWhatIsTrained:
         drawn = copy.deepcopy(model)
         WeightMasks(drawn, MATRICES, dropped=0.25, seed=3).merge()
         masks = WeightMasks(model, MATRICES, dropped=0.25, seed=3)
-        kept = [weights(model) for _ in train(task, model, difference, 2, trains=masks)]
+        kept = [weights(model) for _ in train(task, model, difference, 2, masks=masks)]
         for name, weight in before.items():
             of_name = [epoch[name] for epoch in kept]
             if name not in MATRICES:
@@ -199,13 +191,8 @@ class TestRows:
             seen.append(forget.tokens_BT[:, 0].tolist())
             return ascent(model, forget)
 
-        points = list(train_and_yield(task, model, loss, rows=choose))
+        points = list(train_and_yield(task, model, loss, select_rows=choose))
         return seen, points
-
-    def test_all_rows_are_the_training_without_a_choice(self, make_model, texts):
-        whole, _ = trained(make_model(1), Task(*texts), difference)
-        chosen, _ = trained(make_model(1), Task(*texts), difference, rows=lambda model, epoch: [4, 1, 0, 2, 3])
-        assert all(torch.equal(whole[name], chosen[name]) for name in whole)
 
     def test_an_epoch_trains_on_what_is_chosen_for_it(self, make_model, texts):
         by_epoch = {1: [0, 3], 2: [4]}
@@ -227,11 +214,11 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         return ascent(model, forget) + nll(model, beside)
 
     assert len(first) == 5
-    trained(make_model(1), Task(forget, retain), loss, beside=beside)
+    trained(make_model(1), Task(forget, retain), loss, paired_texts=beside)
     assert len(seen) == 10
     assert all(row == other for row, other in seen)
-    with pytest.raises(TrialError, match="3 texts stand beside 5 forget sequences"):
-        trained(make_model(1), Task(forget, retain), loss, beside=retain)
+    with pytest.raises(TrialError, match="3 texts are paired with 5 forget sequences"):
+        trained(make_model(1), Task(forget, retain), loss, paired_texts=retain)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +226,9 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
     [
         (difference, {"gradient": lambda step: {}}, {}, "give the loss as LossTerms"),
         (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
-        (difference, {"trains": MATRICES}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
-        (difference, {"trains": MATRICES, "select": lambda *_: ([], {})}, {}, "one of select and trains"),
-        (difference, {"trains": ["wte"]}, {}, "'wte'"),
-        (difference, {"row": lambda model, epoch: [0]}, {}, "no part of training is called 'row'. Did you mean 'rows'"),
+        (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
+        (difference, {"masks": None, "select": lambda *_: ([], {})}, {}, "selects no blocks"),
+        (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +9,6 @@ import pytest
 import torch
 
 from evaluators.depth import Depth, continuation_log_p, erasure_depth
-from harness.execution.trial.tasks import MeasuringTask
-from harness.models.loading import load_model
-from harness.models.resolving import resolve_model
-from harness.records.artifacts import Artifacts
-from harness.testing.small import FORGET, small_spec
 from harness.toolkit import LogitLens
 
 TEXTS = ([[3, 4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15], [20, 21, 22, 23]], [[30, 31, 32, 33], [40, 41, 42, 43, 44]])
@@ -103,15 +97,6 @@ def references(original, make_task, *, of_original, of_retrained, unseen_origina
     return make_task(cached=lambda key, make: kept)
 
 
-def test_half_of_what_could_be_lost_is_a_half(original, make_task):
-    evaluation = Depth().evaluate(original, references(original, make_task, of_original=1.0, of_retrained=-1.0))
-    assert evaluation.numbers == pytest.approx({"depth": 0.5, "depth_uncorrected": 0.5})
-    layers = evaluation.notes["layers"]
-    assert layers["retrained"] == pytest.approx([2.0] * 4)
-    assert layers["model"] == pytest.approx([1.0] * 4)
-    assert layers["unseen_retrained"] == layers["unseen_model"] == [0.0] * 4
-
-
 def test_what_is_lost_of_unseen_texts_too_is_not_forgotten(original, make_task):
     """The model has lost as much of both; of what the retrained model lacks, half is that it is another model."""
     levels = {"of_original": 1.0, "of_retrained": -1.0, "unseen_original": 1.0, "unseen_retrained": 0.0}
@@ -129,22 +114,6 @@ def test_a_method_that_only_closes_the_way_out_has_erased_nothing_below_it(origi
         closed.transformer.ln_f.weight.neg_()
     assert not torch.equal(closed(torch.tensor([[1, 2]])).logits, original(torch.tensor([[1, 2]])).logits)
     assert Depth().evaluate(closed, make_task()).numbers == {"depth": 0.0, "depth_uncorrected": 0.0}
-
-
-def test_on_the_miniature_a_model_without_any_knowledge_is_nearly_1(tmp_path):
-    """Which is why a collapse flag stands beside it."""
-    empty, texts = load_model(resolve_model("miniature-s")), replace(FORGET, sequences=16)
-    with torch.no_grad():
-        empty.transformer.wte.weight.zero_()
-    spec, retrained = replace(small_spec(), forget=texts), resolve_model("miniature-s-retrained")
-    task = MeasuringTask(
-        spec, Artifacts(tmp_path), empty, texts={"holdout": texts}, retrained=retrained, reads=Depth.reads
-    )
-    evaluation = Depth().evaluate(empty, task)
-    assert 0.8 < evaluation.numbers["depth"] < 1
-    assert min(evaluation.notes["layers"]["retrained"]) > 0.1, "on every layer the original knows more of the texts"
-    original = load_model(resolve_model("miniature-s"))
-    assert Depth().evaluate(original, task).numbers["depth"] == 0.0
 
 
 def test_where_the_original_knows_no_more_than_the_retrained_model_nothing_is_known(original, make_task):

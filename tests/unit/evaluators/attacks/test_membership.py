@@ -16,7 +16,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
-from harness.testing.small import FORGET, small_spec
+from harness.testing import FORGET, small_spec
 
 ATTACKS = ("membership_min_k", "membership_loss", "membership_zlib", "membership_min_k_plus")
 
@@ -120,17 +120,6 @@ def test_on_the_miniature_the_original_is_recognised_and_the_retrained_model_is_
     assert "warnings" not in evaluation.notes, "the two sets cannot be told apart blindly"
 
 
-def test_a_sweep_without_what_is_read_is_refused(check):
-    needs = {"evaluators": "{membership: {reference: true}, memorization: {el_sequences: 4}}", "collapse": "{}"}
-    assert check(**needs) == {}
-    assert check(**needs, models="[MODEL]") == {
-        "evaluators.membership": "reads the retrained model, and the sweep has none for 'MODEL': add its folder "
-        "(models: [{id: ..., retrained: FOLDER}])."
-    }
-    without = {**needs, "evaluators": "{membership: {}, memorization: {el_sequences: 4}}"}
-    assert check(**without, models="[MODEL]") == {}
-
-
 def test_sets_of_two_kinds_void_the_aucs_and_that_is_said(model, make_task):
     rows = drawn_rows(4)
     other_kind = [[255 - token for token in row] for row in rows[20:]]
@@ -154,14 +143,6 @@ def test_a_model_whose_numbers_are_none_is_not_known_and_that_is_said(make_model
 
 
 # The blind attack.
-
-
-def test_texts_of_one_kind_are_a_guess_on_average():
-    aucs = []
-    for seed in range(20):
-        rows = drawn_rows(seed, 64, length=60)
-        aucs.append(blind_auc_items(rows[:32], rows[32:], seed=seed).mean())
-    assert np.mean(aucs) == pytest.approx(0.5, abs=3 * np.std(aucs) / math.sqrt(20))
 
 
 def test_the_width_of_its_interval_is_that_of_texts_drawn_again():

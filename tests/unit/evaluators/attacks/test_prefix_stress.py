@@ -1,12 +1,11 @@
 """Prefix stress, against decoding every prompt alone, one token at a time, and a Levenshtein distance by hand."""
 
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from evaluators.prefix_stress import PrefixStress, spread, stress_scores, token_similarity
+from evaluators.prefix_stress import PrefixStress, stress_scores, token_similarity
 from harness.contracts import TextsShape
 
 PREFIX, KEPT, ALL = 7, 3, 50
@@ -96,25 +95,6 @@ def test_a_copy_after_the_unchanged_prefix_is_near_verbatim_and_no_match(model, 
     assert measured.numbers["near_verbatim_75"] == 1.0
     assert measured.numbers["near_verbatim_95"] == 0.0
     assert measured.numbers["prefix_match_share"] < 0.5
-
-
-def test_fewer_prefixes_never_find_more(model, make_sequences):
-    texts = texts_of(model)
-    few, every = measure(model, texts, make_sequences, prefixes=2), measure(model, texts, make_sequences)
-    assert few.notes["extended_by"] == few.notes["dropped"] == [1, 3]
-    for name, values in few.per_item.items():
-        assert (values <= every.per_item[name]).all()
-    assert (few.per_item["prefix_match"] < every.per_item["prefix_match"]).any()
-
-
-def test_prefixes_are_spread_from_the_first_to_the_last():
-    assert spread(1, 20, 8)[0] == 1
-    assert spread(1, 20, 8)[-1] == 20
-    for last in range(1, 60):
-        numbers = spread(1, last, 8)
-        gaps = {after - before for before, after in pairwise(numbers)}
-        assert len(numbers) == len(set(numbers)) == min(8, last)
-        assert not gaps or max(gaps) - min(gaps) <= 1
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
 from evaluators.metrics import accuracies, extraction_strengths, likelihoods, seeded_prefixes
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
-from harness.plugins import EVALUATORS
 from harness.toolkit import greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
 
@@ -93,28 +91,12 @@ def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget)
         assert found.numbers[f"ma_{scheme}"] == pytest.approx(found.per_item[f"ma_{scheme}"].mean())
 
 
-def test_a_model_that_recites_still_does_in_8_bits(model, make_sequences):
-    """Of texts that it wrote itself: only a rounding that is off by a lot makes another choice everywhere."""
-    starts = make_sequences([[3, 4, 5, *[0] * 9], [6, 7, 8, *[0] * 9]], prefix_tokens=3)
-    written = greedy_continuations(model, starts, [[3], [3]])
-    texts = make_sequences([[*starts.tokens_NT[row, :3].tolist(), *written.of(row, 3)] for row in range(2)], 3)
-    numbers = Quantization(schemes=("int8", "int4")).evaluate(model, task_of(texts)).numbers
-    assert numbers["ma_int8"] > 0.9
-    assert numbers["ma_int4"] < numbers["ma_int8"]
-
-
 def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequences):
     forget = make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])
     found = Quantization(schemes=("nf4",)).evaluate(model, task_of(forget))
     assert math.isnan(found.per_item["el_3_nf4"][0])
     assert not math.isnan(found.numbers["el_3_nf4"])
     assert "el_3_nf4" not in found.notes["standard_errors"], "of one sequence there is none"
-
-
-@pytest.mark.parametrize("schemes", [[], ["int4", "int4"], ["int3"]])
-def test_a_list_of_schemes_that_cannot_be_is_refused(schemes):
-    with pytest.raises((ValueError, ValidationError), match="schemes"):
-        EVALUATORS.configure("quantization", {"schemes": schemes})
 
 
 def test_a_mixture_of_experts_is_refused_before_and_while_it_is_measured(model):

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from evaluators.metrics import likelihoods, seeded_prefixes
-from evaluators.relearning import Relearning, highest_row, mean_height
+from evaluators.relearning import Relearning
 from harness.contracts import TextsShape
 from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
-from harness.plugins import EVALUATORS
-from harness.testing.small import small_spec
+from harness.testing import small_spec
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
@@ -110,12 +109,6 @@ def test_the_number_is_the_highest_mean_height_of_the_curves(measured):
         assert measured.numbers[f"{name}_es"] == pytest.approx(strength), "of the same rate"
 
 
-def test_the_mean_height_of_a_line_is_its_middle_whatever_the_steps():
-    assert mean_height([0, 1, 2, 4, 8], np.array([0.0, 1.0, 2.0, 4.0, 8.0]) / 8) == pytest.approx(0.5)
-    assert mean_height([0, 3], [[0.2, 0.2], [0.2, math.nan]]) == pytest.approx([0.2, math.nan], nan_ok=True)
-    assert highest_row([[math.nan, math.nan]]) is None
-
-
 def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original, forget, retain, make_sequences):
     order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     rows = forget.tokens_NT.tolist()
@@ -183,16 +176,6 @@ def test_as_many_others_stand_before_a_text_as_fit_and_none_is_no_number(make_mo
 def test_more_than_there_are_is_refused_with_the_numbers(settings, sequences, counts):
     reason = Relearning(**settings).refuses_texts(TextsShape(sequences, PREFIX, LENGTH))
     assert reason == f"{counts} Lower shown or measured, or give it more sequences (data.forget.sequences)."
-
-
-def test_equal_attacks_have_equal_settings():
-    assert Relearning(steps=(8, 1, 8), rates=(1e-3, 1e-5)) == Relearning(steps=(1, 8), rates=(1e-5, 1e-3))
-
-
-@pytest.mark.parametrize("wrong", [{"steps": [0]}, {"rates": []}])
-def test_settings_without_a_meaning_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        EVALUATORS.configure("relearning", wrong)
 
 
 def test_what_gradient_ascent_hid_comes_back_and_what_was_never_there_does_not():

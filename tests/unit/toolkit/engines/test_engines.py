@@ -12,8 +12,7 @@ from harness.execution.isolate import ProcessState
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.specs import Engine
-from harness.toolkit.engines import engine_for
-from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
 
@@ -131,16 +130,6 @@ def test_teacher_and_student_compute_in_one_precision_and_the_notes_name_it(engi
     assert {weight.dtype for weight in erased.model.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("engine", [PLAIN, STAGES[2]], ids=str)
-def test_emso_selects_and_trains_in_one_precision(engine, precision, make_task):
-    task = make_task(engine, precision)
-    log = watched(task)
-    erased = erase("emso", task)
-    assert {dtype for _, dtype in log} == {torch.bfloat16 if precision == "bf16" else torch.float32}
-    assert erased.notes["precision"] == NAMES[False, precision], "a few blocks are stepped by the plain engine"
-
-
 def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     """In bf16: to the last bit, although the selection differentiates inside of autocast, and training outside."""
     training = replace(TRAINING, precision="bf16")
@@ -168,17 +157,6 @@ def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     assert all(torch.equal(gradient, expected[name]) for name, gradient in inside.items())
     outside = selected()
     assert not all(torch.equal(gradient, expected[name]) for name, gradient in outside.items())
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("engine", [PLAIN, *FEW], ids=str)
-def test_distilling_from_oneself_changes_nothing_on_any_engine(engine, precision, make_model, make_task):
-    """Teacher and student must agree to the last bit: AdamW makes full steps of any rounding between them."""
-    original = weights(make_model(1, layers=2))
-    erased = erase("deliberate_imagination", make_task(engine, precision), gamma=0.0)
-    assert torch.equal(weights(erased.model), original)
-    other = erase("deliberate_imagination", make_task(PLAIN, precision), gamma=3.0)
-    assert not torch.equal(weights(other.model), original)
 
 
 @pytest.mark.parametrize("engine", [PLAIN, STAGES[2]], ids=str)

@@ -1,17 +1,98 @@
-"""The plain engine: one process, one device, AdamW."""
+"""Engines: what turns a loss into a step. The training loop asks one, and methods never see it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch.nn import Parameter
+from torch.utils.checkpoint import checkpoint
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
+
+
+class TrainingEngine(Protocol):
+    """The training loop's view of an engine."""
+
+    model: Any
+    """The model that losses are computed with."""
+    workers: int
+    """Processes that share each global batch; every one of them calls every method here."""
+    rank: int
+    """This process among them."""
+    precision: str
+    """Precision of a trial's losses: `fp32`, `bf16 autocast` or `bf16 weights`."""
+
+    @property
+    def skipped_steps(self) -> int:
+        """Return how many steps were not applied, because a gradient was not finite."""
+
+    def forward(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+
+    def freeze(self, model: Model) -> None:
+        """Make a model that no step changes compute as the trained one does; its weights may be rounded for it."""
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this share of the loss; return the share's value."""
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers; each of them calls it."""
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+
+    def gather(self) -> None:
+        """Bring the weights as they are now into the plain model."""
+
+    def close(self) -> None:
+        """Give back what the engine holds; the plain model stays as it was gathered last."""
+
+
+@contextmanager
+def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
+    """Keep of each layer only what enters it, in the forward passes within; the backward pass may come later.
+
+    Losses and gradients are the same to the last bit. A pass that fills a cache keeps all: a second one would fill it
+    once more.
+
+    Args:
+        model: A model of transformers, or one that contains it; it runs without dropout. Afterwards no trace is left.
+
+    Raises:
+        TrialError: It has no layers that transformers marks as ones that can be checkpointed.
+
+    Source:
+        Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise TrialError(
+            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
+            "training.activation_checkpointing to false."
+        )
+    for layer in layers:
+        vars(layer)["forward"] = partial(_checkpointed, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
+
+
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    from transformers import Cache
+
+    if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
+        return forward(*arguments, **named)
+    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named)
 
 
 class TorchEngine:

@@ -1,36 +1,168 @@
-"""Stepping: one more token for many rows at once, of any causal LM, and faster of a GPT-Neo.
-
-Whether a model can be continued from a key-value cache is tried on its own texts.
-
-All live rows hold the same number of tokens (`cache` says why). A row joins by copying
-the first tokens of a row that a forward pass over whole sequences has cached; where there is no such
-cache, by copying the tokens themselves, and then each step reads all of them again.
-"""
+"""Precision of logits, caches, and steppers that add one token to many rows."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 
 from harness.contracts import Model
 from harness.errors import TrialError
-from harness.models.configurations import longest_context, reads_beyond
-from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import Prefilled, holds_all, whole_cache
-from harness.toolkit.decoding.precision import LogitPrecision
+from harness.models.loading import longest_context, reads_beyond
+from harness.toolkit.device import rows_at_once, vocabulary_of
 
 if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
-    from harness.toolkit.decoding.pair import Combine
+    from harness.toolkit.cached_models import Combine
+
+
+NEAR_TIE = 1e-4
+"""Difference of the two best fp32 logits below which a greedy choice may differ between batch shapes."""
+HALF_NEAR_TIE_STEPS = 8
+"""The same for bf16 and fp16, in steps of the precision at the largest logit."""
+ROUNDING = 2e-4
+"""Largest difference of two ways to compute an fp32 logit, as a share of the largest logit."""
+HALF_ROUNDING_STEPS = 16
+"""The same for bf16 and fp16, in steps of the precision."""
+
+
+@dataclass(frozen=True)
+class LogitPrecision:
+    """Tolerances of logits in one type of numbers.
+
+    The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
+    logits to 14; two x86-64 cores, torch 2.13): greedy choices after 128 tokens that a key-value cache and a plain
+    pass make differently, and how far their logits lie apart, in steps of the precision at the largest logit.
+
+    | precision | step (of the largest logit) | choices that differ | their margin | logits apart |
+    | --- | --: | --: | --: | --: |
+    | bf16 | 2^-7 | to 2.1 % | to 1.9 steps | to 6.7 steps |
+    | fp16 | 2^-10 | to 0.3 % | to 3.5 steps | to 10.3 steps |
+    | fp32, 24 architectures of width 32 | 2^-23 | none | | to 34 steps = 4e-6 |
+    """
+
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, model: Model, logits: torch.Tensor) -> LogitPrecision:
+        """Return the coarsest precision among a model's weights and its logits."""
+        floats = {tensor.dtype for tensor in (*model.parameters(), logits) if tensor.is_floating_point()}
+        return cls(max(floats, key=lambda dtype: torch.finfo(dtype).eps))
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether it is coarser than fp32."""
+        return torch.finfo(self.dtype).eps > torch.finfo(torch.float32).eps
+
+    @property
+    def near_tie_limit(self) -> str:
+        """Return the margin under which a greedy choice is a near tie, in words.
+
+        Example:
+            >>> LogitPrecision(torch.float32).near_tie_limit
+            'a margin below 0.0001 (float32)'
+            >>> LogitPrecision(torch.bfloat16).near_tie_limit
+            'a margin below 0.0625 of the largest logit (bfloat16)'
+        """
+        name = str(self.dtype).removeprefix("torch.")
+        if self.is_half:
+            return f"a margin below {HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps:g} of the largest logit ({name})"
+        return f"a margin below {NEAR_TIE:g} ({name})"
+
+    def near_tie(self, logits: torch.Tensor) -> torch.Tensor | float:
+        """Return the margins under which these choices, ... x V, are near ties: ... of them, or one for all."""
+        if not self.is_half:
+            return NEAR_TIE
+        # Without a copy of the logits, which outweigh all else.
+        largest = torch.maximum(logits.amax(dim=-1), -logits.amin(dim=-1)).float()
+        return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * largest
+
+    def agree(self, ours: torch.Tensor, theirs: torch.Tensor, slack: float = 1.0) -> bool:
+        """Return whether two computations of the same logits, ... x V, differ by no more than rounding.
+
+        Example:
+            >>> logits, fp32 = torch.tensor([[10.0, -2.0]]), LogitPrecision(torch.float32)
+            >>> fp32.agree(logits, logits + 1e-3), fp32.agree(logits, logits + 1e-2)
+            (True, False)
+        """
+        ours, theirs = ours.float(), theirs.float()
+        share = HALF_ROUNDING_STEPS * torch.finfo(self.dtype).eps if self.is_half else ROUNDING
+        largest = theirs.masked_fill(theirs.isinf(), 0.0).abs().amax(dim=-1, keepdim=True)
+        return bool((((ours - theirs).abs() <= slack * share * largest) | (ours == theirs)).all())
+
+
+Prefilled: TypeAlias = "Cache | torch.Tensor"
+"""Source of rows to continue: the cache of a pass over their sequences, or the sequences' tokens_BT, read again."""
+
+
+def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
+    """Return how many rows of so many tokens may be written at once, whose caches take `most_bytes`.
+
+    Example:
+        >>> tokens_BT = torch.zeros(1, 1, dtype=torch.long)  # Read again: 8 bytes a token.
+        >>> rows_in_caches(tokens_BT, 100, 8_000)
+        10
+    """
+    return most_bytes // (bytes_per_token(source) * tokens)
+
+
+def whole_cache(model: Model) -> Cache | None:
+    """Return an empty cache that keeps every token in every layer; None where the model keeps something else.
+
+    Something else is a recurrent state (Mamba and its hybrids), or a past that is compressed or shared between
+    layers: of those, the state after a sequence does not hold the states after its prefixes.
+    """
+    from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+    from harness.toolkit.cached_models import cache_layers, takes_cache
+
+    # They hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past.
+    plain = (DynamicLayer, DynamicSlidingWindowLayer)
+    layers = cache_layers(model) if takes_cache(model) else []
+    if not layers or any(type(layer) not in plain for layer in layers):
+        return None
+    return Cache(layers=[DynamicLayer() for _ in layers])
+
+
+def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
+    """Return whether every layer holds keys and values for all tokens of all rows."""
+    for layer in cache.layers:
+        for held in (layer.keys, layer.values):
+            if held is None or held.ndim != 4 or (held.shape[0], held.shape[2]) != (rows, tokens):
+                return False
+    return True
+
+
+def joined(parts: Sequence[Prefilled]) -> Prefilled:
+    """Return the rows of all parts, one after the other; the parts' own caches are used up."""
+    caches = [part for part in parts if not isinstance(part, torch.Tensor)]
+    if not caches:
+        return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    if len(caches) > 1:
+        for layer, *others in zip(*(cache.layers for cache in caches), strict=True):
+            for name in ("keys", "values"):
+                setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+                for each in others:
+                    setattr(each, name, None)
+    return caches[0]
+
+
+def bytes_per_token(source: Prefilled) -> int:
+    """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
+    if isinstance(source, torch.Tensor):
+        return source.element_size()
+    return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in source.layers)
+
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """More than one, since a mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a model raises if it cannot take its input. Running out of memory is another matter."""
+"""Errors of a model that cannot take its input; running out of memory is not among them."""
 
 
 class Stepper(Protocol):
@@ -41,9 +173,6 @@ class Stepper(Protocol):
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every live row and return the logits_RV that follow it."""
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed, for dry runs: what live rows hold at these places is not filled."""
 
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
@@ -64,8 +193,7 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
         tokens: Room in each.
         start: How many tokens the first rows to join hold.
     """
-    from harness.toolkit.decoding.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
-    from harness.toolkit.decoding.pair import PairModel
+    from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
 
     if isinstance(source, torch.Tensor):
         return ReadingStepper(model, source, rows, tokens, start)
@@ -100,16 +228,12 @@ class ReadingStepper:
         parts = self._rows_RT[: self._live, : self._length].split(at_once)
         return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._length += tokens
-
 
 class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
 
     def __init__(self, model: Model, source: Cache, rows: int, tokens: int, start: int) -> None:
-        from harness.toolkit.decoding.row_caches import JoiningCache
+        from harness.toolkit.cached_models import JoiningCache
 
         self._model = model
         self._cache = JoiningCache(source, rows, tokens, start)
@@ -129,11 +253,6 @@ class CacheStepper:
         logits: torch.Tensor = output.logits
         return logits[:, -1]
 
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed."""
-        self._position += tokens
-        self._cache.skip(tokens)
-
 
 class PairStepper:
     """Steps two models and combines their logits."""
@@ -149,11 +268,6 @@ class PairStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every row of both."""
         return self._combine(*(half.step(tokens_R) for half in self._steppers))
-
-    def skip(self, tokens: int) -> None:
-        """Go on as if so many tokens had been fed to both."""
-        for half in self._steppers:
-            half.skip(tokens)
 
 
 @torch.inference_mode()

@@ -1,0 +1,501 @@
+"""Conformance suites: the requirements on every method and every evaluator, ours and yours.
+
+A plugin author's whole test file:
+
+    from harness.testing import MethodConformance
+
+    class TestUnlikelihood(MethodConformance):
+        plugin = "unlikelihood"
+
+pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
+same tasks that a trial gives it. A property is checked together with its opposite: the off strength
+changes nothing, and another strength does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from harness.analysis.metrics import costs, deviations
+from harness.contracts import (
+    CloserTo,
+    ErasedModel,
+    Evaluation,
+    Evaluator,
+    Method,
+    Metric,
+    Model,
+    MoreTexts,
+    Number,
+    Training,
+)
+from harness.execution.trial.inputs import clear_shared, forget_set, more_texts, utility_texts
+from harness.execution.trial.items import metric_items
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.tasks import ErasingTask, MeasuringTask
+from harness.models.loading import configuration, load_model
+from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
+from harness.planning.evaluators import group_faults
+from harness.planning.tuning import declared_faults
+from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
+from harness.records.artifacts import Artifacts
+from harness.search_space import end_of
+from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
+from harness.toolkit.losses import token_nll
+
+MODEL = "miniature-s"
+RETRAINED_MODEL = f"{MODEL}-retrained"
+FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
+RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
+UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
+MORE_TEXTS: Mapping[MoreTexts, Source] = {
+    "holdout": FORGET,
+    "retain": RETAIN,
+    "validation": replace(RETAIN, sequences=8),
+}
+"""Read as a holdout, the embedded corpus has records that no model saw."""
+TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
+
+
+def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
+    """Return a trial on the smallest miniature, or another model, with a few texts."""
+    return TrialSpec(
+        trial_id="conformance",
+        sweep="conformance",
+        variant="plugin",
+        method="plugin",
+        label="plugin",
+        reference=reference,
+        settings={},
+        method_version=1,
+        strength_name="strength",
+        strengths=(),
+        seed=seed,
+        model=resolve_model(model),
+        training=TRAINING,
+        memorization=MemorizedTraining(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        engine=Engine(),
+        forget=FORGET,
+        retain=RETAIN,
+        utility=UTILITY,
+        validation=MORE_TEXTS["validation"],
+        evaluators=(),
+        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
+    )
+
+
+def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
+    """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
+    read = {*evaluator.reads, *evaluator.reads_if_given}
+    texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
+    twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
+    return MeasuringTask(
+        small_spec(),
+        artifacts,
+        model,
+        "the evaluator",
+        texts=texts,
+        retrained=twin,
+        reads=evaluator.reads,
+        prepares=prepares(evaluator),
+    )
+
+
+def one_word_model() -> Model:
+    """Return a collapsed model, which writes the same token for ever."""
+    model = load_model(resolve_model(MODEL))
+    with torch.no_grad():
+        final = model.base_model.ln_f
+        final.weight.zero_()
+        final.bias.copy_(100.0 * model.get_output_embeddings().weight[300])
+    return model
+
+
+def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
+    """Return the mean NLL of each forget sequence's predicted tokens under these logits."""
+    return token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
+
+
+class Conformance:
+    """The base of both suites."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+        """Return an empty folder of artifacts, shared by a class's tests."""
+        return Artifacts(tmp_path_factory.mktemp("artifacts"))
+
+
+@contextmanager
+def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
+    """Assert at the end of the block that neither its task nor what the process shares has changed."""
+    try:
+        yield
+        assert_unchanged([*task.process_state.changed(), *task.changes()])
+    finally:
+        task.process_state.restore()  # The next test is no neighbour to harm.
+        clear_shared()
+
+
+def assert_unchanged(changed: list[str]) -> None:
+    """Fail with the names of everything that has changed."""
+    assert not changed, f"it leaves changed: {', '.join(changed)}"
+
+
+FIRST_STEP_RATE = 1e-5
+"""The learning rate at which an epoch is a small step: the loss moves as its gradient says."""
+
+
+NOISE = 2.0
+"""Standard errors over the sequences that a change must have to tell a direction."""
+
+
+class MethodConformance(Conformance):
+    """Inherit, name the plugin, and pytest does the rest."""
+
+    plugin: ClassVar[str] = ""
+    """The method's name."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings besides the strength, if the defaults are too slow for a test."""
+    strengths: ClassVar[tuple[Number, ...]] = ()
+    """Two or more strengths to try; chosen by the dial's kind unless given."""
+    gentle: ClassVar[Number | None] = None
+    """A strength small enough to be a first step; from `strengths` unless given."""
+    may_keep_likelihood: ClassVar[bool] = False
+    """True for a method that lowers logits or changes hidden states: no text need get less likely beyond noise."""
+    model: str = MODEL
+    """The model to erase from: a folder or a hub id, with the miniature's tokenizer."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        """Return the plugin's name."""
+        return self.plugin
+
+    @pytest.fixture
+    def method(self, name: str) -> type[Method]:
+        """Return the plugin's class."""
+        return METHODS.load(name)
+
+    def dial(self, method: type[Method]) -> tuple[Number, ...]:
+        """Return the strengths that the tests try; of a dial that ends below 3, its end and a tenth of that."""
+        if self.strengths or method.strength.cumulative:
+            return self.strengths or (1, 2)
+        searched = declared_space(method).get(method.strength.field)
+        strongest = min(3.0, end_of(searched)) if searched else 3.0
+        return strongest / 10, strongest
+
+    def erase(
+        self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
+    ) -> Iterator[ErasedModel]:
+        """Yield what the method yields, on the small trial."""
+        configured = self.configured(method, name, max(strengths))
+        yield from configured.erase(self.task(configured, artifacts, strengths, seed))
+
+    def task(self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0) -> ErasingTask:
+        """Return the small trial's task, with the memorised model if the method needs it."""
+        spec = small_spec(method.reference, seed, self.model)
+        if method.reference == "memorized_model":
+            build_memorized(spec, artifacts, print)
+        return ErasingTask(spec, artifacts, strengths, print)
+
+    def original(self) -> Model:
+        """Return the model to erase from, as it is."""
+        return load_model(small_spec(model=self.model).model)
+
+    def configured(self, method: type[Method], name: str, strength: Number) -> Method:
+        """Return the method at a strength, and otherwise quick."""
+        quick = {"epochs": 1} if "epochs" in method.__dataclass_fields__ and method.strength.field != "epochs" else {}
+        return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
+
+    def logits(self, model: Model) -> torch.Tensor:
+        """Return the model's logits on the forget set."""
+        with torch.inference_mode():
+            logits: torch.Tensor = model(input_ids=forget_set(small_spec()).tokens_NT).logits
+        return logits
+
+    def only(
+        self, method: type[Method], name: str, artifacts: Artifacts, strength: Number, seed: int = 0
+    ) -> torch.Tensor:
+        """Return the logits of the model erased at one strength."""
+        return self.logits(next(self.erase(method, name, artifacts, (strength,), seed)).model)
+
+    def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
+        """It has a label, a source, a version, a strength that is one of its settings, and erases from the model."""
+        assert all((method.label, method.source, method.version >= 1, method.__doc__))
+        assert method.strength.field in method.__dataclass_fields__
+        configured = METHODS.configure(name, dict(self.settings))
+        assert configured.refuses(configuration(small_spec(model=self.model).model)) is None
+
+    def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
+        """A search may vary its strength, and every value that it may try is one that the setting allows."""
+        assert method.strength.field in declared_space(method)
+        assert list(declared_faults(method)) == []
+
+    def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """At the off strength the logits are the original's, to the last bit."""
+        off = self.only(method, name, artifacts, method.strength.off)
+        assert torch.equal(off, self.logits(self.original()))
+
+    def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """Any other strength moves the logits, a stronger one moves them elsewhere, and none recites better.
+
+        A trajectory that has ended, because nothing is left to erase, may stay where it is.
+        """
+        original = self.logits(self.original())
+        weak = self.only(method, name, artifacts, self.dial(method)[0])
+        stronger = next(self.erase(method, name, artifacts, self.dial(method)[1:]))
+        strong = self.logits(stronger.model)
+        assert not torch.equal(weak, original)
+        assert stronger.stop_reason or not torch.equal(weak, strong)
+        for logits in (weak, strong):
+            self.assert_forgets(forget_nll(original), forget_nll(logits))
+
+    def test_its_first_step_forgets(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """A small step makes the forget set less likely: a method with the wrong sign memorises.
+
+        A large step could hide that, since it does harm in either direction. A method that lowers something else than
+        likelihood may leave it as it is, within noise.
+        """
+        first = self.dial(method)[0]
+        strength = self.gentle or (first if method.strength.cumulative else first / 30)
+        configured = self.configured(method, name, strength)
+        task = self.task(configured, artifacts, (strength,))
+        task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
+        erased = next(configured.erase(task)).model
+        self.assert_forgets(forget_nll(self.logits(self.original())), forget_nll(self.logits(erased)))
+
+    def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """Erasing twice with one seed gives the same logits to the last bit."""
+        first = self.only(method, name, artifacts, self.dial(method)[0])
+        again = self.only(method, name, artifacts, self.dial(method)[0])
+        assert torch.equal(first, again)
+
+    def test_later_strengths_change_no_earlier_one(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """A cumulative trajectory is the same whether or not it goes on."""
+        if not method.strength.cumulative:
+            pytest.skip("the dial is not cumulative: each strength is a trial of its own")
+        strengths = self.dial(method)
+        alone = self.only(method, name, artifacts, strengths[0])
+        first_of_several = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
+        assert torch.equal(alone, first_of_several)
+
+    def test_a_stop_within_an_epoch_changes_no_later_point(
+        self, method: type[Method], name: str, artifacts: Artifacts
+    ) -> None:
+        """A divisible dial stops within an epoch too: at another point, and the next one stays the same."""
+        if not method.strength.divisible:
+            pytest.skip("the dial is not divisible: a trial stops at its whole values")
+        configured = self.configured(method, name, 1)
+        task = self.task(configured, artifacts, (0.5, 1))
+        task.training = replace(task.training, global_batch=max(1, task.training.global_batch // 2))
+        half, whole = (self.logits(erased.model) for erased in configured.erase(task))
+        task.strengths = (1,)
+        [undivided] = (self.logits(erased.model) for erased in configured.erase(task))
+        assert torch.equal(whole, undivided)
+        assert not torch.equal(half, whole)
+
+    def test_it_yields_each_strength_and_leaves_all_else_as_it_was(
+        self, method: type[Method], name: str, artifacts: Artifacts
+    ) -> None:
+        """It yields what the task asks for, in order; its task and what the process shares are untouched meanwhile."""
+        wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
+        configured = self.configured(method, name, max(wanted))
+        task = self.task(configured, artifacts, wanted)
+        with left_alone(task):
+            yielded = []
+            for erased in configured.erase(task):
+                assert_unchanged(task.process_state.changed())
+                yielded.append(erased.strength)
+        assert yielded == list(wanted)
+
+    def test_it_keeps_its_promise_about_blocks(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """If it names the blocks it changed, every other weight is the original's, to the last bit."""
+        from harness.models.blocks import blocks
+
+        erased = list(self.erase(method, name, artifacts, self.dial(method)[:1]))[-1]
+        if erased.changed_blocks is None:
+            pytest.skip("the method makes no promise about blocks")
+        original = self.original()
+        weights, changed = dict(erased.model.named_parameters()), dict(original.named_parameters())
+        named = [block for block in blocks(original) if block.name in erased.changed_blocks]
+        assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named)
+        with torch.no_grad():
+            for block in named:
+                block.of(changed[block.parameter]).copy_(block.of(weights[block.parameter]))
+        assert all(torch.equal(weights[key], changed[key]) for key in weights)
+
+    def test_a_wrong_setting_is_named(self, method: type[Method], name: str) -> None:
+        """A setting that does not exist, or a strength below its range, is refused by name."""
+        with pytest.raises(ValidationError, match="no_such_setting"):
+            METHODS.configure(name, {"no_such_setting": 1})
+        with pytest.raises(ValidationError, match=method.strength.field):
+            METHODS.configure(name, {method.strength.field: -1})
+
+    def assert_forgets(self, before_N: torch.Tensor, after_N: torch.Tensor) -> None:
+        """Fail if each sequence's mean NLL fell from the original to the erased model, or, unless it may, stayed."""
+        change_N = (after_N - before_N).double()
+        change, noise = float(change_N.mean()), NOISE * float(change_N.std()) / math.sqrt(len(change_N))
+        said = (
+            f"the forget set's mean NLL was {float(before_N.mean()):.6g}, and then {change:+.3g} (noise: ±{noise:.2g})"
+        )
+        assert change >= -noise, f"it memorises: {said}"
+        if not self.may_keep_likelihood:
+            assert change > 0, (
+                f"it does not forget: {said}, which tells no direction. If it works on all logits or on hidden states "
+                "say `may_keep_likelihood = True` in its conformance test; else try a larger `gentle`."
+            )
+
+
+STUCK = "one word for ever"
+AGAIN = f"{MODEL}, measured again"
+
+
+class EvaluatorConformance(Conformance):
+    """Inherit, name the plugin, and pytest does the rest."""
+
+    plugin: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    @pytest.fixture
+    def evaluator(self) -> Evaluator:
+        """Return the evaluator, configured."""
+        return EVALUATORS.configure(self.plugin, dict(self.settings))
+
+    def measure(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Evaluation:
+        """Return what the evaluator measures on the small trial."""
+        return evaluator.evaluate(model, self.task(evaluator, model, artifacts))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def kept(cls) -> dict[tuple[str, str], Evaluation]:
+        """Return what the class's tests have measured so far, by evaluator and model."""
+        return {}
+
+    @pytest.fixture
+    def measured(
+        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
+    ) -> Callable[[str], Evaluation]:
+        """Return a function that measures a model by its name, once for all of the class's tests."""
+        return self.measuring_once(evaluator, artifacts, kept)
+
+    def measuring_once(
+        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
+    ) -> Callable[[str], Evaluation]:
+        """Return a function from a model's name to its measurement, which is taken once and put into `kept`."""
+
+        def of_model(name: str) -> Evaluation:
+            key = repr(evaluator), name
+            if key not in kept:
+                model = one_word_model() if name == STUCK else load_model(resolve_model(name))
+                kept[key] = self.measure(evaluator, model, artifacts)
+            return kept[key]
+
+        return of_model
+
+    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
+        """Return the small trial's task, with the texts that the evaluator reads."""
+        return small_task(evaluator, model, artifacts)
+
+    def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
+        """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
+        faults = list(group_faults(evaluator))
+        assert not faults, faults[0]
+        evaluation = measured(MODEL)
+        numbers = evaluation.numbers
+        assert set(numbers) == {metric.name for metric in evaluator.metrics}
+        with_items = set()
+        for metric in evaluator.metrics:
+            if metric.items:
+                with_items.add(metric.name)
+            value = numbers[metric.name]
+            assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
+        assert not all(np.isnan(value) for value in numbers.values())
+        spec = small_spec()
+        more = more_texts(spec, MORE_TEXTS)
+        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), more)
+        assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
+
+    def test_it_leaves_everything_as_it_was(
+        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
+    ) -> None:
+        """Model, task, judges, torch's modes and defaults and every random state are untouched."""
+        model = load_model(resolve_model(MODEL))
+        task = self.task(evaluator, model, artifacts)
+        with left_alone(task):
+            kept[repr(evaluator), AGAIN] = evaluator.evaluate(model, task)
+
+    def test_the_same_model_gets_the_same_numbers(
+        self,
+        evaluator: Evaluator,
+        artifacts: Artifacts,
+        measured: Callable[[str], Evaluation],
+        kept: dict[tuple[str, str], Evaluation],
+    ) -> None:
+        """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
+        first = measured(MODEL).numbers
+        if (repr(evaluator), AGAIN) not in kept:  # The test above measures a second time, if it is run too.
+            kept[repr(evaluator), AGAIN] = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
+        again = kept[repr(evaluator), AGAIN].numbers
+        assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
+
+    def test_what_it_prepares_is_found_again(
+        self, evaluator: Evaluator, measured: Callable[[str], Evaluation], tmp_path: Path
+    ) -> None:
+        """Arrays that it prepares are those that it asks for later, and change neither task nor numbers."""
+        if not prepares(evaluator):
+            pytest.skip("it prepares nothing of the original")
+        artifacts, original = Artifacts(tmp_path), load_model(resolve_model(MODEL))
+        preparing, measuring = (self.task(evaluator, original, artifacts) for _ in range(2))
+        with left_alone(preparing):
+            evaluator.prepare(original, preparing)
+        numbers = evaluator.evaluate(original, measuring).numbers
+        assert preparing.cached_keys, "it caches nothing in `prepare`"
+        assert set(preparing.cached_keys) <= set(measuring.cached_keys), "it prepares what it never asks for"
+        assert numbers == pytest.approx(measured(MODEL).numbers, rel=0, abs=0, nan_ok=True)
+
+    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
+        """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics.
+
+        In a group of the evaluator's own, it is enough that one of the two shows.
+        """
+        by_group: dict[str, list[Metric]] = {}
+        for metric in evaluator.metrics:
+            if metric.ranked:
+                by_group.setdefault(metric.group, []).append(metric)
+        if not by_group:
+            pytest.skip("no ranked metric to compare")
+
+        def numbers(model: str) -> Mapping[str, float]:
+            return measured(model).numbers
+
+        def cost(metric: Metric, model: str) -> float:
+            aim = metric.better.aim if isinstance(metric.better, CloserTo) else math.nan
+            value = numbers(RETRAINED_MODEL)[metric.name] if isinstance(aim, str) else aim
+            return float(costs(deviations(np.array(numbers(model)[metric.name]), metric, value), metric))
+
+        def all_differ(metrics: list[Metric], other: str) -> bool:
+            return all(numbers(MODEL)[metric.name] != numbers(other)[metric.name] for metric in metrics)
+
+        for group, metrics in by_group.items():
+            if group == "erasure":
+                assert all(cost(metric, RETRAINED_MODEL) < cost(metric, MODEL) for metric in metrics)
+            elif group == "generation":
+                # A judge is not surprised by the same word again: perplexity alone would call it good.
+                for metric in metrics:
+                    assert metric.name == "perplexity" or cost(metric, MODEL) < cost(metric, STUCK)
+            elif group == "reasoning":
+                # A single task may be guessed.
+                assert sum(numbers(MODEL)[m.name] for m in metrics) > sum(numbers(STUCK)[m.name] for m in metrics)
+            else:
+                shows = all_differ(metrics, RETRAINED_MODEL) or all_differ(metrics, STUCK)
+                assert shows, f"its metrics of the group '{group}' cannot distinguish a model from a worse one"
