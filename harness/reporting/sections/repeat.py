@@ -42,7 +42,8 @@ class Repeat(Section):
         """Return every point and trial, the words of the sweep, its file, and all that the file does not say."""
         analysis, results = self.analysis, self.analysis.results
         points = point_frame(analysis)
-        parts = [page.section_heading("Every point"), _point_table(points, analysis)] if len(points) else []
+        has_points = results.plan.erases and len(points) > 0
+        parts = [page.section_heading("Every point"), _point_table(points, analysis)] if has_points else []
         parts += [page.section_heading("Trials, time and memory"), _trial_table(results)]
         for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
             spec, failure = trial.spec, trial.failure

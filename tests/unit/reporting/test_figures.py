@@ -90,7 +90,7 @@ def test_seeds_become_a_mean_with_an_interval():
     half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
     assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
     assert point.x_ends == pytest.approx((0.7, 0.7))
-    assert point.collapsed
+    assert point.state == "collapsed"
     low, high = drawn(table).axes[0].get_ylim()
     assert high - low < 1, "an interval stretched the axis"
 
