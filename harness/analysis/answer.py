@@ -86,8 +86,11 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
     levels: dict[str, tuple[float, float, float]] = {}
     for level in results.plan.until:
         at = {"unseen": (originals, "unseen_ma"), "retrained": (retrained, "ma")}.get(str(level.at))
-        known = (math.nan,) * 3 if at is None else tuple(_mean(at[0], name) for name in _with_bounds(at[1]))
-        levels[level.key] = known if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
+        if not isinstance(level.at, str):
+            levels[level.key] = float(level.at), math.nan, math.nan
+        elif at is not None:
+            value, low, high = (_mean(at[0], name) for name in _with_bounds(at[1]))
+            levels[level.key] = value, low, high
     return {
         "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
         "runs": len({(spec.model.id, spec.seed) for spec in erasing}),
@@ -213,12 +216,13 @@ def _compare(
     prices = {variant: _log_prices(of_variant, originals, cost) for variant, of_variant in points.items()}
     logs = pd.DataFrame({name: pd.Series(of_runs) for name, of_runs in prices.items() if of_runs}, dtype=float)
     paid, differences, variances = {}, {}, {}
-    for name in logs if cost else ():
+    for name in map(str, logs if cost else ()):
+        assert cost is not None
         paid[name] = _item_variance(points[name], originals_of(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
-    alone = judge_methods({name: logs[name].to_numpy() for name in logs}, paid, math.log1p(margin))
+    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, math.log1p(margin))
     judged = judge_methods(differences, variances, math.log1p(margin))
     for name, row in rows.items():
         for column, of_methods in (("price", alone), ("ratio", judged)):
@@ -269,7 +273,7 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
     The median over the runs; NaN where relearning was not measured. It is the first measured step at which MA on texts
     that are not shown lies halfway from where it began to the original's, by the attack that gets there first.
     """
-    originals = {}
+    originals: dict[tuple[str, str], float] = {}
     for point in results.measured:
         if point.spec.method == ORIGINAL:
             for name, (_, ys) in _curves(point).items():

@@ -81,7 +81,7 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
         "point_ids": tuple(rows["point_id"]),
     }
     row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "retrained": mean_over(twins, metric)}
-    row |= {"over_erased": "over_erased" in rows.columns and bool(rows["over_erased"].eq(True).any())}
+    row["over_erased"] = bool(rows["over_erased"].eq(True).any())
     row |= {"excess": math.nan, "excess_low": math.nan, "excess_high": math.nan, "p": math.nan}
     repeats = [REPLICATE, "seed"]
     shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)

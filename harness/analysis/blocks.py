@@ -128,10 +128,11 @@ def selection_sentences(frame: pd.DataFrame) -> list[str]:
     has_chance = placed["chance"].notna().all()
 
     def text(part: pd.DataFrame) -> str:
-        chance = f" (by chance {len(part) / len(placed):.0%})" if has_chance else ""
-        return f"{part['selections'].sum() / max(1, placed['selections'].sum()):.0%}{chance}"
+        chance = f" (by chance {100 * len(part) / len(placed):.0f} %)" if has_chance else ""
+        return f"{100 * part['selections'].sum() / max(1, placed['selections'].sum()):.0f} %{chance}"
 
-    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if (placed["kind"] == kind).any()]
+    chosen = {*placed.loc[placed["selections"] > 0, "kind"]}
+    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if kind in chosen]
     said += [f"By kind: {', '.join(kinds)}."] if kinds else []
     if has_chance and len(placed):
         layers = int(placed["layer"].max()) + 1

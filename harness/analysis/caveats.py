@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.analysis.cells import number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
+from harness.analysis.damage import unmeasured_damage
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows
@@ -127,6 +128,7 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
         said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
     said += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
     said += changed_choices(results.measured)
+    said += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
     said += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
     return said + _warnings_of_plugins(results.measured)
 

@@ -61,8 +61,7 @@ def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) ->
     first = seeds.iloc[0]
     row: dict[str, Any] = {"model": first["model"], "needs": "", "label": first["label"], "variant": first["variant"]}
     row |= {"strength": "", "state": "", "collapsed": bool(seeds["collapsed"].eq(True).any())}
-    if "over_erased" in seeds.columns:
-        row["over_erased"] = bool(seeds["over_erased"].eq(True).any())
+    row["over_erased"] = bool(seeds["over_erased"].eq(True).any())
     for metric in metrics:
         low, high = ranked.evidence.interval(seeds, metric)
         row |= {metric.name: mean_over(seeds, metric), f"{metric.name}_low": low, f"{metric.name}_high": high}

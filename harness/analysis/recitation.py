@@ -228,7 +228,10 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
 
 
 def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
-    firsts = {cluster: id for id, cluster in reversed(recited.clusters.items()) if id in recited.ids}
+    firsts: dict[str, str] = {}
+    for id, cluster in recited.clusters.items():
+        if id in recited.ids:
+            firsts.setdefault(cluster, id)
     count, names = f"{recited.recited} of {recited.texts} texts", first_names(sorted(firsts.values()), MAX_NAMES)
     told = f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
     hidden = "Means over all texts do not show that it recites any"

@@ -61,7 +61,8 @@ def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | 
             return None
         of_seed = of_model[of_model["seed"] == seed]
         starts.append((of_seed if len(of_seed) else of_model).head(1).assign(replicate_seed=of_replicate))
-    return pd.concat(starts)
+    found: pd.DataFrame = pd.concat(starts)
+    return found
 
 
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:

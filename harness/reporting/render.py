@@ -5,13 +5,15 @@ The format of numbers, intervals, marks and alignment are decided here and nowhe
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -56,6 +58,19 @@ class Column:
     """The title above this and the columns next to it."""
 
 
+class _Row(NamedTuple):
+    """A row as it is printed, its texts not escaped yet."""
+
+    above: str
+    """What stands above it in a row of its own."""
+    opens: bool
+    """Whether a group begins with it."""
+    is_collapsed: bool
+    is_over_erased: bool
+    cells: list[tuple[str, str, Mark]]
+    """Text, interval and mark of each column."""
+
+
 def markdown_escape(text: object) -> str:
     """Return a text so that it stays in its cell and is not read as Markdown or HTML."""
     return str(text).translate(_MARKDOWN)
@@ -92,24 +107,21 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
     columns = [column for column in columns if column.kind != "heading"]
     names = [column.name for column in headings]
     marks = {column.name: _marks(frame, column, names) for column in columns if column.better is not None}
-    rows: list[tuple[str, Mapping[str, Any], list[tuple[str, str, Mark]]]] = []
-    before: dict[str, Any] = {}
+    is_divided = to == "latex" or any(frame[name].nunique() > 1 for name in names)
+    rows: list[_Row] = []
+    before: dict[Any, Any] = {}
     for place, row in enumerate(frame.to_dict("records")):
-        named = {str(name): value for name, value in row.items()}
+        above = [str(row[name]) for name in names if row[name] != before.get(name)]
+        groups = [column.name for column in columns if column.kind == "group"]
+        opens = bool(groups) and (bool(above) or any(row[name] != before.get(name) for name in groups))
         cells: list[tuple[str, str, Mark]] = []
-        above = [str(row[column.name]) for column in headings if row[column.name] != before.get(column.name)]
-        named["opens"] = bool(above)
         for column in columns:
-            text, interval = cell_texts(named, column)
-            if column.kind == "group":
-                named["opens"] |= row[column.name] != before.get(column.name)
-                text = text if named["opens"] else ""
+            text, interval = cell_texts(row, column)
             mark = marks[column.name][place] if column.name in marks else ""
-            cells.append((text, interval, mark))
-        rows.append((", ".join(above), named, cells))
-        before = named
-    if to != "latex" and all(frame[column.name].nunique() < 2 for column in headings):
-        rows = [("", named, cells) for _, named, cells in rows]
+            cells.append(("" if column.kind == "group" and not opens else text, interval, mark))
+        states = row.get("collapsed") is True, row.get("over_erased") is True
+        rows.append(_Row(", ".join(above) if is_divided else "", opens, *states, cells))
+        before = row
     rendered: str | Table = _TARGETS[to](columns, rows)
     return rendered
 
@@ -171,155 +183,143 @@ def _text(value: Any, column: Column) -> str:
     return printable(str(value)).replace("\n", " ")
 
 
-def _signs(row: Mapping[str, Any], *, has_red: bool = False) -> str:
-    """Return what stands behind the first text of a row."""
-    collapsed = "" if has_red or row.get("collapsed") is not True else " †"
-    return collapsed + (" ‡" if row.get("over_erased") is True else "")
-
-
 def _first_text(columns: Sequence[Column]) -> int:
     return next((place for place, column in enumerate(columns) if column.kind in ("text", "code")), 0)
 
 
-def _html(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any], Any]]) -> Markup:
-    first, classes = _first_text(columns), []
+def _signs(row: _Row) -> str:
+    """Return what stands behind the first text of a row."""
+    return (" †" if row.is_collapsed else "") + (" ‡" if row.is_over_erased else "")
+
+
+def _title(column: Column, to: str) -> str:
+    """Return a column's title with its subscript, and with an arrow to the better side where it has a metric."""
+    name, subscript = split_title(column.title) if column.metric else (column.title, "")
+    title = str(_ESCAPES[to](name)) + (_STYLES[to]["subscript"].format(subscript) if subscript else "")
+    return title + (_STYLES[to]["arrow"].format(_ESCAPES[to](arrow(column.metric))) if column.metric else "")
+
+
+def _printed(columns: Sequence[Column], row: _Row, to: str) -> list[str]:
+    """Return a row's cells with their marks, each interval in its cell where the target has room for it there."""
+    printed, first = [], _first_text(columns)
+    for place, (text, interval, mark) in enumerate(row.cells):
+        cell = _ESCAPES[to](text)
+        cell = _STYLES[to].get(mark or columns[place].kind, "{}").format(cell) if cell else ""
+        cell += _ESCAPES[to](_signs(row)) if place == first and to != "latex" else ""
+        printed.append(cell + (_STYLES[to].get("interval", "").format(_ESCAPES[to](interval)) if interval else ""))
+    return printed
+
+
+def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
+    classes = []
     for place, column in enumerate(columns):
         kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, "")
         kind = kind or ("" if column.kind in _LEFT else "number")
-        names = " ".join(filter(None, [kind, "stick" if place == first else ""]))
-        classes.append(Markup(f' class="{names}"') if names else "")
-    spans = Markup("").join(Markup('<th colspan="{}">{}</th>').format(width, group) for group, width in _spans(columns))
-    heads = Markup("").join(
-        Markup("<th{}{}>{}</th>").format(kind, _hover(column.metric), _html_title(column))
-        for kind, column in zip(classes, columns, strict=True)
-    )
-    has_groups = any(column.group for column in columns)
-    top = Markup('<thead class="two"><tr>{}</tr>\n<tr>').format(spans) if has_groups else Markup("<thead><tr>")
-    lines = [Markup('<div class="scroll">\n<table{}>').format(Markup(' class="dense"') if has_groups else "")]
-    lines += [top + heads + Markup("</tr></thead>"), Markup("<tbody>")]
-    for above, row, cells in rows:
-        if above:
-            lines.append(Markup('<tr><th class="model" colspan="{}">{}</th></tr>').format(len(columns), above))
-        names = "collapsed" if row.get("collapsed") is True else ""
-        names += " top" if row["opens"] and not above and any(column.kind == "group" for column in columns) else ""
-        line = Markup("<tr{}>").format(Markup(f' class="{names.strip()}"') if names else "")
-        for place, (column, (text, interval, mark)) in enumerate(zip(columns, cells, strict=True)):
-            tag = {"best": "strong", "second": "u"}.get(mark, "code" if column.kind == "code" and text else "")
-            cell = Markup("<{0}>{1}</{0}>").format(Markup(tag), text) if tag else escape(text)
-            cell += _signs(row) if place == first else ""
-            cell += Markup('<br><span class="interval">{}</span>').format(interval) if interval else ""
-            line += Markup("<td{}>{}</td>").format(classes[place], cell)
-        lines.append(line + Markup("</tr>"))
-    return Markup("\n").join([*lines, Markup("</tbody>\n</table>\n</div>\n")])
-
-
-def _hover(metric: Metric | None) -> Markup:
-    return (
-        Markup(' title="{}"').format(f"{metric.title}: {metric.meaning}") if metric and metric.meaning else Markup("")
-    )
-
-
-def _html_title(column: Column) -> Markup:
-    if column.metric is None:
-        return escape(column.title)
-    name, subscript = split_title(column.title)
-    title = escape(name) + (Markup("<sub>{}</sub>").format(subscript) if subscript else "")
-    return title + Markup('&nbsp;<span class="arrow">{}</span>').format(arrow(column.metric))
+        names = f"{kind} stick" if place == _first_text(columns) else kind
+        classes.append(f' class="{names.strip()}"' if names else "")
+    heads = ""
+    for column, kind in zip(columns, classes, strict=True):
+        about = f"{column.metric.title}: {column.metric.meaning}" if column.metric and column.metric.meaning else ""
+        hover = f' title="{html.escape(about)}"' if about else ""
+        heads += f"<th{kind}{hover}>{_title(column, 'html')}</th>"
+    spans = "".join(f'<th colspan="{width}">{html.escape(group)}</th>' for group, width in _spans(columns))
+    lines = ['<div class="scroll">', f"<table>\n<thead><tr>{heads}</tr></thead>"]
+    if any(column.group for column in columns):
+        lines[1] = f'<table class="dense">\n<thead class="two"><tr>{spans}</tr>\n<tr>{heads}</tr></thead>'
+    lines.append("<tbody>")
+    for row in rows:
+        if row.above:
+            lines.append(f'<tr><th class="model" colspan="{len(columns)}">{html.escape(row.above)}</th></tr>')
+        kinds = ["collapsed"] if row.is_collapsed else []
+        kinds += ["top"] if row.opens and not row.above else []
+        line = f'<tr class="{" ".join(kinds)}">' if kinds else "<tr>"
+        for kind, cell in zip(classes, _printed(columns, row, "html"), strict=True):
+            line += f"<td{kind}>{cell}</td>"
+        lines.append(line + "</tr>")
+    return Markup("\n".join([*lines, "</tbody>\n</table>\n</div>\n"]))  # Each text in it is escaped.
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Return the titles above several columns, each with the number of its columns."""
-    spans: list[tuple[str, int]] = []
-    for column in columns:
-        if spans and spans[-1][0] == column.group:
-            spans[-1] = column.group, spans[-1][1] + 1
-        else:
-            spans.append((column.group, 1))
-    return spans
+    return [(group, len(list(of_group))) for group, of_group in groupby(columns, key=lambda column: column.group)]
 
 
-def _markdown(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any], Any]]) -> str:
-    first, titles = _first_text(columns), []
-    for column in columns:
-        name, subscript = split_title(column.title) if column.metric else (column.title, "")
-        sub = f"<sub>{subscript}</sub>" if subscript else ""
-        titles.append(f"{markdown_escape(name)}{sub}{f' {arrow(column.metric)}' if column.metric else ''}")
+def _markdown(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
     rules = ["---" if column.kind in _LEFT else ":-:" if column.kind == "rank" else "--:" for column in columns]
-    lines = [titles, rules]
-    for above, row, cells in rows:
-        if above:
-            lines.append([f"**{markdown_escape(above)}**", *[""] * (len(columns) - 1)])
-        line = []
-        for place, (text, interval, mark) in enumerate(cells):
-            cell = f"`{text}`" if columns[place].kind == "code" and text.isidentifier() else markdown_escape(text)
-            cell = {"best": f"**{cell}**", "second": f"<u>{cell}</u>"}.get(mark, cell)
-            cell += _signs(row) if place == first else ""
-            line.append(f"{cell}<br><sub>{interval}</sub>" if interval else cell)
-        lines.append(line)
+    lines = [[_title(column, "markdown") for column in columns], rules]
+    for row in rows:
+        if row.above:
+            lines.append([f"**{markdown_escape(row.above)}**", *[""] * (len(columns) - 1)])
+        lines.append(_printed(columns, row, "markdown"))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _latex(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any], Any]]) -> str:
-    first, width, titles = _first_text(columns), len(columns), []
-    for column in columns:
-        name, subscript = split_title(column.title) if column.metric else (column.title, "")
-        sign = f" {arrow(column.metric)}" if column.metric else ""
-        titles.append(f"{latex_escape(name)}{f'$_{{{subscript}}}$' if subscript else ''}{latex_escape(sign)}")
+def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
+    first, width = _first_text(columns), len(columns)
     kinds = ["l" if column.kind in _LEFT else "c" for column in columns]
     lines = [f"\\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
     if any(column.group for column in columns):
-        tops, rules, at = [], [], 1
+        tops, rules, at = [], "", 1
         for group, span in _spans(columns):
             text = rf"\multicolumn{{{span}}}{{c}}{{\textbf{{{latex_escape(group)}}}}}"
             tops.append(text if group else " & " * (span - 1))
-            rules += [rf"\cmidrule(lr){{{at}-{at + span - 1}}}"] if group else []
+            rules += rf"\cmidrule(lr){{{at}-{at + span - 1}}}" if group else ""
             at += span
-        lines += [f"{' & '.join(tops)} \\\\", "".join(rules)]
-    lines.append(f"{' & '.join(titles)} \\\\")
-    if rows and not rows[0][0]:
+        lines += [f"{' & '.join(tops)} \\\\", rules]
+    lines.append(f"{' & '.join(_title(column, 'latex') for column in columns)} \\\\")
+    if rows and not rows[0].above:
         lines.append(r"\midrule")
-    for above, row, cells in rows:
-        if above:
-            lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{latex_escape(above)}}}}} \\"]
-        if row["opens"] and any(column.kind == "group" for column in columns):
+    for row in rows:
+        if row.above:
+            lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{latex_escape(row.above)}}}}} \\"]
+        if row.opens:
             lines.append(rf"\cmidrule{{2-{width}}}")
-        line = []
-        for place, (text, _, mark) in enumerate(cells):
-            cell = latex_escape("N/A" if columns[place].kind == "rank" and text == NOTHING else text)
-            cell = {"best": rf"\textbf{{{cell}}}", "second": rf"\underline{{{cell}}}"}.get(mark, cell)
-            if columns[place].kind == "group" and cell:
-                cell = rf"\textit{{{cell}}}"
-            if place == first:
-                cell = (_RED if row.get("collapsed") is True else "") + cell + latex_escape(_signs(row, has_red=True))
-            line.append(cell)
+        line = _printed(columns, row, "latex")
+        for place, column in enumerate(columns):
+            line[place] = "N/A" if column.kind == "rank" and row.cells[place][0] == NOTHING else line[place]
+        line[first] = (_RED if row.is_collapsed else "") + line[first] + (r" $\ddagger$" if row.is_over_erased else "")
         lines.append(f"{' & '.join(line)} \\\\")
-        intervals = [rf"{{\scriptsize {latex_escape(interval)}}}" if interval else "" for _, interval, _ in cells]
+        intervals = [rf"{{\scriptsize {latex_escape(interval)}}}" if interval else "" for _, interval, _ in row.cells]
         lines += [f"{' & '.join(intervals)} \\\\"] if any(intervals) else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _terminal(columns: Sequence[Column], rows: Sequence[tuple[str, Mapping[str, Any], Any]]) -> Table:
+def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
     first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
-        justify: Literal["left", "center", "right"] = "left" if column.kind in _LEFT else "right"
+        is_long, least = column.kind in _LEFT, 14 if place == first else None
+        justify: Literal["left", "center", "right"] = "left" if is_long else "right"
         justify = "center" if column.kind == "rank" else justify
-        is_long = column.kind in _LEFT
-        least, most = (14 if place == first else None), (28 if is_long else None)
         overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        table.add_column(
-            Text(printable(column.title)), justify=justify, overflow=overflow, min_width=least, max_width=most
-        )
-    for above, row, cells in rows:
-        if above:
+        most = 28 if is_long else None
+        title = Text(printable(column.title))
+        table.add_column(title, justify=justify, overflow=overflow, min_width=least, max_width=most)
+    for row in rows:
+        if row.above:
             table.add_section()
-            table.add_row(Text(printable(above), style="bold"))
+            table.add_row(Text(printable(row.above), style="bold"))
         line = []
-        for place, (text, interval, mark) in enumerate(cells):
+        for place, (text, interval, mark) in enumerate(row.cells):
             style = {"best": "bold", "second": "underline"}.get(mark, "")
             more = (_signs(row) if place == first else "") + (f" ({interval})" if interval else "")
-            line.append(Text.assemble((printable(text), style), more))
-        table.add_row(*line, style="red" if row.get("collapsed") is True else None)
+            line.append(Text.assemble((text, style), more))
+        table.add_row(*line, style="red" if row.is_collapsed else None)
     return table
 
 
 _TARGETS: Mapping[str, Any] = {"html": _html, "markdown": _markdown, "latex": _latex, "terminal": _terminal}
+_ESCAPES: Mapping[str, Any] = {"html": html.escape, "markdown": markdown_escape, "latex": latex_escape}
+_STYLES: Mapping[str, Mapping[str, str]] = {
+    "html": {
+        "best": "<strong>{}</strong>", "second": "<u>{}</u>", "code": "<code>{}</code>", "subscript": "<sub>{}</sub>",
+        "interval": '<br><span class="interval">{}</span>', "arrow": '&nbsp;<span class="arrow">{}</span>',
+    },
+    "markdown": {
+        "best": "**{}**", "second": "<u>{}</u>", "subscript": "<sub>{}</sub>", "interval": "<br><sub>{}</sub>",
+        "arrow": " {}",
+    },
+    "latex": {
+        "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "group": r"\textit{{{}}}", "subscript": "$_{{{}}}$",
+        "arrow": " {}",
+    },
+}  # fmt: skip

@@ -191,7 +191,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     return " ".join(filter(None, said)) or "Nothing was found: all methods get there and none is broken."
 
 
-def nearest_text(row: Mapping[str, Any]) -> str:
+def nearest_text(row: Mapping[Any, Any]) -> str:
     """Return how near a method came to a level: `nearest 0.83 at gamma 10, early stop`."""
     near = "" if math.isnan(row["nearest"]) else f"nearest {row['nearest']:.2f} at {row['nearest_at']}"
     return ", ".join(filter(None, [near, row["reason"]]))
@@ -298,7 +298,7 @@ def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame
     return frame, columns
 
 
-def _gets_there(row: Mapping[str, Any]) -> str:
+def _gets_there(row: Mapping[Any, Any]) -> str:
     if row["gets_there"] == "not run":
         return "not run"
     if not row["reached"]:
@@ -311,7 +311,7 @@ def _gets_there(row: Mapping[str, Any]) -> str:
     return f"{said}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
 
 
-def _damage(row: Mapping[str, Any]) -> str:
+def _damage(row: Mapping[Any, Any]) -> str:
     if math.isnan(row["unseen_ma"]):
         return ""
     rise = row["unseen_nll_rise"]
@@ -319,7 +319,7 @@ def _damage(row: Mapping[str, Any]) -> str:
     return f"MA {row['unseen_ma_before']:.2f} → {row['unseen_ma']:.2f}{nll}"
 
 
-def _against(row: Mapping[str, Any]) -> str:
+def _against(row: Mapping[Any, Any]) -> str:
     if row["is_reference"]:
         return "the reference"
     if math.isnan(row["ratio"]):

@@ -105,7 +105,7 @@ _ACROSS = ("axes fraction", "data")
 
 
 def _draw_point(
-    ax: Axes, y: int, number: tuple[float, float, float], row: Mapping[str, Any], of_variant: style.Styles
+    ax: Axes, y: int, number: tuple[float, float, float], row: Mapping[Any, Any], of_variant: style.Styles
 ) -> None:
     value, low, high = number
     colour, marker = of_variant.get(row["variant"], (style.SOFT, "o"))

@@ -102,10 +102,10 @@ def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
 
     Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
     """
-    said = Text("\n".join(whole.said_first), style="bold")
+    said = [Text("\n".join(whole.said_first), style="bold")] if whole.said_first else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
-        return Group(said, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
+        return Group(*said, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
     frame = main_frame(shown)
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
@@ -114,7 +114,7 @@ def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
     columns = [Column("model", "", "heading"), Column("label", "Method")]
     columns += [column for column in main_columns(shown) if column.name in names]
     table = render(_without_intervals(frame, names), [*columns, Column("state", "State")], "terminal")
-    return Group(said, table, Text(" ".join(filter(None, [caption(whole.table), shown.note]))))
+    return Group(*said, table, Text(" ".join(filter(None, [caption(whole.table), shown.note]))))
 
 
 def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:

@@ -42,7 +42,8 @@ class Repeat(Section):
         """Return every point and trial, the words of the sweep, its file, and all that the file does not say."""
         analysis, results = self.analysis, self.analysis.results
         points = point_frame(analysis)
-        parts = [page.section_heading("Every point"), _point_table(points, analysis)] if len(points) else []
+        has_points = results.plan.erases and len(points) > 0
+        parts = [page.section_heading("Every point"), _point_table(points, analysis)] if has_points else []
         parts += [page.section_heading("Trials, time and memory"), _trial_table(results)]
         for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
             spec, failure = trial.spec, trial.failure
@@ -60,7 +61,7 @@ class Repeat(Section):
             "Versions": (versions(results), "Package", "Version"),
         }
         for title, (rows, *heads) in tables.items():
-            columns = [Column(head, head, kind) for head, kind in zip(heads, ("text", "note"), strict=True)]
+            columns = [Column(heads[0], heads[0]), Column(heads[1], heads[1], "note")]
             parts.append(_details(title, render(pd.DataFrame(rows, columns=heads), columns, "html")))
         return Markup("").join(parts)
 

@@ -38,7 +38,7 @@ def table_of(rows, seeds=(0,), **columns):
         "ranked": ~frame["variant"].isin(["retrained", "original"]),
         "collapsed": False,
         "over_erased": None,
-        "targets": [()] * len(frame),
+        "until": [""] * len(frame),
     }
     filled |= {
         "collapse_class": "healthy",
@@ -124,11 +124,11 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
 
 def test_the_frontier_is_of_distances():
     table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
-    compare = Compare(cost="mauve")
-    table, of = table.assign(ma=table["auc"]), {}
+    table = table.assign(ma=table["auc"])
+    of = {}
     for better in (AUC.better, "lower"):
         info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
-        of[better] = _on_frontier(table, info, compare).tolist()
+        of[better] = _on_frontier(table, info, Compare(cost="mauve")).tolist()
     assert of[AUC.better] == [True, True, True]
     assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
 

@@ -154,7 +154,7 @@ def test_bounds_by_hand():
 def test_an_over_erased_row_takes_no_rank():
     table = seeded([0.1, 0.1], [0.2, 0.2]).assign(over_erased=[False, True, None, False])
     ranking = ranked(table)
-    assert ranking.loc["a", [*RANKS, "unranked"]].tolist() == ["", "", "", "over-erased"]
+    assert ranking.loc["a", [*RANKS, "unranked"]].tolist() == ["", "", "", "over-erased on 1 of 2 seeds"]
     assert ranking.loc["b", "rank_erasure"] == "1"
 
 

@@ -27,7 +27,14 @@ def row(variant, piqa, seed=0, strength=math.nan, **changes):
         "seed": seed,
     }
     about |= {"strength_name": "" if variant == "original" else "epochs", "strength": strength, "reference": "none"}
-    about |= {"piqa": piqa, "piqa_stderr": 0.05, "reasoning": piqa / 2, "collapsed": False, "collapse_class": ""}
+    about |= {
+        "piqa": piqa,
+        "piqa_stderr": 0.05,
+        "reasoning": piqa / 2,
+        "collapsed": False,
+        "over_erased": False,
+        "collapse_class": "",
+    }
     about |= {"collapse_reason": (), "point_id": f"{variant}-{seed}"}
     return about | {"ranked": variant != "original", "control": False, "definition": ""} | changes
 

@@ -1,7 +1,6 @@
 """The trade-off figure: what it draws, and that it survives what it cannot draw."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.curves import STYLES, better_corner, curves, panels, styles
+from harness.analysis.curves import curves
 from harness.analysis.metrics import in_column_order
 from harness.reporting.figures.style import rendered
 from harness.reporting.sections.tradeoff import tradeoff
@@ -69,12 +68,6 @@ def test_four_panels_as_in_the_paper():
     assert [ax.get_title("right") for ax in figure.axes] == ["better ↘", "better ↙", "better ↘", "better ↙"]
 
 
-def test_a_row_of_panels_for_each_model():
-    figure = drawn(pd.concat([frame(*ROWS), frame(*ROWS, model="n")]))
-    assert len(figure.axes) == 8
-    assert [ax.get_title("left") for ax in figure.axes] == ["m", "", "", "", "n", "", "", ""]
-
-
 def test_collapsed_points_are_hollow_and_red_and_no_others_are():
     points = markers(drawn(frame(*ROWS)).axes[0])
     hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
@@ -97,7 +90,7 @@ def test_seeds_become_a_mean_with_an_interval():
     half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
     assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
     assert point.x_ends == pytest.approx((0.7, 0.7))
-    assert point.collapsed
+    assert point.state == "collapsed"
     low, high = drawn(table).axes[0].get_ylim()
     assert high - low < 1, "an interval stretched the axis"
 
@@ -128,27 +121,9 @@ def test_nothing_to_draw_is_said(rows):
     assert rendered(figure, "pdf").startswith(b"%PDF")
 
 
-def test_panels_are_those_whose_metrics_were_measured_and_declare_an_axis():
-    table = frame(*ROWS).rename(columns={"el_3": "el_10"}).drop(columns="perplexity").assign(rep_2=0.1)
-    assert [(x.name, y.name) for x, y in panels(known(table))] == [("mauve", "ma"), ("mauve", "el_10")]
-    assert len(drawn(table).axes) == 2
-    mine = replace(SHIPPED["rep_2"], name="mine", axis=1)
-    assert [x.name for x, _ in panels({**known(table), "mine": mine})] == ["mauve", "mine"] * 2
-
-
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_the_same_table_gives_the_same_bytes(kind):
     assert rendered(drawn(frame(*ROWS)), kind) == rendered(drawn(frame(*ROWS)), kind)
-
-
-def test_more_variants_than_colours_still_look_different():
-    many = [(f"variant_{index}", 1, 0, 0.1, 0.5, 20.0, 0.7, False) for index in range(3 * len(STYLES))]
-    assert len(set(styles(frame(*many)).values())) == 3 * len(STYLES)
-
-
-def test_the_arrow_follows_the_metrics():
-    assert better_corner(SHIPPED["mauve"], SHIPPED["div_3"]) == "↗"
-    assert better_corner(SHIPPED["perplexity"], SHIPPED["div_3"]) == "↖"
 
 
 def test_points_that_tuning_chose_are_not_joined():

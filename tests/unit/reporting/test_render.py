@@ -76,7 +76,7 @@ def test_html_has_marks_intervals_and_escaped_texts():
     assert "\x1b" not in html
     assert "‡" in line_of(html, "red")
     assert '<th class="model" colspan="5">two</th>' in html
-    assert 'title="EL_3: what &#34;it&#34; says">EL<sub>3</sub>&nbsp;<span class="arrow">↓</span>' in html
+    assert 'title="EL_3: what &quot;it&quot; says">EL<sub>3</sub>&nbsp;<span class="arrow">↓</span>' in html
 
 
 def test_markdown_keeps_texts_in_their_cells():

@@ -180,7 +180,7 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     assert "EMSO on miniature-m, seed 0, failed: the loss is NaN" in words
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
-    assert "No point is measured yet." in (tmp_path / "table.md").read_text()
+    assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
 
 
 def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
