@@ -70,8 +70,7 @@ def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts:
     """Return a level's MA: its own number, the original's on the holdout, or the retrained model's on the texts."""
     if level.at == UNSEEN:
         assert spec.unseen is not None
-        holdout = more_texts(spec, {"holdout": spec.unseen}, "holdout")
-        assert holdout is not None
+        holdout = more_texts(spec, {"holdout": spec.unseen})["holdout"]
         return shared_probe(spec, spec.model, holdout, artifacts)[PROBED_ERASURE]
     if level.at == RETRAINED:
         assert spec.retrained is not None

@@ -76,9 +76,9 @@ def test_a_trajectory_that_stops_above_the_level_has_its_reason():
 
 @pytest.fixture
 def spec():
-    """A trial that is walked to MA 0.75: 12 sequences, 6 steps an epoch."""
+    """A trial that is walked to MA 0.75: 12 sequences, as many steps an epoch."""
     small = small_spec()
-    training = replace(small.training, learning_rate=1e-4, global_batch=2)
+    training = replace(small.training, learning_rate=1e-4, global_batch=1)
     about = {"method": "gradient_ascent", "settings": {"epochs": 1}, "strength_name": "epochs", "walk_to": 4}
     memorization = EvaluatorSpec(
         name="memorization", version=1, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
