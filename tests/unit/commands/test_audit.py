@@ -60,7 +60,7 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     assert headings == ["What is recited", "Trials, time and memory", "How to repeat this"]
     shown = words(html)
     assert "Forget set Retrained model Unseen texts" in shown
-    assert "Perplexity ↓ 9.000 8.500–9.500 9.000 8.500–9.500 – perplexity" in shown, "of unseen texts only erasure"
+    assert "Perplexity ↓ 9.000 8.501–9.499 9.000 8.501–9.499 – perplexity" in shown, "of unseen texts only erasure"
     for word in ("ollaps", "anking", "anked", "<script"):
         assert word not in shown.partition("How to repeat")[0]
     written = write(analysis, tmp_path)
