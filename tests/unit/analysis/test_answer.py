@@ -56,16 +56,26 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             for seed, price in enumerate(prices):
                 for place, level in enumerate(levels):
                     spec = make_row(
-                        name, seed=seed, evaluators=keys, until=level, walk_to=5, strength_name="epochs",
+                        name,
+                        seed=seed,
+                        evaluators=keys,
+                        until=level,
+                        walk_to=5,
+                        strength_name="epochs",
                         trial_id=f"{name}-{seed}-{place}",
-                    )  # fmt: skip
+                    )
                     trials.append(spec)
                     is_missed = price is None or "miss" in given
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
                     walked = Walked(
-                        trial_id=spec.trial_id, level=0.75, strength=None if is_missed else 2, reached=not is_missed,
-                        nearest=near | {"perplexity": 1.0}, probes=(), reason=given.get("reason", ""),
-                    )  # fmt: skip
+                        trial_id=spec.trial_id,
+                        level=0.75,
+                        strength=None if is_missed else 2,
+                        reached=not is_missed,
+                        nearest=near | {"perplexity": 1.0},
+                        probes=(),
+                        reason=given.get("reason", ""),
+                    )
                     records[spec.trial_id] = [walked]
                     if is_missed:
                         continue
@@ -102,7 +112,7 @@ def test_rows_stand_by_price_then_the_broken_then_those_that_did_not_get_there(a
             missed={"miss": (0.83, 5)},
             cheap={"price": 1.3},
             over={"price": 0.9, "over": True},
-        )  # fmt: skip
+        )
     )
     assert list(rows.index) == ["cheap", "dear", "over", "broken", "missed"]
     assert rows["gets_there"].tolist() == ["yes", "yes", "yes", "yes", "no"]
