@@ -1,4 +1,4 @@
-"""A session of Ray, started here on the loopback interface only or joined at RAY_ADDRESS, and where trials fit in it."""
+"""A session of Ray, started here on the loopback interface or joined at RAY_ADDRESS, and where trials fit in it."""
 
 from __future__ import annotations
 
