@@ -143,7 +143,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         if len(named := rows[rows["verdict"] == word]["label"]):
             said.append(f"{word}: {_names(named)}")
     against = f"{runs} runs, against {reference['label'].iloc[0]}"
-    return f"{against}: {'; '.join(said)}." if said else f"{against}: nothing to compare."
+    return f"{against}: {'; '.join(said)}." if said else f"{against}: no {MIN_RUNS} runs got both there, so no verdict."
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
@@ -252,9 +252,9 @@ def times(ratio: float) -> str:
 
     Example:
         >>> times(1.268), times(0.55), times(12.4), times(240.0)
-        ('×1.3', '×0.55', '×12', '×240')
+        ('×1.27', '×0.55', '×12', '×240')
     """
-    return f"×{ratio:.2g}" if ratio < 10 else f"×{ratio:.0f}"
+    return f"×{ratio:.2f}".rstrip("0").rstrip(".") if ratio < 10 else f"×{ratio:.0f}"
 
 
 def _names(names: Iterable[str], between: str = ", ") -> str:
