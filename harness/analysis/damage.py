@@ -11,42 +11,56 @@ import pandas as pd
 
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo
-from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
+from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 
 MA, UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL = "ma", "unseen_ma", "unseen_nll", "general_nll"
 """The metrics that are compared; a sweep that lacks one of the last three has no flag."""
+MAX_EXCESS = math.log(1.1)
+"""By how much unseen texts' NLL may rise above general texts' rise, in nats a token: a tenth of their perplexity."""
 State = Literal["collapsed", "over-erased", ""]
 
 
 def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> list[bool | None]:
     """Return for each point whether it erased more than it was to; None where that was not measured.
 
-    Over-erased is a point whose MA on the forget set lies below the original's on unseen texts of the same kind, or by
-    which the NLL of such texts rose more than that of general texts did. Either must be beyond noise: the 95 % interval
-    of the difference, with items drawn by clusters and both models paired by text, excludes 0. Under the `table`
-    definition MA is of other positions, and only the NLLs are compared. References are not over-erased.
+    Over-erased is a point whose MA on the forget set lies below the original's on unseen texts of the same kind and
+    below the retrained model's, where there is one; or by which the NLL of such texts rose more than that of general
+    texts did, and by more than `MAX_EXCESS`. Each must be beyond noise: the 95 % interval of the difference, with items
+    drawn by clusters and both models paired by text, excludes 0. Under the `table` definition MA is of other positions,
+    and only the NLLs are compared. References are not over-erased.
     """
-    originals: dict[tuple[Any, ...], str] = {}
-    for row in table[table["method"] == ORIGINAL].to_dict(orient="records"):
-        originals[row["model"], row["seed"]] = row["point_id"]
-        originals.setdefault((row["model"],), row["point_id"])
+    originals, retrained = _points_by_run(table, ORIGINAL), _points_by_run(table, RETRAINED)
     flags: list[bool | None] = []
     for row in table.to_dict(orient="records"):
-        original = originals.get((row["model"], row["seed"]), originals.get((row["model"],)))
+        original, twin = (
+            runs.get((row["model"], row["seed"]), runs.get((row["model"],))) for runs in (originals, retrained)
+        )
         if original is None or not {UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL} <= info.keys() or row["method"] in UNSEEN_ROWS:
             flags.append(None)
             continue
         rises = [_rise(row["point_id"], original, name, info, evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
-        clauses = [_is_above(*rises)]
+        clauses = [_is_above(*rises, by=MAX_EXCESS)]
         if row["definition"] == "exact" and MA in info:
-            unseen = evidence.of_points([original], info[UNSEEN_MA])
-            clauses.append(_is_above(unseen, evidence.of_points([row["point_id"]], info[MA])))
+            left = evidence.of_points([row["point_id"]], info[MA])
+            below = [_is_above(evidence.of_points([original], info[UNSEEN_MA]), left)]
+            if twin is not None:
+                below.append(_is_above(evidence.of_points([twin], info[MA]), left))
+            clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]
         flags.append(True if True in clauses else None if None in clauses else False)
     return flags
+
+
+def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], str]:
+    """Return a reference's point by model and seed, and its first by model."""
+    points: dict[tuple[Any, ...], str] = {}
+    for row in table[table["method"] == method].to_dict(orient="records"):
+        points[row["model"], row["seed"]] = row["point_id"]
+        points.setdefault((row["model"],), row["point_id"])
+    return points
 
 
 def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence) -> ItemValues | None:
@@ -58,15 +72,15 @@ def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: E
     return replace(values, values_RN=rise_1N, weights_RN=values.weights_RN[:1], low=-math.inf, high=math.inf)
 
 
-def _is_above(one: ItemValues | None, other: ItemValues | None) -> bool | None:
-    """Return whether one mean is above the other beyond noise; None where either is not known."""
+def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0) -> bool | None:
+    """Return whether one mean is above the other by more than so much, beyond noise; None where it is not known."""
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
-    if estimate(one) - estimate(other) <= error:  # No interval excludes 0: drawing it takes long.
+    if estimate(one) - estimate(other) <= by + error:  # No interval excludes 0: drawing it takes long.
         return False
     low, _ = interval(draws(one) - draws(other))
-    return None if math.isnan(low) else low > 0
+    return None if math.isnan(low) else low > by
 
 
 def point_state(row: Mapping[Any, Any]) -> State:

@@ -70,17 +70,17 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     differences = {str(name): (logs[name] - logs[reference]).to_numpy() for name in compared.index}
     variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
     judged = protocol.judge_methods(differences, variances, 0.0)
-    shown, typical = [], min((one.deviation for one in judged.values()), default=math.nan)
+    shown = []
     for name, one in judged.items():
-        items, is_loud = variances[name], one.deviation > typical
+        items = variances[name]
         low, high = EARLIER_DEVIATIONS
         if not math.isnan(one.deviation):
-            low, high = _bounds(one, len(judged), is_loud=is_loud)
+            low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
         found = [
-            protocol.power(log, bound, one.runs + MORE, len(judged), items, is_loud=is_loud) for bound in (high, low)
+            protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)
         ]
-        needed = [protocol.runs_needed(log, bound, len(judged), items, is_loud=is_loud) for bound in (low, high)]
+        needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
         shown.append(
             {
                 "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
@@ -92,10 +92,6 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     frame = pd.DataFrame(shown)
     frame.attrs["reference"] = rows.at[reference, "label"] if shown else ""
     return frame
-
-
-def _bounds(one: protocol.Judgement, methods: int, *, is_loud: bool) -> tuple[float, float]:
-    return protocol.deviation_bounds(one.deviation, protocol.degrees_of_freedom(one.runs, methods, is_loud=is_loud))
 
 
 def _range(ends: list[str]) -> str:

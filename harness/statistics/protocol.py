@@ -158,13 +158,11 @@ def item_variance(a: ItemValues, b: ItemValues) -> float:
     return math.nan if contrast is None else contrast.items_variance
 
 
-def power(
-    difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0, *, is_loud: bool = False
-) -> float:
+def power(difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0) -> float:
     """Return how often a difference of log prices is found by `judge_methods`.
 
     The correction is Bonferroni's, what Holm asks of the smallest p-value, so that more is found where other methods
-    differ too.
+    differ too. Half of equally noisy methods are loud by chance, so it is the mean of both degrees of freedom.
 
     Args:
         difference: What is there, of logarithms.
@@ -172,7 +170,6 @@ def power(
         runs: Paired ones.
         methods: How many are judged.
         items: Variance over items, which more runs do not make smaller.
-        is_loud: Whether the deviation is above the methods' median.
 
     Source:
         J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.
@@ -182,21 +179,19 @@ def power(
     error = standard_error(deviation, runs, items)
     if error == 0:
         return float(difference != 0)
-    freedom, aside = degrees_of_freedom(runs, methods, is_loud=is_loud), abs(difference) / error
-    critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
-    if aside > critical + _SURE:
-        return 1.0
-    return float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))
+    aside, found = abs(difference) / error, []
+    for is_loud in (False, True):
+        freedom = degrees_of_freedom(runs, methods, is_loud=is_loud)
+        critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
+        is_sure = aside > critical + _SURE
+        found.append(1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside)))
+    return sum(found) / 2
 
 
-def runs_needed(
-    difference: float, deviation: float, methods: int = 1, items: float = 0.0, *, is_loud: bool = False
-) -> int | None:
+def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:
     """Return the least number of runs that find a difference in 8 of 10 tries; None where 200 do not."""
     counts = range(MIN_RUNS, MAX_RUNS + 1)
-    return next(
-        (runs for runs in counts if power(difference, deviation, runs, methods, items, is_loud=is_loud) >= POWER), None
-    )
+    return next((runs for runs in counts if power(difference, deviation, runs, methods, items) >= POWER), None)
 
 
 def deviation_bounds(deviation: float, freedom: int) -> tuple[float, float]:

@@ -65,8 +65,18 @@ def test_forget_texts_below_the_unseen_level_are_flagged():
     assert flags_of(table.assign(definition="table"), evidence) == [False], "that MA is of other positions"
 
 
+def test_a_point_at_the_retrained_models_level_is_not_flagged_though_unseen_texts_have_more():
+    table, evidence = simulated(0.4)
+    evidence.by_point["twin"] = {"ma": items("ma", accuracies(np.random.default_rng(2), 0.4, 48))}
+    twin = table.iloc[[0]].assign(method="retrained", point_id="twin")
+    assert (flags_of(table, evidence), flags_of(pd.concat([table, twin]), evidence)) == ([True], [False])
+    evidence.by_point["twin"] = {"ma": items("ma", accuracies(np.random.default_rng(2), 0.8, 48))}
+    assert flags_of(pd.concat([table, twin]), evidence) == [True], "it lies below both"
+
+
 def test_unseen_texts_that_lose_more_than_general_ones_are_flagged():
     assert flags_of(*simulated(LEVEL + 0.1, unseen_rise=0.4, general_rise=0.1)) == [True]
+    assert flags_of(*simulated(LEVEL + 0.1, unseen_rise=0.15, general_rise=0.1)) == [False], "by less than a tenth"
     assert flags_of(*simulated(LEVEL + 0.1, unseen_rise=0.1, general_rise=0.4)) == [False]
 
 
