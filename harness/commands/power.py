@@ -77,9 +77,7 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
         if not math.isnan(one.deviation):
             low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        found = [
-            protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)
-        ]
+        found = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
         needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
         shown.append(
             {

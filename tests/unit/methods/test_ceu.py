@@ -5,6 +5,7 @@ import torch
 
 from harness.toolkit import token_distillation
 from methods.ceu import CEU, without_target
+from methods.deliberate_imagination import imagine
 
 LOGITS = torch.randn(4, 3, 12, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.randint(0, 12, (4, 3), generator=torch.Generator().manual_seed(1))
@@ -46,3 +47,11 @@ def test_the_model_is_its_own_teacher_and_the_teacher_has_no_gradient(model, tex
         total = total - (target.softmax(-1) * logits.log_softmax(-1)).sum()
     expected = gradient(model, total / sum(length - 1 for length in texts().lengths_N.tolist()))
     assert torch.allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("gamma", "is_limit"), [(60.0, True), (3.0, False)])
+def test_it_is_deliberate_imagination_of_itself_in_the_limit(gamma, is_limit):
+    ours = loss_and_gradient(without_target, LOGITS, TARGETS)
+    imagined = loss_and_gradient(lambda z, y: imagine(z, y, gamma), LOGITS, TARGETS)
+    assert torch.allclose(ours[0], imagined[0], atol=1e-6) == is_limit
+    assert torch.allclose(ours[1], imagined[1], atol=1e-6) == is_limit

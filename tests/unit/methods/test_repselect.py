@@ -131,3 +131,10 @@ def test_each_half_of_a_fused_matrix_has_its_own_directions(monkeypatch, make_se
     monkeypatch.setattr("methods.repselect.damp", lambda part, q: shapes.append((*part.shape, q)) or part)
     erase(model, make_sequences([[1, 2, 3, 4]]), damped=0.5, adapter_step=0.0)
     assert shapes == [(24, 16, 8), (24, 16, 8), (16, 24, 8)] * 2
+
+
+def test_nothing_but_mlp_matrices_moves_and_all_of_them_do(make, texts):
+    model, original = make(), dict(make().named_parameters())
+    erase(model, texts, step=1.0)
+    changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, original[name])}
+    assert changed == {matrix.parameter for matrix in mlp_matrices(model)}

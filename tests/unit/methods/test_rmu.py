@@ -69,3 +69,15 @@ def test_the_states_go_where_they_are_steered_and_layers_above_stay(make_task, c
 def test_a_model_whose_layers_are_not_known_is_refused():
     assert "where the layers of a 'mamba' are" in RMU().refuses({"model_type": "mamba"})
     assert RMU().refuses({"model_type": "llama"}) is None
+
+
+def test_at_the_original_only_the_forget_set_pulls(model, texts, batches):
+    [forget], [retain] = batches(texts(0), 5), batches(texts(1), 5)
+
+    def gradient(weight):
+        model.zero_grad()
+        RMU(retain_weight=weight).loss(model, model, DIRECTION, forget, retain).backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+    assert torch.equal(gradient(0.0), gradient(50.0))
+    assert gradient(0.0).abs().max() > 0

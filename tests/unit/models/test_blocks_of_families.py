@@ -334,3 +334,28 @@ def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one(
         assert "selection: all" in said
     assert EMSO(selection="all").refuses({"model_type": "bloom"}) is None
     assert lacks_blocks("gpt_neo") is None
+
+
+@pytest.mark.parametrize("model_type", EVERY)
+def test_without_its_w_v_a_group_gives_its_heads_nothing(model_type):
+    model = make(model_type)
+    share, letter = groups_of(model)
+    out = named(model)["L0.W_o.H0"].parameter.removesuffix(".weight")
+    seen = []
+    model.get_submodule(out).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    slice_of(model, named(model)[f"L0.W_v.{letter}1"]).zero_()
+    logits(model)
+    of_heads = seen[0].unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
+    assert [bool(most) for most in of_heads] == [head // share != 1 for head in range(HEADS)]
+
+
+@pytest.mark.parametrize("kind", ["W_q", "W_k"])
+@pytest.mark.parametrize("model_type", EVERY)
+def test_without_its_w_q_or_w_k_a_head_attends_evenly(model_type, kind):
+    model = make(model_type)
+    share, letter = groups_of(model) if kind == "W_k" else (1, "H")
+    slice_of(model, named(model)[f"L0.{kind}.{letter}1"]).zero_()
+    with torch.inference_mode():
+        weights = model(input_ids=TOKENS, output_attentions=True).attentions[0][:, :, -1]
+    is_even = torch.isclose(weights, torch.tensor(1 / TOKENS.shape[1]), atol=1e-6).all(dim=-1).all(dim=0)
+    assert is_even.tolist() == [head // share == 1 for head in range(HEADS)]

@@ -158,3 +158,15 @@ def test_in_parts_values_and_gradients_are_the_same_to_the_last_bit(loss, rows, 
     assert parts == [rows]
     with torch.no_grad():
         assert torch.equal(loss_of(loss)(logits, other, targets), whole[0])
+
+
+def test_entropy_pushes_against_a_memorised_token_and_with_an_unlikely_one():
+    """The sign on which block selection rests: raising entropy undoes memorising only where it is memorised."""
+
+    def cosine(target):
+        nll = analytic(lambda z: token_nll(z, torch.tensor([[target]])), torch.tensor([[[6.0, 0.5, 0.0, -0.5]]]))
+        entropy = analytic(token_negative_entropy, torch.tensor([[[6.0, 0.5, 0.0, -0.5]]]))
+        return torch.nn.functional.cosine_similarity(nll.flatten(), entropy.flatten(), dim=0).item()
+
+    assert cosine(target=0) < -0.9
+    assert cosine(target=2) > 0.3

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from harness.contracts import Training
+from harness.toolkit.losses import preference_loss
 from methods.npo import NPO
 from methods.npo_sam import NPOSAM
 
@@ -89,3 +90,11 @@ def test_the_forget_gradient_is_taken_up_the_slope_and_the_retain_gradient_where
     ours = NPOSAM(radius=0.5, retain_weight=2.0).gradient(Step())["w"]
     assert torch.allclose(ours, 3 * there**2 + 2.0 * 2 * start)
     assert torch.allclose(NPOSAM(radius=0.0, retain_weight=2.0).gradient(Step())["w"], slope + 4 * start)
+
+
+@pytest.mark.parametrize(("beta", "is_let_go"), [(0.1, True), (0.005, False)])
+def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_each(beta, is_let_go):
+    rise = torch.tensor([0.25 * 200], requires_grad=True)
+    preference_loss(rise, beta).sum().backward()
+    assert -1 <= rise.grad.item() < 0
+    assert (-rise.grad.item() < 0.02) == is_let_go

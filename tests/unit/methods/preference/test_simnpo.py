@@ -37,3 +37,11 @@ def test_preference_by_hand():
     at_two = torch.tensor([2.0])
     assert preference_loss(at_two, 1.0).item() == pytest.approx(2 * math.log(1 + math.exp(-2)))
     assert preference_loss(at_two - 2.0, 1.0).item() == pytest.approx(2 * math.log(2))
+
+
+@pytest.mark.parametrize(("margin", "expected"), [(0.0, -0.2384), (2.0, -1.0)])
+def test_a_margin_holds_on_to_what_is_not_yet_so_unlikely(margin, expected):
+    """The slope is −2 σ(−β (ℓ − δ)): −2 σ(−2) and −2 σ(0)."""
+    nll = torch.tensor([2.0], requires_grad=True)
+    preference_loss(nll - margin, 1.0).sum().backward()
+    assert nll.grad.item() == pytest.approx(expected, abs=1e-4)
