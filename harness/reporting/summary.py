@@ -134,10 +134,10 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
             "which are real."
         )
     reference = rows[rows["is_reference"].astype(bool)]
-    name = analysis.results.plan.compare.reference or "no method"
-    if not len(reference) or not reference["reached"].any():
-        label = reference["label"].iloc[0] if len(reference) else name
-        return f"{runs} runs, but {label}, to compare with, is not at the level: no verdict."
+    if not len(reference):
+        return f"{runs} runs; no sound method to compare with: no verdict."
+    if not reference["reached"].any():
+        return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is not at the level: no verdict."
     said = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(named := rows[rows["verdict"] == word]["label"]):

@@ -31,11 +31,11 @@ data:
   utility: {source: miniature, prompts: 16, reference_tokens: 16}
   validation: {source: miniature, sequences: 4}
 training: {learning_rate: 1.0e-4, global_batch: 1, early_stop: null}
-until: {ma: [0.55]}
+until: {ma: [0.85]}
 methods:
   one_name: {method: gradient_difference, epochs: [2]}
   another: {method: gradient_difference, epochs: [2], training: {learning_rate: 1.001e-4}}
-  dear: {method: gradient_ascent, epochs: [2], training: {learning_rate: 2.0e-4}}
+  dear: {method: gradient_difference, epochs: [2], training: {weight_decay: 200.0}}
   idle: {method: gradient_ascent, epochs: [1], training: {learning_rate: 1.0e-12}}
 evaluators:
   memorization: {el_sequences: 2, el_prefixes: 2}
