@@ -175,8 +175,11 @@ def chosen_settings(spec: TrialSpec) -> list[str]:
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
-    """Return what became of unseen texts, and whether any run collapsed or is over-erased; None: not known."""
-    flags = {name: _any(points.get(name, ())) for name in ("collapsed", "over_erased")}
+    """Return the numbers of unseen texts, and whether any run collapsed or most are over-erased; None: not known.
+
+    Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
+    """
+    flags = {"collapsed": _any(points.get("collapsed", ())), "over_erased": _most(points.get("over_erased", ()))}
     return {
         "ma": _mean(points, "ma"),
         "unseen_ma": _mean(points, "unseen_ma"),
@@ -250,6 +253,12 @@ def _any(flags: Iterable[Any]) -> bool | None:
     """Return whether any flag is set; None where none is and one is not known."""
     known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
     return True if True in known else None if None in known or not known else False
+
+
+def _most(flags: Iterable[Any]) -> bool | None:
+    """Return whether more than half of the flags are set; None where one is not known."""
+    known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
+    return None if None in known or not known else sum(map(bool, known)) > len(known) / 2
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:

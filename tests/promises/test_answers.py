@@ -29,13 +29,13 @@ data:
   forget: {source: miniature, sequences: 16, sequence_tokens: 64, prefix_tokens: 32}
   retain: {source: miniature, sequences: 16, sequence_tokens: 64}
   utility: {source: miniature, prompts: 16, reference_tokens: 16}
-  validation: {source: miniature, sequences: 4}
+  validation: {source: miniature, sequences: 24}
 training: {learning_rate: 1.0e-4, global_batch: 1, early_stop: null}
-until: {ma: [0.85]}
+until: {ma: [0.7]}
 methods:
   one_name: {method: gradient_difference, epochs: [2]}
   another: {method: gradient_difference, epochs: [2], training: {learning_rate: 1.001e-4}}
-  dear: {method: gradient_difference, epochs: [2], training: {weight_decay: 200.0}}
+  dear: {method: gradient_difference, epochs: [4], training: {learning_rate: 5.0e-5, weight_decay: 200.0}}
   idle: {method: gradient_ascent, epochs: [1], training: {learning_rate: 1.0e-12}}
 evaluators:
   memorization: {el_sequences: 2, el_prefixes: 2}
