@@ -1,6 +1,6 @@
-"""`lethe`: one command, a function a verb.
+"""Command line, `lethe`: each verb is a function.
 
-Whatever takes long to import is imported within a verb, so that `lethe --help` takes a fraction of a second.
+Slow imports happen within a verb, so that `lethe --help` takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def verb(state: str = "", input_errors: tuple[type[LetheError], ...] = ()) -> Ca
     """Make a verb of a function that returns an exit code; None is 0.
 
     Args:
-        state: What is left after an interruption or a failure, as a sentence.
+        state: Sentence on what is left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
     wrong = input_errors or (ConfigError, DataError, ModelError, PluginError)
@@ -97,7 +97,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lethe VERB ...` and return its exit code; without arguments run those of the process, and end it."""
+    """Run `lethe VERB ...` and return its exit code; without arguments run the process's and exit."""
     if argv is None:
         end(main(sys.argv[1:]))
     try:
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end(exit_code: int) -> NoReturn:
-    """End the process."""
+    """Exit the process."""
     gc.freeze()  # Else Python looks through every imported module for cycles before it ends, for a second or two.
     sys.exit(exit_code)
 
@@ -129,7 +129,7 @@ def lethe(
 
 
 def version_text() -> str:
-    """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
+    """Return the versions of Lethe (with its commit in a checkout) and of its dependencies."""
     from harness.records.record import DIRTY, own_commit
 
     commit = own_commit().removesuffix(DIRTY)
@@ -226,7 +226,7 @@ def sweep(
     ] = "ray",
     results: Results = RESULTS,
 ) -> int:
-    """Run what is missing of a sweep, and write its report."""
+    """Run the unfinished trials of a sweep, and write its report."""
     from harness.planning.sweep_file import read_sweep_file
 
     read = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
@@ -354,7 +354,7 @@ def power(
     reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
     difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
-    """Show what more runs would tell of methods that a pilot compared."""
+    """Show how more runs would separate the methods of a pilot."""
     from harness.commands.power import print_power
 
     if difference is not None and not 0 < difference < float("inf"):
@@ -395,7 +395,6 @@ def dashboard(
 
 
 def _print_ranking(analysis: Analysis) -> None:
-    """Print a sweep's answer, its ranking, and the published tables that it reproduces."""
     from harness.reporting.render import render
     from harness.reporting.sections.attacks import attacks_on_terminal
     from harness.reporting.sections.main_table import ranking_table
@@ -412,7 +411,6 @@ def _print_ranking(analysis: Analysis) -> None:
 
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
-    """Print each trial and search that is not finished; return whether there is any."""
     from harness.base.messages import shown
 
     for trial in outcome.unfinished:

@@ -1,6 +1,6 @@
-"""The answer: what each method pays for erasing to a level, how sure that is, and what is wrong with it.
+"""Price of each method at each level, with its uncertainty and damage.
 
-A row is one method, walked to one level on one model. Its price is what it pays there, times the original's.
+A row is one method, walked to one level on one model. Its price is its cost divided by the original's.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from harness.specs import ORIGINAL, RETRAINED, Level, TrialSpec
 from harness.statistics.protocol import item_variance, judge_methods
 
 BAND = 1.5
-"""The ratio below which the prices of two single runs may differ by luck: runs of earlier sweeps deviated by .10 to .32
-in the logarithm."""
+"""Ratio below which the prices of two single runs may differ by luck.
+
+Runs of earlier sweeps deviated by .10 to .32 in the logarithm.
+"""
 COLUMNS = (
     "model", "level", "variant", "label", "gets_there", "reached", "runs", "strength", "setting", "nearest",
     "nearest_at", "reason", "ma", "price", "price_low", "price_high", "unseen_ma", "unseen_ma_before",
@@ -37,21 +39,23 @@ _RUN = [REPLICATE, "replicate_seed"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sweep answers."""
+    """Prices and verdicts of a sweep."""
 
     frame: pd.DataFrame
-    """A row for each model, level and method: those that got there first, by price, then the broken ones, then those
-    that did not get there. `answer.csv` has its columns."""
+    """A row for each model, level and method, with the columns of `answer.csv`.
+
+    Methods that reached the level come first, by price; then broken ones; then those that did not reach it.
+    """
     heads: Mapping[str, Mapping[str, Any]]
-    """By model, what holds for all methods: how many `texts` and `runs`, what was `recited` before, `unseen_ma`, the
-    retrained model's `retrained_ma` and `retrained_price`, and `levels`, by key the level in numbers with its
-    interval."""
+    """By model: `texts`, `runs`, `recited` (before), `unseen_ma`, `retrained_ma`, `retrained_price` and `levels`
+    (by key: value, low, high).
+    """
     cost: Metric | None
-    """In which methods pay; None where it was not measured."""
+    """Metric of the price; None where it was not measured."""
     log_prices: Mapping[tuple[str, str], pd.DataFrame]
-    """By model and level, the logarithm of the price of every method (a column) in every run (a row)."""
+    """By model and level: log price of every method (column) in every run (row)."""
     seconds_per_run: float
-    """How long one more run takes, by what the measured ones took; NaN where that is not known."""
+    """Expected duration of one more run; NaN where not recorded."""
 
     def at(self, model: str, level: Level) -> pd.DataFrame:
         """Return a model's rows at a level."""
@@ -59,12 +63,7 @@ class Answer:
 
 
 def answer(results: Results, ranked: RankedTable) -> Answer:
-    """Return what each method pays at each level, with verdicts at the first.
-
-    Args:
-        results: With the walks of the trials.
-        ranked: The table of the same results.
-    """
+    """Return the price of each method at each level, with verdicts at the first."""
     cost = ranked.info.get(results.plan.compare.cost)
     rows: list[dict[str, Any]] = []
     heads, log_prices = {}, {}
@@ -78,7 +77,6 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
-    """Return what holds for all methods on a model."""
     originals, retrained = (table[table["method"] == method] for method in (ORIGINAL, RETRAINED))
     specs = [trial.spec for trial in results.trials if trial.spec.table_model == model]
     erasing = [spec for spec in specs if not spec.is_reference]
@@ -105,7 +103,6 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
 def _rows_at(
     model: str, level: Level, table: pd.DataFrame, results: Results, cost: Metric | None, evidence: Evidence
 ) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """Return the rows of one level, with verdicts where it is the first, and the logarithms of the prices."""
     originals = table[table["method"] == ORIGINAL]
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
@@ -130,13 +127,11 @@ def _rows_at(
 
 
 def _variants(model: str, results: Results) -> dict[str, str]:
-    """Return the labels of a model's methods, in the file's order, those that were tuned first."""
     specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
     return {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, float]:
-    """Return where a row stands: by its price among those that got there, before the broken and the others."""
     price = math.inf if math.isnan(row["price"]) else row["price"]
     return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
 
@@ -144,7 +139,6 @@ def _place(row: Mapping[str, Any]) -> tuple[int, float]:
 def _walk(
     walks: Sequence[TrialResults], measured: Sequence[PointResults], variant: str, results: Results
 ) -> dict[str, Any]:
-    """Return how far a method got, and with what."""
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
@@ -166,7 +160,7 @@ def _walk(
 
 
 def chosen_settings(spec: TrialSpec) -> list[str]:
-    """Return what tuning chose for a trial: `learning rate 1.2e-05`."""
+    """Return the settings that tuning chose for a trial: `learning rate 1.2e-05`."""
     chosen = []
     for name, value in spec.searched.items():
         words = name.rpartition(".")[2].replace("_", " ")
@@ -175,7 +169,6 @@ def chosen_settings(spec: TrialSpec) -> list[str]:
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
-    """Return what became of unseen texts, and whether any run collapsed or is over-erased; None: not known."""
     flags = {name: _any(points.get(name, ())) for name in ("collapsed", "over_erased")}
     return {
         "ma": _mean(points, "ma"),
@@ -188,10 +181,6 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
 
 
 def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:
-    """Return the variant that others are compared with, in which no price has a say; '' where there is none.
-
-    It is the one that the sweep names, or else the first in the file's order that got there and is not broken.
-    """
     for variant, row in rows.items():
         is_named = plan.compare.reference in (variant, variant.partition("(")[0])
         is_first = plan.compare.reference is None and row["reached"] and row["broken"] is not True
@@ -209,10 +198,7 @@ def _compare(
     reference: str,
     margin: float,
 ) -> pd.DataFrame:
-    """Give each row its price, and what is said of it against the reference; return the logarithms of the prices.
-
-    A broken row is not compared.
-    """
+    """Add prices and verdicts to each row and return the log prices; broken rows are not compared."""
     prices = {variant: _log_prices(of_variant, originals, cost) for variant, of_variant in points.items()}
     logs = pd.DataFrame({name: pd.Series(of_runs) for name, of_runs in prices.items() if of_runs}, dtype=float)
     paid, differences, variances = {}, {}, {}
@@ -234,7 +220,7 @@ def _compare(
 
 
 def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric, evidence: Evidence) -> float:
-    """Return the variance over items of how much more points cost than others in the runs that both have."""
+    """Return the variance over items of the difference of two methods' costs, in the runs that both have."""
     if others is None:
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
@@ -247,7 +233,6 @@ def _with_bounds(name: str) -> tuple[str, str, str]:
 
 
 def _any(flags: Iterable[Any]) -> bool | None:
-    """Return whether any flag is set; None where none is and one is not known."""
     known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
     return True if True in known else None if None in known or not known else False
 
@@ -257,7 +242,6 @@ def _mean(rows: pd.DataFrame, name: str) -> float:
 
 
 def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:
-    """Return, by run, the logarithm of what points cost, times the original; nothing where an original is missing."""
     starts = originals_of(points, originals) if cost and len(points) else None
     if cost is None or starts is None:
         return {}
@@ -268,10 +252,11 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
 
 
 def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
-    """Return after how many steps of relearning half of what was erased is back; inf: after none of those measured.
+    """Return the relearning steps after which half of the erased text is back, as the median over runs.
 
-    The median over the runs; NaN where relearning was not measured. It is the first measured step at which MA on texts
-    that are not shown lies halfway from where it began to the original's, by the attack that gets there first.
+    Returns:
+        The first measured step at which MA on texts that are not relearned lies halfway between its start and the
+        original's, by the fastest attack. inf: after none of the measured steps; NaN: not measured.
     """
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:
@@ -290,7 +275,6 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
 
 
 def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    """Return a point's curves over training steps: xs and ys by name."""
     curves = {}
     for measurement in point.measurements:
         for curve in measurement.notes.get("curves", ()):
@@ -300,7 +284,7 @@ def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[fl
 
 
 def export_name(point: PointResults, results: Results) -> str:
-    """Return what `lethe export` calls a point: `letters:emso@3`, or its id where that name means several."""
+    """Return a point's name for `lethe export`: `letters:emso@3`, or its id where that name is ambiguous."""
     name = point_name(point)
     is_only = len(points_called(name, results.measured)) == 1
     return f"{point.spec.sweep}:{name if is_only else point.spec.point_id(point.strength)}"

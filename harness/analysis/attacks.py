@@ -1,4 +1,4 @@
-"""What attacks get out of a model beyond what they get out of one that never saw the texts, with their curves."""
+"""Text that attacks recover from a model, against a model that never saw it, with the attacks' curves."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ _REFERENCES = (ORIGINAL, RETRAINED)
 
 
 def attack_metrics(info: MetricInfo) -> list[Metric]:
-    """Return the metrics of the attack table: those of attacks, beside the erased texts as they are recited."""
+    """Return the metrics of the attack table: those of attacks, next to recitation of the erased texts."""
     metrics = [metric for metric in info.values() if metric.attack]
     return metrics if any(metric.group != "erasure" for metric in metrics) else []
 
 
 def attack_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return a row for each model, target of a tuned sweep, variant and metric of an attack; none where none was made.
+    """Return a row for each model, level, variant and attack metric; the original first, then variants by rank.
 
-    `excess` is above 0 where more is left than in the retrained model: of a metric that is better higher it is the
-    retrained model's value less this one. It is NaN without a retrained model. The bounds are those of 95 %, over items
-    and training seeds, and `p` is that of no difference, over the same items. The original comes first, then the
-    variants as they rank.
+    `excess` is above 0 where more is left than in the retrained model (of a metric that is better higher: the retrained
+    model's value less this one), and NaN without a retrained model. Bounds are 95 % over items and seeds; `p` tests for
+    no difference over the same items.
     """
     metrics, rows = attack_metrics(ranked.info), []
     for model, of_model in ranked.table.groupby("model", sort=False) if metrics else ():
@@ -57,19 +56,12 @@ def attack_frame(ranked: RankedTable) -> pd.DataFrame:
 
 
 def target_text(target: str, info: MetricInfo) -> str:
-    """Return a level of `until` in words.
-
-    Example:
-        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="", source="", title="MA")
-        >>> target_text("ma=retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
-        ('MA retrained', '')
-    """
+    """Return a level's title: `MA retrained` for `ma=retrained`."""
     name, _, level = target.partition("=")
     return f"{info[name].title} {level}" if target else ""
 
 
 def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:
-    """Return one metric of one row, against the retrained model over the seeds that both have."""
     first = rows.iloc[0]
     low, high = evidence.interval(rows, metric)
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
@@ -114,12 +106,12 @@ def _contrast(own: pd.DataFrame, twin: pd.DataFrame, metric: Metric, evidence: E
 
 
 def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
-    """Return of which methods more comes back than chance explains (Holm over a model's tests), and of which none does.
+    """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
 
-    Only attacks that make a model recite count, metrics that are better lower: a trace, such as membership, is no text.
+    Only attacks that make a model recite count (metrics that are better lower).
 
     Args:
-        frame: The rows of `attack_frame` of one model and target.
+        frame: Rows of `attack_frame` of one model and level.
         info: The metrics.
     """
     recites = frame["metric"].map(lambda name: info[name].better == "lower" and info[name].group != "erasure")
@@ -140,12 +132,12 @@ def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
 
 
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
-    """Return the curves that evaluators measured, each a mean over seeds: a row for each of a curve's places.
+    """Return the curves that evaluators measured, as means over seeds: a row for each x of a curve.
 
     Args:
         results: With the curves in the notes of measurements.
-        table: The shown points. Its references have curves and the points that it ranks, in a tuned sweep those that
-            stand for the last target, since where most is erased there is most to bring back.
+        table: The shown points. Curves of references and ranked points are returned; in a tuned sweep only those of the
+            last level.
         info: The metrics.
     """
     places: dict[str, tuple[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Which blocks a method selected and how often, from the notes of its points, next to chance."""
+"""Blocks that methods selected, counted from the notes of points, next to chance."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ COLUMNS = (
     "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",
 )  # fmt: skip
 MAX_BLOCKS = 999
-"""Layers, and heads of one, that a note is believed to speak of."""
+"""Largest valid layer, and head of a layer, in a note."""
 
 
 def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """Return how often each block was selected, and a sentence for each epoch whose notes cannot be read.
+    """Return the selections of each block, and a sentence for each epoch whose notes are invalid.
 
-    There is a row for each candidate of each model and variant. A round is an epoch of one of its trials, and counts
-    once, however many measured points share it; seeds and replicates are summed. `selections` is in how many of the
-    `rounds` the block was selected, `share` of all selections, `chance` what drawing from all candidates gives on
-    average (NaN, and rows of selected blocks only, where the notes do not say what they were chosen from).
+    There is a row for each candidate of each model and variant. A round is one epoch of one trial, counted once; seeds
+    and replicates are summed. `selections` of `rounds` contain the block. `share` is its share of all selections,
+    `chance` the mean share if blocks were drawn from all candidates (NaN where the notes do not list them).
     """
     together: dict[tuple[str, str], list[tuple[TrialSpec, list[tuple[str, ...]]]]] = {}
     candidates: dict[tuple[str, str], list[Json]] = {}
@@ -69,7 +68,6 @@ def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
-    """Yield the selections that a point notes, each with its epoch: its own, and those before it."""
     if "selected_blocks" in notes:
         yield (notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0), notes["selected_blocks"]
     history = notes.get("selected_by_epoch")
@@ -78,7 +76,6 @@ def _by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[
 
 
 def _block_names(chosen: Json) -> tuple[str, ...] | None:
-    """Return the names of a round's blocks, each once; None if it is not a list of blocks."""
     if not isinstance(chosen, list | tuple):
         return None
     names: dict[str, None] = {}
@@ -91,7 +88,6 @@ def _block_names(chosen: Json) -> tuple[str, ...] | None:
 
 
 def _candidate_names(noted: Sequence[Json]) -> dict[str, None]:
-    """Return the blocks that there are to choose from; none where the notes contradict each other or list none."""
     first = noted[0] if noted else None
     if not isinstance(first, Mapping) or not set(first) <= set(KINDS) or any(other != first for other in noted):
         return {}
@@ -116,11 +112,7 @@ def _order(name: str) -> tuple[int, str, int]:
 
 
 def selection_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return what one variant selected on one model: how much, of which kinds, and how deep.
-
-    Args:
-        frame: Its rows of `selected_blocks`.
-    """
+    """Return sentences about one variant's selections on one model: their number, kinds and depth."""
     first, total = frame.iloc[0], int(frame["selections"].sum())
     trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
     said = [f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."]

@@ -1,4 +1,4 @@
-"""What limits a sweep's numbers: what went wrong, whom to trust, and what its design keeps them from showing."""
+"""Limits of a sweep's numbers: failures, unsuitable judges and the sweep's own design."""
 
 from __future__ import annotations
 
@@ -22,40 +22,36 @@ from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, UNSEEN_ROWS
 
 MAX_FAILURES = 40
-"""Trials that failed, named one by one."""
+"""Failed trials that are listed by name."""
 UNKNOWN_LANGUAGE = 1000.0
-"""Perplexity of human text from which on a judge knows no more of it than how frequent its tokens are."""
+"""Perplexity of human text above which a judge does not know the language."""
 UNLIKE_HUMANS = 10.0
-"""Times the perplexity of what the original wrote: the judge then knows its habits better than human ones."""
+"""Ratio of human text's perplexity to the original's above which a judge knows only the original's style."""
 
 
 @dataclass(frozen=True)
 class HumanReading:
-    """What one judge makes of the human continuations that one model's are compared with."""
+    """Perplexity that one judge gives to the human continuations of one model."""
 
     model: str
     role: str
     judge: str
     metric: Metric | None
-    """What comes from this judge, if it was measured."""
+    """First measured metric of this judge, if any."""
     perplexity: float
-    """That of the human continuations, by the formula of the role's metric."""
+    """Perplexity of the human continuations."""
     original: float
-    """That of what the original model wrote; NaN where it is not measured."""
+    """Perplexity of the original model's text; NaN where not measured."""
 
     def __str__(self) -> str:
-        """Return what a report says of it."""
+        """Return a sentence for the report."""
         said = f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
         return f"{said}{_rounded(self.perplexity)}{own}."
 
 
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
-    """Return what each model's judges make of human text, as evaluators noted it under `human_perplexity`.
-
-    The note is a mapping of a judge's role to a perplexity. It is the same for every point of a model,
-    so each comes back once.
-    """
+    """Return the readings that evaluators noted under `human_perplexity` (by role), each once a model."""
     readings: dict[tuple[str, str], HumanReading] = {}
     for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
         for measurement in point.measurements:
@@ -74,15 +70,15 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
 
 
 def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
-    """Return a warning for each judge whose reading of human text is out of reason.
+    """Return a warning for each judge whose perplexity of human text is implausible.
 
-    A judge that knows a language gives human text a perplexity of some tens (the embedded one, of its own
-    small corpus, 3 to 5). Two bounds, neither of which a fitting judge comes near:
+    A judge that knows a language gives human text a perplexity of some tens (the embedded one 3 to 5 on its own
+    corpus). There are two bounds:
 
-    - 1,000: what the frequencies of English tokens alone give. Above it the judge does not know the language:
-      its perplexity ranks noise, and its features put all texts in one place, so that MAUVE calls anything healthy.
-    - 10 times what the original wrote: such a judge knows how the original writes, and not how people do, so
-      that a lower perplexity is no better text. Seen for perplexity alone; MAUVE has no such number.
+    - 1,000: what the frequencies of English tokens give. Above it the judge does not know the language: its perplexity
+      ranks noise, and MAUVE calls anything healthy.
+    - 10 times the original's text: such a judge knows the original's style only, so a lower perplexity is no better
+      text.
     """
     warned = []
     for reading in readings:
@@ -103,13 +99,13 @@ def _rounded(perplexity: float) -> str:
 
 
 def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
-    """Return everything that limits what the numbers can carry.
+    """Return the limits of the numbers, as sentences.
 
     Args:
         results: All that was measured.
-        whole: Its points.
-        shown: Those that a page shows.
-        readings: What the judges make of human text.
+        whole: All ranked points.
+        shown: The points on the page.
+        readings: Of `human_readings`.
     """
     said = []
     failed = [trial for trial in results.trials if trial.failure]
@@ -134,12 +130,11 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
 
 
 def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
-    """Return a sentence for everything that the sweep's own design keeps its numbers from showing."""
+    """Return a sentence for each limit that follows from the sweep's own design."""
     return [*_unranked_metrics(ranked), *_one_learning_rate(points)]
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
-    """Yield a sentence for each metric that comes from fewer generated texts than it needs."""
     fewest: dict[str, int] = {}
     for point in points:
         for measurement in point.measurements:
@@ -154,7 +149,6 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
 
 
 def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
-    """Yield how many points cannot be called healthy or collapsed, and which healthy ones repeat themselves."""
     bounds = collapse_bounds(whole.info, results.plan.collapse)
     points = whole.table[~whole.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
@@ -175,10 +169,6 @@ def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
-    """Return what methods and evaluators warned of: each once, with its trials.
-
-    Of the notes' two keys `erasure_warnings` is left out of an original, which nobody erased from.
-    """
     trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
         notes = [point.made.notes] if point.made else []
@@ -192,7 +182,6 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
 
 
 def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
-    """Yield which metrics rank nothing on a model, and why, and which take no part in the intervals of its ranks."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
@@ -211,7 +200,6 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
 
 
 def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
-    """Yield the learning rate that all trained methods of every model ran at, if several methods did."""
     rates: defaultdict[str, set[float]] = defaultdict(set)
     variants: defaultdict[str, set[str]] = defaultdict(set)
     for point in points:
@@ -225,7 +213,7 @@ def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
 
 
 def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
-    """Yield for each model how many greedy choices its precision changed: the original's, and the most of any point."""
+    """Yield a sentence for each model about the greedy choices that its precision changed."""
     by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
     for point in points:
         for measurement in point.measurements:

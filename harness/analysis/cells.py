@@ -1,4 +1,4 @@
-"""Numbers as text: the same in every table, figure and sentence."""
+"""Formats of numbers in text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "–"
 
 
 def number(value: float, metric: Metric | None = None) -> str:
-    """Return a number as a table prints it: three decimals; two where the metric has no bound.
+    """Return a number with three decimals, or two where the metric has no bound.
 
     Example:
         >>> number(0.61549), number(float("nan")), number(float("inf"))
@@ -27,28 +27,18 @@ def number(value: float, metric: Metric | None = None) -> str:
 
 
 def split_title(title: str) -> tuple[str, str]:
-    """Return a metric's title and its subscript.
-
-    Example:
-        >>> split_title("EL_3"), split_title("MAUVE"), split_title("my_score")
-        (('EL', '3'), ('MAUVE', ''), ('my_score', ''))
-    """
+    """Return a metric's title and its subscript: ("EL", "3") for "EL_3"."""
     parts = re.fullmatch(r"(.+)_(\d+)", title)
     return (parts[1], parts[2]) if parts else (title, "")
 
 
 def strength_text(name: str, value: float) -> str:
-    """Return a point's strength for a table: `gamma 0.05`; '' for a reference row.
-
-    Example:
-        >>> strength_text("gamma", 0.05), strength_text("", float("nan"))
-        ('gamma 0.05', '')
-    """
+    """Return a point's strength: `gamma 0.05`; '' for a reference row."""
     return f"{name} {strengths([value])}".strip()
 
 
 def duration_text(seconds: float | None) -> str:
-    """Return a time that a person can read at a glance.
+    """Return a duration in two units.
 
     Example:
         >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)

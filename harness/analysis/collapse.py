@@ -1,11 +1,9 @@
-"""When a model no longer writes: the collapse flag, which rule raised it, and its two classes.
+"""Flag and class of collapsed models.
 
-The paper marks collapsed models red and says what they look like, without a threshold. MAUVE below a
-quarter of the original's gives all 10 red cells of its Table 1 and none of the 11 others, and perplexity
-outside 0.5 to 5 times the original's gives nine of the 10 and none of the others. Each misses what the
-other sees: MAUVE takes a model that writes retain text at 12 times the original's perplexity for a
-healthy one, and perplexity does not see the tenth, which repeats itself at 0.86 times the original's.
-Either is enough. The metrics' declarations say which of them the bounds are for (`Metric.collapse`).
+The paper marks collapsed models red without stating a threshold. MAUVE below a quarter of the original's gives all 10
+red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 times the original's gives nine of the
+10 and none of the others. MAUVE misses a model that writes retain text at 12 times the original's perplexity;
+perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metric.collapse` names a metric's bounds.
 """
 
 from __future__ import annotations
@@ -24,22 +22,19 @@ from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS, CollapseBounds
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 Side = Literal["inside", "below", "above"]
 REPEATS = 0.5
-"""More repeated n-grams than new ones: text that turns in circles."""
+"""Share of repeated n-grams above which text is degenerate."""
 COLUMNS = ("collapsed", "collapse_class", "collapse_reason")
 
 
 def side(value: float, original: float, low: float, high: float = math.inf) -> Side | None:
-    """Return on which side of `low` to `high` times the original's a value lies.
-
-    None where that is not known: either is NaN, or the original's is infinite.
-    """
+    """Return where a value lies against `low` to `high` times the original's; None where not known."""
     if math.isnan(value) or not math.isfinite(original):
         return None
     return "below" if value < low * original else "above" if value > high * original else "inside"
 
 
 def collapse_bounds(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
-    """Return the metrics that must stay within bounds, times the original's, with the least and the most."""
+    """Return the bounded metrics, each with its lowest and highest ratio to the original's."""
     rules = []
     for rule, bound in asdict(bounds).items():
         low, high = bound if isinstance(bound, tuple) else (bound, math.inf)
@@ -53,7 +48,7 @@ def repetitions(info: MetricInfo) -> list[str]:
 
 
 def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
-    """Return what a collapsed point has: `its MAUVE is below 0.25 times the original's, or ...`."""
+    """Return the rules of a collapse: `its MAUVE is below 0.25 times the original's, or ...`."""
     clauses = []
     for metric, low, high in collapse_bounds(info, bounds):
         out = f"below {low:g}" if math.isinf(high) else f"outside {low:g} to {high:g}"
@@ -62,11 +57,10 @@ def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
 
 
 def collapse_class(collapsed: bool | None, repetition: float, too_predictable: bool | None) -> CollapseClass:
-    """Return how a model collapsed: it repeats itself (`degenerate`) or writes nonsense (`gibberish`).
+    """Return the class of a collapse: it repeats itself (`degenerate`) or writes nonsense (`gibberish`).
 
-    Degenerate text repeats (rep_n above one half) or is far too predictable (better than its bound by a metric
-    that is lower the better: perplexity); every other collapse is gibberish. `unknown` is never 'healthy': it
-    stands where the collapse itself, or all that would show its class, could not be measured.
+    Degenerate text has rep_n above one half or a perplexity below its bound; every other collapse is gibberish.
+    `unknown`: the collapse, or everything that would show its class, was not measured.
 
     Source:
         EMSO, section 4.2, "Model collapse".
@@ -79,13 +73,11 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
 
 
 def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = None) -> pd.DataFrame:
-    """Return the table with its collapse columns set again on every row.
+    """Return the table with its collapse columns set on every row.
 
-    `collapsed` is True, False or None; `collapse_class` is one of the four; `collapse_reason` has the names of the
-    metrics that left their bounds: `("mauve", "perplexity")`. A row of unseen texts has no class.
-
-    Each row is compared with its own model's original row: that of its own seed, or, where that
-    seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
+    `collapsed` is True, False or None; `collapse_class` is one of the four, '' for holdout rows; `collapse_reason`
+    contains the names of the metrics outside their bounds. Each row is compared with its model's original of the same
+    seed, else with the mean of all seeds. The retrained model is never collapsed.
     """
     bounds = bounds or CollapseBounds()
     rules = collapse_bounds(info, bounds)
@@ -110,10 +102,9 @@ def _row_flags(
     rules: Sequence[tuple[Metric, float, float]],
     is_bounded: bool,
 ) -> tuple[bool | None, CollapseClass | Literal[""], tuple[str, ...]]:
-    """Return whether a row's model collapsed, how, and which metrics show it.
+    """Return whether a row's model collapsed, its class, and the metrics that show it.
 
-    One metric that left its bounds is enough, so a model whose MAUVE is NaN has collapsed if its perplexity says
-    so, and is healthy only if both were looked at.
+    One metric outside its bounds is enough; a healthy row needs all of them measured.
     """
     if row["method"] == RETRAINED:
         # Nothing was erased from it: where it differs from the original it is the better of the two.
@@ -134,5 +125,5 @@ def _row_flags(
 
 
 def verdict(collapse_class: str, reasons: Sequence[str]) -> str:
-    """Return a row's class with the metrics that show it, as tables print it."""
+    """Return a row's class with the metrics that show it."""
     return f"{collapse_class}: {' and '.join(reasons)}" if reasons else collapse_class

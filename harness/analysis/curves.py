@@ -1,4 +1,4 @@
-"""What a trade-off figure draws, as plain numbers: a curve for each variant through its strengths."""
+"""Curves of a trade-off figure: one for each variant, through its strengths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = (
     ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),
     ("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h"),
 )  # fmt: skip
-"""Colours that differ with any common colour blindness, none the red of a collapse, and their markers."""
+"""Colours that are distinct for the colour-blind, none of them red (collapse), with their markers."""
 _CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
 
 
@@ -31,10 +31,10 @@ class CurvePoint:
     x: float
     y: float
     x_ends: tuple[float, float]
-    """Of the 95 % interval over the seeds; NaN for one seed."""
+    """95 % interval over the seeds; NaN for one seed."""
     y_ends: tuple[float, float]
     state: State
-    """The worst of any seed."""
+    """The worst of all seeds."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Curve:
     label: str
     points: tuple[CurvePoint, ...]
     is_trajectory: bool = True
-    """False: of a tuned variant; its points differ in more than their strength, and nothing lies between them."""
+    """False for a tuned variant: its points differ in more than their strength."""
 
     @property
     def is_reference(self) -> bool:
-        """Return whether this is the original or the retrained model."""
+        """Whether this is a reference row."""
         return self.method in REFERENCE_ROWS
 
 
 def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]:
-    """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
+    """Return a model's curves in the plane of two metrics, without points that lack either."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
         is_tuned = bool((rows["until"] != "").all())
@@ -72,7 +72,6 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
 
 
 def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[float, float]]:
-    """Return a metric's mean over the rows of a point, the table's, and the ends of its interval."""
     values = seeds[metric.name].to_numpy(dtype=float)
     if metric.aggregate == "mean":
         mean, half = mean_and_interval(list(values))
@@ -83,7 +82,7 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
 
 
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
-    """Return the (x, y) metrics of a trade-off figure's panels: each erasure axis against each generation axis."""
+    """Return the (x, y) metrics of a figure's panels: each erasure axis against each generation axis."""
     axes: dict[str, list[Metric]] = {"erasure": [], "generation": []}
     for metric in metrics_in(info, "erasure", "generation"):
         if metric.axis is not None:
@@ -93,10 +92,7 @@ def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
 
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for each variant, in the table's order: the same in all figures of a report.
-
-    Beyond the list's length colours repeat, with another marker.
-    """
+    """Return a colour and a marker for each variant, in the table's order; colours repeat with another marker."""
     variants = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique()
     colours, markers = zip(*STYLES, strict=True)
     size = len(STYLES)
@@ -107,7 +103,7 @@ def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
 
 
 def better_corner(x: Metric, y: Metric) -> str:
-    """Return the arrow to the corner where both metrics are best; one that has an aim instead of a side says so."""
+    """Return the arrow to the corner where both metrics are best, or each metric's aim."""
     sides = _better_side(x, "←", "→"), _better_side(y, "↓", "↑")
     return _CORNERS.get(sides) or ", ".join(sides)
 

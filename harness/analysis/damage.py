@@ -1,4 +1,4 @@
-"""Damage beyond the forget set: points that erased more than they were to, and points that no longer count."""
+"""Damage beyond the forget set: over-erased and broken points."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 
 MA, UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL = "ma", "unseen_ma", "unseen_nll", "general_nll"
-"""The metrics that are compared; a sweep that lacks one of the last three has no flag."""
+"""Compared metrics; a sweep that lacks one of the last three has no flag."""
 MAX_EXCESS = math.log(1.1)
-"""By how much unseen texts' NLL may rise above general texts' rise, in nats a token: a tenth of their perplexity."""
+"""Rise of unseen texts' NLL above general texts' that is allowed, in nats a token: a tenth of their perplexity."""
 State = Literal["collapsed", "over-erased", ""]
 
 
 def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> list[bool | None]:
-    """Return for each point whether it erased more than it was to; None where that was not measured.
+    """Return the over-erased flag of each point; None where not measured.
 
-    Over-erased is a point whose MA on the forget set lies below the original's on unseen texts of the same kind and
-    below the retrained model's, where there is one; or by which the NLL of such texts rose more than that of general
-    texts did, and by more than `MAX_EXCESS`. Each must be beyond noise: the 95 % interval of the difference, with items
-    drawn by clusters and both models paired by text, excludes 0. Under the `table` definition MA is of other positions,
-    and only the NLLs are compared. References are not over-erased.
+    A point is over-erased if either holds beyond noise (the 95 % interval excludes 0; items drawn by clusters, both
+    models paired by text):
+
+    - its MA on the forget set lies below the original's on unseen texts and below the retrained model's, where there is
+      one (not under the `table` definition, whose MA is at other positions);
+    - the NLL of unseen texts rose more than that of general texts, by more than `MAX_EXCESS`.
+
+    References are never over-erased.
     """
     originals, retrained = _points_by_run(table, ORIGINAL), _points_by_run(table, RETRAINED)
     flags: list[bool | None] = []
@@ -55,7 +58,7 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
 
 
 def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], str]:
-    """Return a reference's point by model and seed, and its first by model."""
+    """Return a reference's point by (model, seed), and its first by (model,)."""
     points: dict[tuple[Any, ...], str] = {}
     for row in table[table["method"] == method].to_dict(orient="records"):
         points[row["model"], row["seed"]] = row["point_id"]
@@ -64,7 +67,6 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
 
 
 def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence) -> ItemValues | None:
-    """Return by how much each text's value of a metric rose over the original's."""
     values = evidence.of_points([point_id, original], info[name])
     if values is None:
         return None
@@ -73,7 +75,6 @@ def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: E
 
 
 def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0) -> bool | None:
-    """Return whether one mean is above the other by more than so much, beyond noise; None where it is not known."""
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
@@ -84,17 +85,12 @@ def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0)
 
 
 def point_state(row: Mapping[Any, Any]) -> State:
-    """Return how a point is broken, as it is marked in every table, figure and card; '' for one that is not.
-
-    Example:
-        >>> point_state({"collapsed": True, "over_erased": True}), point_state({"collapsed": None, "over_erased": True})
-        ('collapsed', 'over-erased')
-    """
+    """Return a point's mark in tables and figures: 'collapsed', 'over-erased' or ''."""
     return "collapsed" if row.get("collapsed") is True else "over-erased" if row.get("over_erased") is True else ""
 
 
 def state_of_repeats(rows: pd.DataFrame) -> State:
-    """Return the state of a point that several rows repeat: the worst of theirs."""
+    """Return the worst state of a point's repeats."""
     return point_state({name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")})
 
 
@@ -104,7 +100,7 @@ def is_broken(rows: pd.DataFrame) -> pd.Series:
 
 
 def unmeasured_damage(table: pd.DataFrame) -> str:
-    """Return the caveat of models of which no erased point has its damage measured; '' where each has."""
+    """Return a caveat about models without any measured damage; '' where there are none."""
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
     is_known = erased["over_erased"].notna().groupby(erased["model"], sort=False).any()
     models = [str(model) for model in is_known.index[~is_known]]

@@ -1,4 +1,4 @@
-"""The evidence for each number of a table: the values of its items, as arrays that can be resampled."""
+"""Per-item values behind each number of a table, as arrays that can be resampled."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from harness.statistics.bootstrap import CONFIDENCE, DRAWS, draws, interval, rep
 from harness.statistics.item_values import Floats, ItemValues
 
 ROWS_AT_ONCE = 64
-"""Points whose intervals are drawn together: their draws take some ten megabytes."""
+"""Points whose intervals are drawn together, in about ten megabytes."""
 REPLICATE = "replicate"
-"""The column that says which model a row is of, where `model` names all that were pretrained alike."""
+"""Column of the replicate model, where `model` is the name that all replicates share."""
 LOW, HIGH = "{}_low", "{}_high"
-"""The columns of a table that bound a metric's 95 % interval."""
+"""Columns of the bounds of a metric's 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The items of every measured point, read once for all that compares them."""
+    """Items of every measured point."""
 
     by_point: Mapping[str, Mapping[str, MetricItems]] = field(default_factory=dict)
-    """By a point's id, then by metric."""
+    """By point id and metric."""
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """What the draws of each set of items are called."""
+    """Names of the draws of each set of items."""
     _intervals: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
-    """Of what was drawn from items, by metric and points: ranks and cells have the same draws."""
+    """Cached intervals by metric and points."""
 
     def items(self, point_id: str, metric: Metric) -> MetricItems | None:
-        """Return what each item of a point has of a metric; None where the point keeps none."""
+        """Return a point's items of a metric; None where it has none."""
         return self.by_point.get(point_id, {}).get(metric.name)
 
     def of(self, rows: pd.DataFrame, metric: Metric) -> ItemValues | None:
-        """Return what each item has of a metric in the rows of a table: seeds, or replicates, of one variant.
+        """Return the items of one variant's rows (seeds or replicates); None where a row has none.
 
-        An item that a row does not list is not known there. None where a row keeps none.
+        An item that a row lacks is NaN there.
         """
         return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
 
     def of_points(
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> ItemValues | None:
-        """Return the same of points; `models_R` as of `ItemValues`."""
+        """Return the items of points; `models_R` as in `ItemValues`."""
         known = []
         for point_id in point_ids:
             items = self.items(point_id, metric)
@@ -79,10 +79,10 @@ class Evidence:
         )
 
     def draws(self, rows: pd.DataFrame, metric: Metric) -> Floats:
-        """Return draws (D,) of a metric's mean over rows: seeds, or replicates, of one variant; NaN where not known.
+        """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.
 
-        With items over them and, with several rows, over those; without, over several rows alone, and of one row by
-        the noise that the metric declares, which is independent for each variant.
+        Items and rows are drawn. Without items, several rows are drawn, and one row gets the metric's declared noise,
+        independently for each variant.
         """
         if not len(rows):
             return np.full(DRAWS, np.nan)
@@ -102,9 +102,9 @@ class Evidence:
         return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-        """Return the 95 % interval of a metric's mean over rows, of what `draws` draws; NaN, NaN where it is not known.
+        """Return the 95 % interval of a metric's mean over rows, from `draws`; NaN, NaN where not known.
 
-        Of the noise that a metric declares it is the normal distribution's, within the metric's bounds.
+        For declared noise it is the normal distribution's, within the metric's bounds.
         """
         key = metric.name, *rows["point_id"]
         if key in self._intervals:
@@ -120,7 +120,7 @@ class Evidence:
 
 
 def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
-    """Return draws (D,) of a mean of numbers that no items stand behind: of an `exp_mean` of their logarithms."""
+    """Return draws (D,) of a mean over replicates without items; of an `exp_mean`, of the logarithms."""
     if metric.aggregate == "mean":
         return replicate_draws(numbers_R, models_R, metric.low, metric.high)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -129,7 +129,7 @@ def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.i
 
 
 def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
-    """Return the items whose ids are among `shared`, in the order of their ids."""
+    """Return the items whose ids are in `shared`, sorted by id."""
     in_order = sorted(range(len(items.ids)), key=items.ids.__getitem__)
     rows = [row for row in in_order if items.ids[row] in shared]
     ids, clusters = (tuple(np.array(names, dtype=object)[rows]) for names in (items.ids, items.clusters))
@@ -137,7 +137,6 @@ def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
 
 
 def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
-    """Return several points' items as lists of the same items, in the order of their ids; others are not known."""
     by_id: dict[str, str] = {}
     for items in known:
         by_id |= zip(items.ids, items.clusters, strict=True)
@@ -152,12 +151,10 @@ def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
 
 
 def read_evidence(results: Results) -> Evidence:
-    """Return the items of every measured point.
-
-    Ids and clusters, which are the same for all methods, are held once.
+    """Return the items of every measured point; ids and clusters are shared between points.
 
     Raises:
-        DataError: A file of them was damaged after the journal was read.
+        DataError: A file of items was damaged after the journal was read.
     """
     held: dict[tuple[str, ...], tuple[str, ...]] = {}
     by_point: dict[str, dict[str, MetricItems]] = {}
@@ -170,10 +167,7 @@ def read_evidence(results: Results) -> Evidence:
 
 
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
-    """Return the standard error of a metric's mean with copies of a text counted once, as `draws` counts them.
-
-    None where no item is a copy: then the evaluator's own standard error is right.
-    """
+    """Return a mean's standard error with copies of a text counted once; None where there are no copies."""
     items = evidence.items(point_id, metric)
     if items is None or not items.has_copies or (values := evidence.of_points([point_id], metric)) is None:
         return None
@@ -181,7 +175,7 @@ def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float
 
 
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:
-    """Return, for a table's points, the columns that bound each metric's interval; none if no point keeps items."""
+    """Return the columns of each metric's interval; none if no point has items."""
     columns: dict[str, NDArray[np.float64]] = {}
     if not any(evidence.by_point.values()):
         return columns
@@ -199,7 +193,6 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
 
 
 def _on_same_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
-    """Return the places of points that have a metric's values on the same items, group by group."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for row, point_id in enumerate(point_ids):
         items = evidence.items(point_id, metric)

@@ -1,7 +1,6 @@
-"""How much of what the original model said is left: of the sequences that it recites wholly, and of all others.
+"""Agreement with the original's continuations, for sequences that it recites wholly and for all others.
 
-Of a sequence the original agrees with itself as long as its continuation is; it recites it wholly (the sequence is
-memorised) if it agrees as long with the text. So both follow from the original's own items, in any sweep.
+The original agrees with itself for a whole continuation. A sequence is memorised if it agrees with the text as long.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import estimate
 
 GROUPS = {"memorized": True, "other": False}
-"""The columns of the two groups, and whether the original recites their sequences wholly."""
+"""Columns of the two groups, and whether the original recites their sequences wholly."""
 MIN_SEQUENCES = 5
-"""Sequences that each group needs: the mean of fewer says nothing of a group."""
+"""Sequences that each group needs."""
 
 
 def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return how many tokens each model says as the original does, up to the first that differs.
+    """Return the number of tokens up to the first that differs from the original's, for each model and point.
 
-    Each model's original comes first, then the retrained one, and each variant's points by rising strength; a point
-    that a seed lacks is left out. `memorized` and `other` are means over the two groups' sequences, with their 95 %
-    intervals; `memorized_sequences` and `other_sequences` are how many the replicate has that has fewest.
+    Each model's original comes first, then the retrained one, then each variant's points by rising strength; points
+    that lack a seed are left out. `memorized` and `other` are means over the groups' sequences, with 95 % intervals;
+    `memorized_sequences` and `other_sequences` are the smallest counts of any replicate.
 
     Source: EMSO paper, section 4.4, figure 5.
     """
@@ -57,7 +56,6 @@ def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
 def _memorized_ids(
     rows: pd.DataFrame, evidence: Evidence, metrics: tuple[Metric, Metric]
 ) -> dict[str, dict[str, bool]]:
-    """Return for each replicate which sequences its original recites wholly; nothing where one has no items."""
     memorized: dict[str, dict[str, bool]] = {}
     for replicate, originals in rows[rows["method"] == ORIGINAL].groupby(REPLICATE, sort=False):
         with_text, with_itself = (evidence.items(originals.iloc[0]["point_id"], metric) for metric in metrics)
@@ -69,7 +67,6 @@ def _memorized_ids(
 
 
 def _counts(memorized: Mapping[str, Mapping[str, bool]]) -> list[int]:
-    """Return how many sequences of each group the replicate has that has fewest; nothing without items."""
     counts = [(sum(of_ids.values()), len(of_ids) - sum(of_ids.values())) for of_ids in memorized.values()]
     return [min(of_group) for of_group in zip(*counts, strict=True)]
 
@@ -104,10 +101,7 @@ def _rows(
 def _of_group(
     is_asked: bool, rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
 ) -> Evidence:
-    """Return the items of every row that are of the group; of replicates, those of any of them.
-
-    What is of the other group in a replicate is not known of it.
-    """
+    """Return the items of one group, NaN in replicates whose original puts them in the other."""
     members: dict[str, set[str]] = {}
     for replicate, of_ids in memorized.items():
         members[replicate] = {id for id, is_recited in of_ids.items() if is_recited is is_asked}
@@ -123,7 +117,7 @@ def _of_group(
 
 
 def why_no_groups(plan: Plan) -> str:
-    """Return why a sweep shows nothing of its groups whose forget set was mixed on purpose; '' for any other sweep."""
+    """Return why a sweep with a mixed forget set shows no groups; '' for any other sweep."""
     if all(spec.forget.not_memorized is None for spec in plan.trials):
         return ""
     return (

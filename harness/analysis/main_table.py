@@ -1,4 +1,4 @@
-"""The paper's main table as a frame, what models recite as one, and reasoning before and after as another."""
+"""Frames of the paper's main table, of recitation before erasure, and of reasoning."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ NEEDS = {
     "retain_data": ("w/ RD", "need retain data"),
     "none": ("w/o REF", "need no reference"),
 }
-"""A method's `reference`, its group's title in the paper, and what that means."""
+"""Title in the paper and meaning of each `reference`."""
 READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model", HOLDOUT: "Unseen texts", STAND_IN: "Validation texts"}
-"""What each reference row was measured on, and by whom if not by the original."""
+"""Texts, and model if not the original, of each reference row."""
 
 
 def shown_metrics(ranked: RankedTable) -> Sequence[Metric]:
-    """Return the metrics of the main table; where no other was measured the reasoning tasks."""
+    """Return the metrics of the main table; the reasoning tasks where nothing else was measured."""
     return table_metrics(ranked.info) or metrics_in(ranked.info, "reasoning")
 
 
 def main_frame(ranked: RankedTable) -> pd.DataFrame:
     """Return the main table: for each model its reference rows, then its variants by what they need.
 
-    Each metric is a mean over seeds, with `NAME_low` and `NAME_high` and, where it is the better the nearer it is to
-    something, `NAME_aim`. `state` is why a row takes no rank, else its collapse class. `place` is its place in the
-    ranking, and `compared` says whether its numbers may be the best.
+    Metrics are means over seeds, with `NAME_low`, `NAME_high` and, for metrics with an aim, `NAME_aim`. `state` is why
+    a row is unranked, else its collapse class; `place` is its rank; `compared` is whether its numbers may be the best.
     """
     metrics, needed = shown_metrics(ranked), [*NEEDS]
     rows = []
@@ -85,7 +84,7 @@ def _ranks(ranked: RankedTable, state: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def recited_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return what the models recite where nothing was erased: a row for each metric, a column for each kind of text."""
+    """Return recitation before erasure: a row for each metric, a column for each kind of text."""
     rows = []
     for model, of_model in ranked.table.groupby("model", sort=False):
         by_method = dict(iter(of_model.groupby("method", sort=False)))
@@ -100,10 +99,9 @@ def recited_frame(ranked: RankedTable) -> pd.DataFrame:
 
 
 def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return a row for each model's references and ranked variants; no rows if the sweep measured no reasoning task.
+    """Return a row for each model's references and ranked variants; empty without reasoning tasks.
 
-    Each task is a mean over seeds with its 95 % interval, `NAME_low` and `NAME_high`; `NAME_change` is its difference
-    from the original's mean.
+    Each task is a mean over seeds with `NAME_low`, `NAME_high` and `NAME_change`, the difference from the original's.
     """
     tasks, rows = metrics_in(ranked.info, "reasoning"), []
     table = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]

@@ -1,7 +1,6 @@
-"""A published table next to ours: which row is which, what of it can be compared, and how far apart the figures are.
+"""A published table next to ours: matching rows, obstacles to a comparison, and differences.
 
-The plan alone decides what cannot be compared: the model, the definition, the texts, the judges and the training of
-a sweep are compared with what the published table was measured on.
+Obstacles follow from the plan: the model, definition, texts, judges and training are compared with the published ones.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ COLUMNS = (
 )  # fmt: skip
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
 MAX_SPREAD = 2.0
-"""Times the tolerance: where our own interval reaches further, agreement says nothing. It excuses no disagreement."""
+"""Half width of our interval, in tolerances, above which agreement means nothing; it excuses no disagreement."""
 COMPARED = frozenset({
     "method", "reference", "settings", "strength_name", "strengths",  # these identify the row
     "model", "training", "memorization", "forget", "measured", "retain", "utility", "validation",
     "evaluators", "judges",
 })  # fmt: skip
-"""Fields of a trial that are compared with what a table states."""
+"""Fields of a trial that are compared with the table's conditions."""
 FIXED_BY_NO_TABLE = frozenset({
     "trial_id", "sweep", "variant", "label", "replicate_of",  # names
     "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading",  # decide no number
@@ -43,19 +42,18 @@ FIXED_BY_NO_TABLE = frozenset({
     "until", "walk_to", "levels", "unseen", "searched",  # how settings were chosen, which are compared
     "retrained",  # of reference rows, and what a level is
 })  # fmt: skip
-"""Fields that may be anything. One in neither set, which is added later, must have its default."""
+"""Fields that may have any value. A field in neither set must have its default."""
 _FOLLOWS = ("digest", "rows", "longest")
-"""Fields of a source that its others and the texts decide."""
+"""Fields of a source that follow from the others and the texts."""
 
 
 def published_frame(results: Results, ranked: RankedTable) -> pd.DataFrame:
-    """Return the published table that a sweep reproduces next to ours: a row for each model, row and figure.
+    """Return the published table next to ours: a row for each model, row and figure.
 
-    A model of ours stands next to the published one of its own id, or else next to the one at its place in the list.
-    `obstacles` is why two figures cannot be compared, and `is_inside` whether ours lies within the tolerance, which NaN
-    never does; it is None where nothing can be compared. `is_set_aside` says that nothing of ours is in the way, only
-    the published figure. The flag of a collapse has the name `collapsed`, and no metric. `lacking` is why we have no
-    such row.
+    A model of ours is matched with the published one of its id, else with the one at its place in the list. `obstacles`
+    is why two figures cannot be compared; `is_inside` is whether ours lies within the tolerance, or None;
+    `is_set_aside` is whether only the published figure prevents the comparison. The collapse flag is named `collapsed`
+    and has no metric. `lacking` is why we have no such row.
 
     Raises:
         DataError: There is no such published table.
@@ -92,7 +90,6 @@ def _row_cells(
     conditions: Conditions,
     theirs: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the figures of one row; a method's has its collapse flag last, if that is published."""
     points, lacking = points_of(results, model, row)
     ours = ranked.table[ranked.table["point_id"].isin([point.spec.point_id(point.strength) for point in points])]
     is_method, has_collapsed = row.method not in REFERENCE_ROWS, figures.get("collapsed") is True
@@ -153,7 +150,7 @@ def _is_within(difference: float, tolerance: float) -> bool:
 
 
 def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return everything that keeps figures from being compared, each once, with the figures that it concerns."""
+    """Return each obstacle once, with the figures that it concerns."""
     told = frame.explode("obstacles").dropna(subset="obstacles")
     sentences = []
     for obstacle, cells in told.groupby("obstacles", sort=False):
@@ -165,7 +162,7 @@ def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
 
 
 def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
-    """Return the points of every seed that are a published row; or why there are none."""
+    """Return the points of every seed that match a published row, or why there are none."""
     settings = _settings_of_row(row)
     trials: list[TrialResults] = []
     for trial in results.trials:
@@ -212,7 +209,7 @@ def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) ->
 def condition_differences(
     point: PointResults, metric: Metric, row: PublishedRow, conditions: Conditions, model_id: str
 ) -> Iterator[str]:
-    """Yield in what a point's number was measured otherwise than the published one."""
+    """Yield the differences between a point's conditions and the published number's."""
     spec = point.spec
     if other := _unlike_checkpoint(spec.model, [model_id]):
         yield f"another model ({other})"
@@ -241,7 +238,7 @@ def condition_differences(
 
 
 def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
-    """Return in what a model is not the hub's of one of these names; a local folder may have such a name too."""
+    """Return how a model differs from the hub's of these names; a local folder may have such a name too."""
     if ours.id.lower() not in map(str.lower, known):
         return f"{ours.id}, not {known[0]}"
     if ours.revision is None and "/" in ours.id:
@@ -250,7 +247,7 @@ def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
 
 
 def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> Iterator[str]:
-    """Yield the settings of an evaluator that are not its defaults, but for those that metrics are named after."""
+    """Yield an evaluator's settings that are not defaults, but for those that metrics are named after."""
     if evaluator.name not in EVALUATORS.names():
         yield f"an evaluator that is not installed ({evaluator.name}), so that its settings cannot be compared"
         return
@@ -268,7 +265,6 @@ def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> 
 
 
 def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -> Iterator[str]:
-    """Yield which texts a number was measured on, or its model was erased with, that are not the table's."""
     is_of_utility = metric.group == "generation"
     if conditions.forget and not (spec.is_reference and is_of_utility):
         for source in filter(None, (spec.measured, spec.forget)):
@@ -289,7 +285,6 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
 
 
 def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
-    """Yield in what a model was trained otherwise: the erased one itself, or the memorised one that it is made of."""
     memorization = MemorizedTraining(**{**asdict(spec.memorization), **conditions.memorized_model})
     stated = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":

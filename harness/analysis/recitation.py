@@ -1,8 +1,8 @@
-"""Whether there is anything to erase, and whether a method erased it.
+"""Tests for recitation before erasure, and for erasure.
 
-A model that recites nothing still gives numbers, and numbers can always be ranked. So before any answer stands what
-the original recites of the forget set, against a control: unseen texts, or the retrained model on the forget set. Means
-over many texts hide a few, so single texts that are recited word for word count too.
+Numbers of a model that recites nothing can still be ranked. So the original's recitation of the forget set is compared
+with a control: unseen texts, or the retrained model on the forget set. Means over many texts hide a few, so single
+texts that are recited word for word count too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05
-"""A smaller difference between two shares is no recitation, however certain it is."""
+"""Smallest difference between two shares that counts as recitation."""
 STANDARD_ERRORS = 2.0
-"""Nor is one that chance gives to one model in twenty."""
+"""Standard errors that a difference must exceed."""
 CONTROLS = {
     RETRAINED: "the retrained model, which never saw it, does",
     HOLDOUT: "unseen texts of its kind",
@@ -35,19 +35,19 @@ CONTROLS = {
 }
 NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
 TOKENS = 50
-"""A text is recited where its continuation is said for so many tokens to the letter, or wholly where it is shorter.
+"""Tokens of a continuation that must be recited word for word; a shorter one wholly.
 
 Source: Carlini et al., "Quantifying Memorization Across Neural Language Models", 2022, arXiv:2202.07646.
 """
 MIN_TOKENS = 32
-"""Tokens of a continuation that is to show anything: shorter ones are guessed too often.
+"""Tokens of the shortest continuation that counts: shorter ones are guessed too often.
 
 Source: Biderman et al., "Emergent and Predictable Memorization in Large Language Models", 2023, arXiv:2304.11158.
 """
 MAX_NAMES = 8
 """Ids of texts that a sentence lists."""
 MIN_TEXTS = 8
-"""Fewer texts show nothing: not even that they all changed alike (a sign test of seven, by three metrics)."""
+"""Texts of the smallest test: a sign test of seven, by three metrics, cannot reach 5 %."""
 
 Share = tuple[float, float]
 """A share of what could be recited, and its standard error over the sequences."""
@@ -55,62 +55,61 @@ Share = tuple[float, float]
 
 @dataclass(frozen=True)
 class Recitation:
-    """What is known of one model's original."""
+    """Result of the test on one model's original."""
 
     recites: bool | None
     """None: nothing shows it."""
     said_first: str
-    """What a reader must know before any answer; '' where means show that it recites, or no one asks."""
+    """Warning to print before any answer; '' where means show that the model recites."""
     by_stand_in: bool = False
-    """Whether texts of another kind were all there was to compare with."""
+    """Whether the only control was texts of another kind."""
     answer: str = ""
-    """The same where nothing is erased: yes, no or not known, and by which figures; '' where no one asks."""
+    """Answer of a sweep without erasure: yes, no or not known, with figures."""
     ranked_on: frozenset[str] = frozenset()
-    """The items on which erasure is ranked, where single texts are recited and means over all do not show it."""
+    """Items on which erasure is ranked, where means over all texts hide the recited ones."""
 
     @property
     def needs_unseen_texts(self) -> bool:
-        """Return whether texts of the forget set's kind that the model never saw would make it surer."""
+        """Whether unseen texts of the forget set's kind would make it surer."""
         return self.by_stand_in or self.recites is None
 
 
 @dataclass(frozen=True)
 class RecitedTexts:
-    """What one model recites of some texts; copies of a text are one."""
+    """Texts that one model recites; copies of a text count once."""
 
     clusters: Mapping[str, str]
-    """The text that each item is, or is a copy of; items that are too short are left out."""
+    """Text of each item, or the text that it copies; items that are too short are left out."""
     ids: frozenset[str]
-    """The items that it recites."""
+    """Recited items."""
     least: float
-    """The tokens for which it recites each, at least."""
+    """Tokens recited of each, at least."""
 
     @property
     def texts(self) -> int:
-        """Return how many texts there are."""
+        """Number of texts."""
         return len(set(self.clusters.values()))
 
     @property
     def recited(self) -> int:
-        """Return how many of them it recites."""
+        """Number of recited texts."""
         return len({self.clusters[id] for id in self.ids})
 
     @property
     def share(self) -> Share:
-        """Return the share that it recites; the standard error is NaN for a single text."""
+        """Share of recited texts; its standard error is NaN for a single text."""
         share = self.recited / self.texts
         return share, math.sqrt(share * (1 - share) / (self.texts - 1)) if self.texts > 1 else math.nan
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the count as a phrase."""
         return f"{self.recited or 'none'} of the {self.texts} texts word for word for {self.least:g} tokens or more"
 
 
 def is_beyond(original: Share, control: Share) -> bool:
     """Return whether one share exceeds another by more than the floor and by more than chance.
 
-    The standard error of the difference is that of independent shares; where both are of the same texts
-    (the retrained model's), it is an upper bound.
+    The standard error is that of independent shares; where both share their texts, it is an upper bound.
 
     Example:
         >>> is_beyond((0.95, 0.01), (0.31, 0.01)), is_beyond((0.09, 0.01), (0.10, 0.01))
@@ -123,11 +122,11 @@ def is_beyond(original: Share, control: Share) -> bool:
 
 
 def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> dict[str, Recitation]:
-    """Return for each model of a table whether its original recites the forget set.
+    """Return for each model whether its original recites the forget set.
 
-    It does if any ranked erasure metric that is lower the better, and that comes with a standard error, is
-    beyond the same metric of every control. Validation texts count only where there is no other control.
-    It also does if it recites a single text word for word, and no control does: see `recited_texts`.
+    It recites if a ranked erasure metric that is lower the better and has a standard error is beyond the same metric of
+    every control, or if it recites a single text word for word and no control does (`recited_texts`). Validation texts
+    are a control only where there is no other.
     """
     asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
     by_model = {}
@@ -139,7 +138,7 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
 
 
 def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return what must be read before any answer, each sentence once, with its models where there are several."""
+    """Return the warnings to print before any answer, each once, with its models where there are several."""
     sentences: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
         if recitation.said_first:
@@ -150,7 +149,7 @@ def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
 
 
 def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return whether each model recites, where nothing was erased, and what would make that surer."""
+    """Return sentences on whether each model recites, and what would make that surer."""
     answers = []
     for model, recitation in by_model.items():
         if recitation.answer:
@@ -198,21 +197,20 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
 
 
 def _controls(known: Iterable[str]) -> list[str]:
-    """Return the controls that count of those that are known: validation texts only where they are all there is."""
     controls = sorted(CONTROLS.keys() & known, key=list(CONTROLS).index)
     return [kind for kind in controls if kind != STAND_IN] or controls
 
 
 def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Set[str]) -> RecitedTexts | None:
-    """Return the texts that the original recites word for word where no control does; None if there are none.
+    """Return the texts that the original recites word for word and no control does; None if there are none.
 
-    Where a control recites some too, its share must be measurably smaller. The retrained model is asked of the same
-    texts, so what it recites can be guessed and does not count. A control of a single text shows nothing.
+    Where a control recites some, its share must be measurably smaller. Texts that the retrained model recites can be
+    guessed and do not count. A control of a single text shows nothing.
 
     Args:
-        texts: What each reference row recites.
-        passed: The controls whose means show that the original recites more.
-        known: All whose means show anything.
+        texts: Recited texts of each reference row.
+        passed: Controls whose means show that the original recites more.
+        known: Controls whose means are known.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
     controls = _controls(telling | known)
@@ -256,7 +254,6 @@ def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
 
 
 def _shares(rows: pd.DataFrame, method: str, asked: Sequence[Metric]) -> dict[str, Share]:
-    """Return a row's mean of each metric over the seeds, and of its standard errors: seeds share the texts."""
     of_method = rows[rows["method"] == method]
     shares = {}
     for metric in asked:
@@ -278,10 +275,7 @@ def _reason_unknown(methods: set[str]) -> str:
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
-    """Return what each reference row of one model recites; without those whose items do not show it.
-
-    Seeds, and replicates, of a row count together: a text is recited if any of them recites it.
-    """
+    """Return the recited texts of each reference row whose items show them; of seeds and replicates, the union."""
     metrics = exact_matches(info)
     if metrics is None or not any(evidence.by_point.values()):
         return {}
@@ -319,10 +313,10 @@ def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> Re
 def on_texts(
     table: pd.DataFrame, info: MetricInfo, evidence: Evidence, ids_by_model: Mapping[str, frozenset[str]]
 ) -> tuple[pd.DataFrame, Evidence]:
-    """Return a table and its evidence with the ranked metrics of erasure measured on some texts of each model only.
+    """Return a table and its evidence with the ranked metrics of erasure on some texts of each model only.
 
-    Rows of unseen texts are of other texts, and stay as they are. A metric is NaN that is not known of any of the
-    texts, has no items, or compares all texts with unseen ones: what a text adds to that depends on all others.
+    Holdout rows stay as they are. A metric is NaN if it has no items, is not known of any of the texts, or compares all
+    texts with unseen ones.
     """
     metrics = {metric.name: metric for metric in metrics_in(info, "erasure")}
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
@@ -352,19 +346,18 @@ def on_texts(
 def has_erased_nothing(
     rows: pd.DataFrame, originals: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence, aims: Aims
 ) -> bool:
-    """Return whether no metric shows that a variant erased anything; False where that is not known.
+    """Return whether no metric shows that a variant erased anything; False where not known.
 
-    A metric shows it where it is better than the original's, and the paired test over texts (copies are one; the mean
-    of the seeds of each) gives p < 0.05, corrected for the number of metrics (Holm). There is no floor: it is the same
-    texts and the same model, so that only chance stands between a difference and an erasure. With fewer than eight
-    texts any improvement counts, and on the other side of what it should be close to nothing is known.
+    A metric shows it where it is better than the original's and the paired test over texts (copies count once; mean of
+    seeds) gives p < 0.05, Holm-corrected over the metrics. There is no floor: texts and model are the same. With fewer
+    than eight texts any improvement counts.
 
     Args:
-        rows: The points that stand for the variant, one for each seed of a model.
+        rows: The points of the variant, one for each seed of a model.
         originals: The rows of the original.
-        metrics: The ranked ones of erasure.
+        metrics: The ranked metrics of erasure.
         evidence: The items behind both.
-        aims: What metrics are to be close to.
+        aims: Aims of the rows.
     """
     starts = originals_of(rows, originals)
     if starts is None or not metrics:

@@ -1,4 +1,4 @@
-"""Repeats: which rows stand for a variant, and what several seeds say together."""
+"""Repeats: the rows of a variant, and statistics over several seeds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean, and the half width of its 95 % interval; NaN for fewer than two values.
-
-    NaN among the values makes both NaN: a mean over other seeds than asked for would mislead.
+    """Return the mean, and the half width of its 95 % interval; NaN for fewer than two values or with NaN among them.
 
     Source:
         Student, "The probable error of a mean", 1908: t of n - 1 degrees of freedom.
@@ -40,9 +38,9 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as it is averaged: replicates of a model under its name, each of their seeds one of its own.
+    """Return the table with replicates under their model's name and with a distinct seed for each of their seeds.
 
-    `replicate` and `replicate_seed` keep what each row's model and seed are.
+    `replicate` and `replicate_seed` contain each row's own model and seed.
     """
     own = table["model"]
     named = table["replicate_of"].replace("", pd.NA).fillna(own)
@@ -53,7 +51,7 @@ def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
-    """Return each row's original, of its seed or else the first of its model; None where a row has none."""
+    """Return each row's original, of its seed else the first of its model; None where a row has none."""
     starts = []
     for replicate, seed, of_replicate in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
         of_model = originals[originals["replicate"] == replicate]
@@ -66,30 +64,27 @@ def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | 
 
 
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return one variant's rows as groups that repeat each other: seeds, and replicates, of one point.
-
-    They share a strength, or the level that they were walked to.
-    """
+    """Return one variant's rows in groups of repeats: seeds and replicates of one strength or level."""
     grid = rows[rows["until"] == ""]
     return [*points_by_target(rows).values(), *(points for _, points in grid.groupby("strength", dropna=False))]
 
 
 def points_by_target(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows that were walked to each level; nothing where none was."""
+    """Return the rows that were walked to each level."""
     return {str(level): points for level, points in rows[rows["until"] != ""].groupby("until", sort=False)}
 
 
 def as_measured(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what `with_replicates` was given."""
+    """Undo `with_replicates`."""
     own: pd.DataFrame = table.assign(model=table["replicate"], seed=table["replicate_seed"])
     return own.drop(columns=["replicate", "replicate_seed"])
 
 
 def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that stand for their variant: one for each model, variant and seed.
+    """Return one row for each model, variant and seed.
 
     Raises:
-        DataError: Two rows stand for the same, so that no one can tell which is ranked.
+        DataError: A variant has two ranked rows of one seed.
     """
     rows = table[table["ranked"]]
     twice = rows[rows.duplicated(["model", "variant", "seed"])]
@@ -103,7 +98,7 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def work_seconds(points: Sequence[PointResults]) -> float:
-    """Return how long points took to erase and to measure, without what was done again; what is not recorded as 0."""
+    """Return the seconds of erasing and measuring points, without repetitions; unrecorded ones count 0."""
     erasing: dict[str, float] = {}
     measuring = 0.0
     for point in points:
@@ -116,10 +111,9 @@ def work_seconds(points: Sequence[PointResults]) -> float:
 
 
 def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
-    """Return how long another training seed would take by what the measured ones did; NaN where that is not known.
+    """Return the expected seconds of another training seed, with its search where each seed has one.
 
-    Unseen texts are measured once for all seeds; where each seed has a search of its own, that is counted too. What a
-    trial did not record leaves it unknown.
+    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
     """
     of_seeds = [point for point in points if not point.spec.is_of_unseen]
     seeds = {point.spec.seed for point in of_seeds}
@@ -132,12 +126,12 @@ def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResu
 
 
 def seed_count(table: pd.DataFrame) -> int:
-    """Return how many seeds a table has; rows of unseen texts have one for all."""
+    """Return the number of seeds of a table, holdout rows left out."""
     return int(table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique())
 
 
 def strengths(values: Sequence[float]) -> str:
-    """Return the strength that stands for a variant; the range of them where seeds differ.
+    """Return the range of a variant's strengths over seeds.
 
     Example:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
@@ -149,10 +143,5 @@ def strengths(values: Sequence[float]) -> str:
 
 
 def worst_class(classes: Sequence[str]) -> str:
-    """Return the collapse class that stands for several seeds: that of any that collapsed, first.
-
-    Example:
-        >>> worst_class(["healthy", "gibberish"]), worst_class(["healthy", "unknown"])
-        ('gibberish', 'unknown')
-    """
+    """Return the worst collapse class of several seeds: gibberish, degenerate, unknown, healthy."""
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))

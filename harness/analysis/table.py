@@ -1,4 +1,4 @@
-"""The table: one row for every measured point, from the journal or from a table.csv."""
+"""Table of a sweep, one row for every measured point, from the journal or from a table.csv."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ TRAILING = (
     "erase_seconds", "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
 )  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
-"""The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
+"""Column of a metric's standard error over its texts, where the evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 
 
 def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
-    """Return one row for each measured point of the sweep, with the columns of table.csv.
+    """Return one row for each measured point, with the columns of table.csv.
 
-    A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
-    stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
-    items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies once.
+    A metric that a point lacks is NaN. `ranked` marks at most one point of each trial; a `control` is shown without a
+    rank. With items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies
+    once.
     """
     evidence = evidence or Evidence()
     rows = []
@@ -66,7 +66,6 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
 
 
 def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
-    """Return the columns of a table's numbers: its metrics, then their standard errors and bounds that it has."""
     others = list(map(STANDARD_ERROR.format, info))
     for name in info:
         others += LOW.format(name), HIGH.format(name)
@@ -74,7 +73,6 @@ def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
 
 
 def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
-    """Return which points no other of their method beats, by model and seed, whatever setting made them."""
     axes = first_axes(info, compare)
     is_first = pd.Series(False, index=table.index)
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
@@ -88,9 +86,9 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
 
 
 def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
-    """Return which points no other beats: one at least as good in both costs, and better in one.
+    """Return which points no other beats: none is at least as good in both costs, and better in one.
 
-    Equal points both stay. A point that lacks a number is never among them, and beats none.
+    Equal points all stay. A point that lacks a number is out, and beats none.
 
     Example:
         >>> non_dominated(np.array([0.1, 0.2, 0.2, np.nan]), np.array([3.0, 2.0, 4.0, 0.0])).tolist()
@@ -102,7 +100,6 @@ def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
 
 
 def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
-    """Return a point's row; of texts of which some are copies, its standard errors count each text once."""
     spec, made = point.spec, point.made
     row: dict[str, Any] = {
         "sweep": spec.sweep,
@@ -151,10 +148,9 @@ def _definition(point: PointResults) -> str:
 
 
 def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
-    """Return the point that is ranked: at the strength that the sweep names, or else the last one.
+    """Return the point that is ranked: at the strength that the sweep names, else the last.
 
-    In a tuned sweep it is the walk to the first level, and no other. A cumulative trial that failed
-    on its way has not reached its last point yet, so none is ranked.
+    In a tuned sweep it is the walk to the first level. A cumulative trial that failed before its last point has none.
     """
     if not trial.measured or trial.spec.is_reference:
         return None
@@ -171,13 +167,11 @@ def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
 def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     """Return a table.csv, ours or a published one, with every column that a table has, and its metrics.
 
-    A published table needs `model`, `method` and a metric that the file beside it declares; what else it lacks is
-    filled: a row is a method's only point (`variant` = `method`, no strength, seed 0), and is ranked unless it is a
-    reference row. Columns that are no table's own are kept as text.
+    A published table needs `model`, `method` and a declared metric. Missing columns are filled: `variant` = `method`,
+    no strength, seed 0, ranked unless it is a reference row. Unknown columns stay text.
 
     Raises:
-        DataError: No file, no CSV, required columns missing, or a number that is none; named by
-            file, line and column.
+        DataError: The file is missing or no CSV, lacks columns, or has an invalid number (with line and column).
     """
     try:
         content = BytesIO(read_file(path, "a table"))
@@ -252,7 +246,6 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     flags = {name: frame[name].astype(object) for name in ("collapsed", "over_erased")}
     frame = frame.assign(seed=frame["seed"].fillna(0), **flags)

@@ -1,1 +1,1 @@
-"""What is typed: one file is one verb of `lethe`."""
+"""Verbs of `lethe`, one file each."""

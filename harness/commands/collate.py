@@ -1,4 +1,4 @@
-"""A table.csv ranked again, a published table compared, and a sweep copied to MLflow."""
+"""Ranking of a table.csv, comparison with a published table, and copies to MLflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.reporting.summary import answer_markdown
 
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
-    """Write to MLflow what it lacks of a sweep, and return the exit code."""
+    """Write the missing runs of a sweep to MLflow, and return the exit code."""
     tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
         copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
@@ -35,7 +35,7 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
 
 
 def collate_table(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table, with its collapse flags computed again unless it has their classes; return the files."""
+    """Rank a table; collapse flags are computed unless it has their classes. Return the files."""
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
@@ -54,7 +54,7 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
 
 
 def complete_tables(folder: Path) -> pd.DataFrame:
-    """Return the published table next to that of a results folder, which has every row of them."""
+    """Return the published table next to ours; all its rows must be in the results."""
     outcome = load_results(folder)
     plan = outcome.results.plan
     if plan.reproduces is None:

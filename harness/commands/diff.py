@@ -1,4 +1,4 @@
-"""Two results next to each other: settings, versions and numbers that are not the same."""
+"""Differences between two results: settings, versions and numbers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
 def differences(
     a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
 ) -> pd.DataFrame:
-    """Return a row for each setting, version and point that is not the same, and for each number that either has."""
+    """Return a row for each setting, version and point that differs, and for each number."""
     plans = [flat_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
@@ -97,7 +97,6 @@ def differences(
 
 
 def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
-    """Return measured points by what both sweeps call them: `emso@3 on miniature-m, seed 0`; if asked only one."""
     named: dict[str, PointResults] = {}
     for point in results.measured:
         spec, strength = point.spec, point.strength

@@ -1,4 +1,4 @@
-"""The terminal's view of a plan: `lethe sweep FILE --plan`."""
+"""View of a plan on the terminal: `lethe sweep FILE --plan`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.reporting.plan import needs_table, studies_table, trials_table
 
 
 def print_plan(file: Path, planned: Plan, results: Path) -> None:
-    """Print every trial with its state and its need of memory; refuse one that cannot fit this machine."""
+    """Print every trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     measured = read_tuned(planned, journal)

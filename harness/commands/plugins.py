@@ -1,4 +1,4 @@
-"""The catalogue of plugins, and one plugin tested by the conformance suite on the smallest miniature."""
+"""Catalogue of plugins, and the conformance suite for one plugin."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _first_paragraph(plugin: type[Any]) -> str:
 
 
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
-    """Return the string below each field, from the source of the class and of those it inherits from."""
+    """Return the string below each field, from the sources of the class and its bases."""
     docs: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(plugin.__mro__)):
         try:
@@ -154,7 +154,6 @@ def check_plugin(text: str, given: Sequence[str]) -> int:
 
 
 def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
-    """Return the registry and name of the plugin that an argument names, by its file or its name."""
     if not (text.endswith(".py") or "/" in text):
         kinds = [registry for registry in (METHODS, EVALUATORS) if text in registry.names()]
         if not kinds:

@@ -1,4 +1,4 @@
-"""How many runs would tell methods apart, from a pilot's prices."""
+"""Number of runs that distinguish methods, from a pilot's prices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from harness.specs import Level
 from harness.statistics import protocol
 
 EARLIER_DEVIATIONS = (0.10, 0.32)
-"""Of log prices from run to run in earlier sweeps: what is known before a method has three runs of its own."""
+"""Range of the deviations of log prices over runs in earlier sweeps, for methods with fewer than three runs."""
 MORE = 2
-"""Runs that are asked about."""
+"""Additional runs that are considered."""
 
 
 def print_power(folder: Path, reference: str | None, difference: float | None) -> None:
-    """Print what more runs would tell of each method, at the first level.
+    """Print the effect of more runs on each method's verdict, at the first level.
 
     Raises:
         DataError: There are no results, no such reference, or no two methods can be compared.
@@ -62,7 +62,7 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
 
 
 def power_frame(answer: Answer, model: str, level: Level, difference: float | None = None) -> pd.DataFrame:
-    """Return what more runs would tell of each method next to the reference, at its ratio or at a difference."""
+    """Return the power of more runs for each method, at its measured ratio or at a given difference."""
     logs, rows = answer.log_prices[model, level.key], answer.at(model, level).set_index("variant")
     rows["label"] = rows["label"].where(~rows["label"].duplicated(keep=False), rows.index)
     compared = rows[rows["ratio"].notna() & ~rows["is_reference"].astype(bool)]

@@ -1,4 +1,4 @@
-"""An audit: a sweep without methods, on the texts only."""
+"""Audit of texts: a sweep without methods."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from harness.records.results import read_results
 
 FILE = Path("audit.yaml")
 MAX_TEXTS = 256
-"""Used unless the user asks for another number: MA is then known to 0.01, and a table takes a minute."""
+"""Default number of texts: MA is then known to 0.01, in about a minute."""
 SMALL_BYTES = 100_000_000
-"""A model of smaller weights gains nothing from a second thread."""
+"""Bytes of weights below which a second thread does not help."""
 
 
 @contextmanager
 def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
-    """Measure a model on texts in this process; the numbers last for the block, or in a results folder."""
+    """Measure a model on texts in this process, in the results folder or a temporary one."""
     with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
         temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
     with temporary or nullcontext(str(results)) as root:

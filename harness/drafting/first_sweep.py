@@ -1,4 +1,4 @@
-"""A commented sweep file for a model and texts, which plans without a fault."""
+"""Commented sweep file for a model and texts, which plans without a fault."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ PROPOSED = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
 )
-"""Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
+"""Methods of a first sweep: the EMSO paper's and NPO."""
 MIN_EPOCHS = 3
 """Fewest values of a cumulative strength: a curve needs three points."""
 MAX_EPOCHS = 5
-"""Most values of a cumulative strength: each is a point to measure."""
+"""Most values of a cumulative strength."""
 FACTORS = (0.5, 1, 2, 4)
-"""Times its default, of any other strength."""
+"""Multiples of the default of any other strength."""
 
 
 def strength_grid(plugin: type[Method]) -> list[Number]:
-    """Return strengths that make a curve: rising, the method's default among them; nothing if it declares none.
+    """Return rising strengths around the method's default; nothing if it declares none.
 
-    Of a cumulative strength whole steps up to the default, three at least, and five at most, closer at the beginning;
-    else multiples of the default. All are within what a search may try, where the method says that.
+    A cumulative strength has three to five whole steps up to the default, closer at the beginning; others are multiples
+    of the default. All lie within the declared range.
     """
     default, dimension = default_strength(plugin), declared_space(plugin).get(plugin.strength.field)
     if isinstance(dimension, Choice):
@@ -82,7 +82,7 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with what it needs, as a comment if it is left out, or ours and not `PROPOSED`."""
+    """Yield the row of every method with its needs, commented out if it is left out or not `PROPOSED`."""
     for name in METHODS.names():
         try:
             plugin = METHODS.load(name)
@@ -100,7 +100,7 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
-    """Yield the row of every evaluator, with the settings given; of those that need more to be said, as a comment."""
+    """Yield the row of every evaluator with its settings, commented out if it needs more."""
     for name in EVALUATORS.names():
         try:
             plugin = EVALUATORS.load(name)
@@ -122,25 +122,25 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
 
 
 MAX_TEXTS = 512
-"""Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
+"""Default number of texts: more take long and hardly change results."""
 STEPS = 16
-"""Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
+"""Optimiser steps of an epoch, so that an early stop can distinguish epochs."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Utility texts: MAUVE needs so many."""
+"""Utility texts, as MAUVE needs."""
 PROBED_BYTES = 1_000_000_000
-"""Bytes of weights: on a CPU a larger model would be tried for too long."""
+"""Bytes of weights above which probing on a CPU takes too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
-"""EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
+"""EL after every prefix takes long; eight prefixes of each text give the same to 0.01."""
 MICRO_BATCH = 16
 
 
 def first_sweep(
     given: Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return a new sweep file, and each method that is left out of it with the reason.
+    """Return a new sweep file, and the reason for each method that is left out.
 
     Raises:
-        ConfigError: Something else than a method is wrong with the file.
+        ConfigError: Something other than a method is wrong with the file.
         DataError: The texts cannot be used, or no method is left.
         ModelError: The model or its tokenizer cannot be loaded.
     """
@@ -219,7 +219,6 @@ def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
 
 
 def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
-    """Return a file that plans, and the methods that are left out of it with the reasons."""
     left_out: dict[str, str] = {}
     machine = this_machine()
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
@@ -249,7 +248,6 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
 
 
 def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the least learning rate of a few that erases on this model, and what was seen of the others."""
     machine = this_machine()
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}

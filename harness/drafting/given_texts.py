@@ -1,4 +1,4 @@
-"""Texts that a command was given: which source they are of, how long they are, and where to cut them."""
+"""Texts that a command was given: their source, lengths and cuts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def filled(template: str, **parts: object) -> str:
-    """Return a template with its parts put in."""
+    """Return a template with its parts filled in."""
     environment = Environment(
         loader=PackageLoader("harness.drafting", ""),
         autoescape=False,
@@ -53,16 +53,16 @@ def flow(value: Any) -> str:
 
 
 MINIATURE = "miniature"
-"""Given instead of a path, it means the embedded corpus."""
+"""Names the embedded corpus instead of a path."""
 LEAST_TOKENS = 16
-"""A prefix of 8 tokens and a continuation of 8 are the least that says something."""
+"""A prefix and a continuation of 8 tokens each."""
 SAMPLED_TEXTS = 64
-"""Enough to see how a tokenizer reads them."""
+"""Texts that show how a tokenizer reads them."""
 MAX_UNKNOWN = 0.05
 FEWEST_BYTES = 2.0
-"""A token of a language that the tokenizer was made for has about four."""
+"""Bytes a token below which the tokenizer does not fit the language; usual are four."""
 LEAST_VOCABULARY = 10_000
-"""A tokenizer of fewer tokens, of bytes say, knows hardly a word whole in any language."""
+"""Tokens of a vocabulary below which few whole words fit in any language."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,19 @@ class TextLengths:
     label: str
     """The texts' name in messages."""
     tokens_N: tuple[int, ...]
-    """Tokens of each text, counted up to the most that would be used."""
+    """Tokens of each text, counted up to a maximum."""
     bytes_per_token: float
-    """Bytes of UTF-8 per token; small where the tokenizer spells the texts letter by letter."""
+    """Bytes of UTF-8 per token."""
 
     @property
     def in_words(self) -> str:
-        """Return how many texts there are, and how long."""
+        """Return the number of texts and their lengths."""
         shortest, longest = min(self.tokens_N), max(self.tokens_N)
         length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         return f"{len(self.tokens_N):,} text{'s' * (len(self.tokens_N) > 1)} of {length} tokens"
 
     def warning(self, vocabulary: int) -> str:
-        """Return what is odd in how the tokenizer reads the texts, '' if nothing is."""
+        """Return a warning about an unsuitable tokenizer, or ''."""
         if vocabulary < LEAST_VOCABULARY or self.bytes_per_token >= FEWEST_BYTES:
             return ""
         return (
@@ -96,7 +96,7 @@ class TextLengths:
 
 @dataclass(frozen=True)
 class Given:
-    """A model and texts, as a user named them on the command line."""
+    """A model and texts, as named on the command line."""
 
     model: str
     texts: str
@@ -134,7 +134,7 @@ class ReadTexts:
 
 
 def read_given(given: Given, most_texts: int) -> ReadTexts:
-    """Read the given texts, at most so many unless the user gave a number; their lengths decide any open setting.
+    """Read the given texts, at most so many unless the user gave a number; open settings follow from their lengths.
 
     Raises:
         DataError: The texts cannot be read, or are too short.
@@ -162,15 +162,12 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
 
 
 def usual_length(model: Checkpoint) -> int:
-    """Return where long texts are cut for a model: after the tokens of the Extraction Challenge's, or what it recites.
-
-    The miniature's models never memorised more than the beginning of a text.
-    """
+    """Return the default length of texts: the Extraction Challenge's, or less for miniatures."""
     return (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
 
 
 def is_miniature(model_id: str) -> bool:
-    """Return whether a model has read the embedded corpus alone: one of the shipped, or a replicate."""
+    """Return whether a model is one of the shipped miniatures or a replicate."""
     return (
         knows_only_the_miniature("perplexity", model_id)
         or read_manifest(path_of(model_id, ModelError).resolve()) is not None
@@ -178,7 +175,7 @@ def is_miniature(model_id: str) -> bool:
 
 
 def named_source(text: str, field: str = "text") -> dict[str, Any]:
-    """Return the settings of a sweep file's source that read what a user named.
+    """Return the settings of a sweep file's source for a user's argument.
 
     Args:
         text: A file of JSON lines or an array of token ids, by its ending; a folder of the Extraction Challenge; or
@@ -212,7 +209,7 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
 
 @contextmanager
 def faults_of_given(given: Given) -> Iterator[None]:
-    """Turn the faults of a sweep file that a command made into a DataError about what the user gave."""
+    """Turn the faults of a drafted sweep file into a DataError about the user's arguments."""
     try:
         yield
     except ConfigError as error:
@@ -227,10 +224,10 @@ def faults_of_given(given: Given) -> Iterator[None]:
 def read_lengths(
     block: Mapping[str, Any], role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int
 ) -> TextLengths:
-    """Return how long the texts of a source are, each counted up to `most` tokens.
+    """Return the lengths of a source's texts, each counted up to `most` tokens.
 
     Raises:
-        DataError: There is no text, one cannot be used, or the tokenizer does not know what they are written in.
+        DataError: There is no text, one cannot be used, or the tokenizer does not know their language.
     """
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
     label = source.path or f"the miniature's {role} texts"
@@ -252,7 +249,7 @@ def read_lengths(
 
 
 def chosen_prefix(lengths: TextLengths) -> int:
-    """Return how long a prefix suits texts: half of the shortest, so that every continuation is as long or longer.
+    """Return half of the shortest length, so that every continuation is at least as long.
 
     Raises:
         DataError: A text is too short to be continued.

@@ -1,4 +1,4 @@
-"""A sweep's results folder: tables, figures and report, each written whole or not at all."""
+"""Files of a sweep's results folder, each written atomically."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from harness.reporting.sections.main_table import main_latex, main_markdown
 from harness.reporting.summary import answer_text, caption
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
-"""Names, without their endings, of the files that belong to no section."""
+"""Names, without endings, of the files that belong to no section."""
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write everything that a sweep leaves, and return the files.
+    """Write all tables, figures and the report; return the files.
 
-    table.csv comes first, so that the numbers are there even if they cannot be ranked.
+    table.csv is first, so that it exists even if ranking fails.
 
     Raises:
         DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
@@ -48,7 +48,7 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
 
 
 def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
-    """Write the report of what a sweep that was ended has measured; return the sentence that says where it is."""
+    """Write the report of a sweep that was ended early; return a sentence with its location."""
     try:
         measured = read_tuned(plan, journal)
         if not measured.measured:
@@ -61,7 +61,7 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """Return the files in a sweep's folder that `write` made, sorted by name."""
+    """Return the files in a folder that `write` made, sorted by name."""
     stems = set(_STEMS)
     for section in SECTIONS:
         stems.update(section.stems)
@@ -69,7 +69,7 @@ def written_files(folder: Path) -> list[Path]:
 
 
 def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
-    """Write ranking.csv, table.md, which begins with the answer, and table.tex; return the files."""
+    """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
     shown = head(ranked)
     words = [*ranked.said_first, caption(shown.table)]
     bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]

@@ -1,7 +1,6 @@
-"""The card of an exported model: what was erased how, what that cost, what was measured, and what that does not show.
+"""Model card of an exported model, without any text of the forget set.
 
-It has names, numbers, settings and digests, and no text of the forget set. The front matter is what the hub calls a
-model index.
+Its front matter is a model index, as on the hub.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def model_card(
     """Return the README.md of an exported model.
 
     Args:
-        point: Whose model it is.
+        point: Of the model.
         analysis: Of its sweep.
         weights: The sha256 of each file of weights by its name.
         made_by: Versions of packages by name.
-        is_adapter: Whether the folder has a LoRA adapter for peft, and not the model that was measured.
+        is_adapter: Whether the folder contains a LoRA adapter for peft instead of the measured model.
     """
     spec, table = point.spec, analysis.table
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
@@ -93,7 +92,7 @@ def model_card(
 
 
 def _without_folders(value: Json) -> Json:
-    """Return a setting; where it is a path, its last name: where somebody keeps files is nobody's business."""
+    """Return a setting with paths reduced to their last names, for privacy."""
     is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
     return Path(value).name if is_path else value
 
@@ -113,7 +112,6 @@ def _dataset(metric: Metric, spec: TrialSpec, evaluator: EvaluatorSpec) -> dict[
 
 
 def _source_name(source: Source) -> str:
-    """Return what a source is called, without the folders above a file of the user's."""
     if source.path is None:
         return source.source
     return source.path if source.source == "hub" and not source.path.startswith("/") else Path(source.path).name

@@ -1,4 +1,4 @@
-"""The report: one HTML page that holds everything, pictures included, and needs nothing else."""
+"""Report of a sweep: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from harness.reporting.sections.repeat import provenance
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep as it stands now; there is one without any finished trial too.
+    """Return the report of a sweep, finished or not.
 
     Args:
         analysis: The sweep's numbers.
         sections: Sections of this analysis whose figures are drawn already; None draws them all now.
-        is_kept: Whether there will be a journal to make it again from.
+        is_kept: Whether the journal stays, so that the report can be made again.
     """
     templates = html_templates()
     contents: list[tuple[str, str]] = []
 
     def section_heading(title: str, anchor: str = "") -> Markup:
-        """Return a section's heading, and take it into the contents."""
+        """Return a section's heading, and add it to the contents."""
         anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
         contents.append((anchor, title))
         return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)

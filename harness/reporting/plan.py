@@ -1,4 +1,4 @@
-"""What `--plan` shows: every trial with its strengths and state, what is left to be done, and what it will need."""
+"""View of a plan for the terminal: trials, their states, and their needs of memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NOTE = (
 
 
 def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Group:
-    """Return the plan for a terminal.
+    """Return the trials of a plan.
 
     Args:
-        plan: A sweep, resolved.
+        plan: A resolved sweep.
         statuses: Each trial's state, by its id.
-        to_memorize: How many memorised models are to be trained.
+        to_memorize: Number of memorised models left to train.
     """
     table = _empty_table(("State", "Row", "Model", "Strengths", "Seed", "Trial"), unfolded=("Row", "Trial"))
     counts: Counter[Status] = Counter()
@@ -61,7 +61,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
 
 
 def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
-    """Return an empty table. Its cells are `Text`: the brackets of a plain string would be read as markup."""
+    """Return an empty table for `Text` cells: brackets of plain strings would be read as markup."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading in unfolded)
@@ -69,7 +69,7 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
 
 
 def one_step_epochs(plan: Plan) -> list[str]:
-    """Return a sentence for every batch of a plan that holds more than the forget set."""
+    """Return a sentence for every batch that exceeds the forget set."""
     said = []
     for spec in (*plan.trials, *(study.trial for study in plan.studies)):
         batches = {}
@@ -87,7 +87,7 @@ def one_step_epochs(plan: Plan) -> list[str]:
 
 
 def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
-    """Return a sentence on each model: how its texts begin and end, how long they may be, in which precision it is."""
+    """Return a sentence on each model: its special tokens, maximal length and precision."""
     by_model = {spec.model.id: spec for spec in trials if spec.reading}
     said = []
     for spec in by_model.values():
@@ -111,7 +111,6 @@ def _how_it_reads(reading: Mapping[str, Json]) -> str:
 
 
 def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
-    """Yield in which precision models and judges compute, where that is not fp32 for all."""
     by_precision: dict[Precision, list[str]] = {}
     for evaluator in evaluators:
         by_precision.setdefault(evaluator.precision, []).append(evaluator.name)
@@ -134,7 +133,7 @@ def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
 
 
 def studies_table(studies: Sequence[StudyResults]) -> Group:
-    """Return a tuned sweep's searches for a terminal: how many candidates each has tried, and how far they got."""
+    """Return the searches of a tuned sweep, with their candidates and best results."""
     table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), ("Tuned", "Study"))
     kinds, seeds = {study.spec.search for study in studies}, {study.spec.seeds for study in studies}
     for study in studies:
@@ -153,7 +152,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
 
 
 def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) -> Group:
-    """Return a table for a terminal: each row's largest need, and what it has.
+    """Return each row's largest need of memory, and its share.
 
     Args:
         trials: Those to be shown.

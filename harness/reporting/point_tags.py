@@ -1,4 +1,4 @@
-"""What only the whole table shows of a point, as tags: MLflow's runs are searched and coloured by them."""
+"""Tags of points that follow from the whole table, for MLflow's search and colours."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TAGGED = ("collapsed", "over_erased")
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
-    """Return each point's tags by its id: whether it collapsed and how, is over-erased, ranked, or on the frontier.
+    """Return each point's tags by its id: collapsed, over-erased, ranked, frontier, colour.
 
-    `mlflow.runColor` is the colour that its variant has in the report's figures. An attacked point's `excess.METRIC` is
-    how much more an attack gets out of it than out of the retrained model, over all its seeds, with the interval.
+    `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
+    retrained model, over all seeds, with its interval.
     """
     excesses: dict[str, dict[str, str]] = {}
     for row in attacked.to_dict("records") if attacked is not None else ():

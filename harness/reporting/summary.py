@@ -1,7 +1,6 @@
-"""The card on top of a report, and the table of twenty seconds below it: on the page, in table.md, on the terminal.
+"""Card on top of a report, and the table of prices: on the page, in table.md, on the terminal.
 
-The card has what was seen, how sure that is, what to do and what is wrong, in this order and in at most 90 words, so
-that it fits on the first screen of a phone.
+The card contains results, their uncertainty, advice and problems, in at most 90 words: the first screen of a phone.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from harness.specs import Level
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"
-"""What an interval over items of a single seed says."""
+"""Meaning of an interval over items of a single seed."""
 DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",
 }
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
-"""Methods that a sentence of the card names in one list."""
+"""Methods in one list of the card."""
 WORDS = {
     "recited": "MA: the share of the tokens of a text that the model guesses first, given all before them",
     "level": "how much is still recited where methods are compared: each is erased until it is there",
@@ -49,13 +48,13 @@ WORDS = {
     "broken": "collapsed, or over-erased: unseen texts of the same kind suffered too; never recommended",
     "comes back": "after so many steps of relearning, half of what was erased is there again",
 }
-"""The eight words that the answer needs."""
+"""Glossary of the answer."""
 Card = list[tuple[str, str, str]]
-"""A heading, sentences, and a command that they end with, or ''."""
+"""A heading, sentences, and a command that ends them, or ''."""
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
+    """Return a table's caption: definition, judges and seeds."""
     sentences = []
     for definition in sorted(set(table["definition"])) or [""]:
         meaning = f" ({DEFINITIONS[definition]})" if definition in DEFINITIONS else ""
@@ -147,7 +146,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
-    """Return what to do with the cheapest sound method, and the command that does it."""
+    """Return advice on the cheapest sound method, and its command."""
     if not len(priced):
         return "", ""
     is_whole = priced["reached"] == priced["runs"]
@@ -159,7 +158,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
 
 
 def export_command(point: PointResults, analysis: Analysis) -> str:
-    """Return the command that writes a point's model to a folder."""
+    """Return the command that exports a point's model."""
     folder = analysis.results.folder
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
     out = f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
@@ -192,13 +191,12 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:
-    """Return how near a method came to a level: `nearest 0.83 at gamma 10, early stop`."""
+    """Return the nearest miss of a level: `nearest 0.83 at gamma 10, early stop`."""
     near = "" if math.isnan(row["nearest"]) else f"nearest {row['nearest']:.2f} at {row['nearest_at']}"
     return ", ".join(filter(None, [near, row["reason"]]))
 
 
 def _ranks_card(model: str, analysis: Analysis) -> Card:
-    """Return the card of a sweep that sets no level: the paper's ranks."""
     ranks = analysis.ranked.ranking
     ranks = ranks[ranks["model"] == model]
     order, wrong = [], []
@@ -232,7 +230,7 @@ _KNOWN = ("", CONTROL, NOTHING_TO_ERASE, ERASED_NOTHING)
 
 
 def _about(seconds: float) -> str:
-    """Return a time as a sentence has it.
+    """Return a rough duration.
 
     Example:
         >>> _about(12.3), _about(130.0), _about(9000.0)
@@ -248,7 +246,7 @@ def _about(seconds: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio as a sentence has it.
+    """Return a ratio with at most two decimals.
 
     Example:
         >>> times(1.268), times(0.55), times(12.4), times(240.0)
@@ -264,7 +262,7 @@ def _names(names: Iterable[str], between: str = ", ") -> str:
 
 
 def head_text(model: str, analysis: Analysis) -> str:
-    """Return the numbers above a table: how many texts and runs, what was recited, and the never-seen model's price."""
+    """Return the numbers above a table: texts, runs, recitation, and the retrained model's price."""
     head, cost = analysis.answer.heads[model], analysis.answer.cost
     parts = [
         amount(head["texts"], "text"),
@@ -282,7 +280,7 @@ def head_text(model: str, analysis: Analysis) -> str:
 
 
 def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame, list[Column]]:
-    """Return a model's table at a level, and its columns: without those that say nothing."""
+    """Return a model's table at a level, without empty columns."""
     rows = answer.at(model, level)
     records = rows.to_dict("records")
     frame = rows.assign(
@@ -333,7 +331,7 @@ def _steps(steps: float) -> str:
 
 
 def answer_markdown(analysis: Analysis) -> str:
-    """Return the sweep's question and below it the answer, as Markdown."""
+    """Return the sweep's question and answer, as Markdown."""
     return f"# {markdown_escape(analysis.results.plan.question)}\n\n{answer_text(analysis)}"
 
 
@@ -353,7 +351,7 @@ def answer_text(analysis: Analysis) -> str:
 
 
 def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:
-    """Return a model's tables with their levels; none where nothing is to be erased."""
+    """Return a model's tables by level; none where nothing is erased."""
     if analysis.ranked.recitations[model].recites is False:
         return []
     tables = []
@@ -364,7 +362,7 @@ def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame
 
 
 def further_notes(analysis: Analysis) -> list[str]:
-    """Return what else must be read: on whose texts erasure is shown, or why nothing shows that there was any."""
+    """Return notes on the recited texts, or on missing evidence of recitation."""
     recites = {model: known for model, known in analysis.ranked.recitations.items() if known.recites is not False}
     return [known.said_first for known in recites.values() if known.said_first]
 

@@ -1,1 +1,1 @@
-"""Figures: one file is one figure, in one dress."""
+"""Figures of a report."""

@@ -1,4 +1,4 @@
-"""The figure of the answer: what each method pays at the level, and how near to the level it is."""
+"""Figure of prices at the first level, and of the levels reached."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from harness.reporting.figures import style
 from harness.statistics.protocol import MIN_RUNS
 
 TOLERANCE = 0.02
-"""How near to a level MA is there: a walk ends within it."""
+"""Distance from the level within which a walk ends."""
 _ROW_INCHES = 0.3
 _SMALL = 7.5
 
 
 def answer_figure(answer: Answer, plan: Plan, of_variant: style.Styles, *, is_tall: bool = False) -> Figure | None:
-    """Return two panels for each model, at the first level: prices, and levels reached; None where nothing got there.
+    """Return two panels for each model: prices at the first level, and levels reached; None where none was reached.
 
     Args:
         answer: Of the sweep.
         plan: With the levels and the margin.
         of_variant: The colour and marker of each variant that has a point.
-        is_tall: Whether the panels are below one another, as a phone needs it.
+        is_tall: Whether to stack the panels, for narrow screens.
     """
     cost = answer.cost
     frames = {model: answer.at(model, plan.until[0]) for model in answer.heads} if plan.until and cost else {}
@@ -65,7 +65,6 @@ def answer_figure(answer: Answer, plan: Plan, of_variant: style.Styles, *, is_ta
 def _draw_prices(
     ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: float, cost: Metric, of_variant: style.Styles
 ) -> None:
-    """Draw each price with its interval, around the reference's (or else the least) the band, and the two ideals."""
     references = rows.loc[rows["is_reference"].astype(bool) & rows["price"].notna(), "price"]
     centre = float(references.iloc[0] if len(references) else rows["price"].min())
     far = 1 + margin if head["runs"] >= MIN_RUNS else BAND
@@ -87,7 +86,6 @@ def _draw_prices(
 
 
 def _draw_levels(ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float], of_variant: style.Styles) -> None:
-    """Draw the MA at which each method was compared, the level and the level's own noise; misses are grey."""
     at, low, high = level
     ends = (at - TOLERANCE, at + TOLERANCE) if math.isnan(low) else (low, high)
     if not math.isnan(at):

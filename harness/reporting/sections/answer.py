@@ -1,4 +1,4 @@
-"""What is read first: the card, the table of twenty seconds, its figure, and what limits them."""
+"""First section: cards, tables of prices, their figure and their limits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ _FIGURE = Markup(
 
 
 class TheAnswer(Section):
-    """What each method pays for erasing to a level; where nothing was erased, what is recited."""
+    """Prices of methods at each level, or recitation where nothing was erased."""
 
     stems = ("answer",)
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Prices and levels; none where nothing got to the level."""
         return self._drawn(is_tall=False)
 
     @cached_property
     def tall_figures(self) -> dict[str, Figure]:
-        """The panels below one another."""
         return self._drawn(is_tall=True)
 
     def _drawn(self, *, is_tall: bool) -> dict[str, Figure]:
@@ -44,12 +42,10 @@ class TheAnswer(Section):
         return {"answer": figure} if figure else {}
 
     def files(self) -> dict[str, str]:
-        """Return the answer's frame as CSV."""
         frame = self.analysis.answer.frame
         return {"answer.csv": csv_text(frame.assign(points=frame["points"].map(" ".join)))} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return cards, tables and words; where nothing was erased, what is recited; below them what limits both."""
         parts = self._answered(page) if self.analysis.results.plan.erases else self._recited(page)
         if limits := [sentence for sentence in (self.analysis.head.note, *self.analysis.caveats) if sentence]:
             items = Markup("\n").join(Markup("<li>{}</li>").format(sentence) for sentence in limits)

@@ -1,4 +1,4 @@
-"""Does it come back? What attacks get out of each model beyond what the retrained model gives, and how fast."""
+"""Section on attacks: text recovered beyond the retrained model's, and curves over training steps."""
 
 from __future__ import annotations
 
@@ -36,19 +36,17 @@ _NOTE = "Black: the original. Grey, dashed: the retrained model, which never saw
 
 
 class Attacks(Section):
-    """The table of attacks, and the curves that they measured."""
+    """Table and curves of attacks."""
 
     title = "Does it come back?"
     stems = ("attacks", "attack_curves")
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The curves of every attack that has some; none without."""
         curves = self.analysis.measured_curves
         return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the table as CSV and Markdown."""
         frame = self.analysis.attacks
         if frame.empty:
             return {}
@@ -60,7 +58,6 @@ class Attacks(Section):
         return {"attacks.csv": csv_text(frame.drop(columns=NOT_IN_CSV)), "attacks.md": "\n".join(parts)}
 
     def html(self, page: PageContext) -> Markup:
-        """Return a table for each model and target, and the curves."""
         text = Markup("")
         tables = list(attack_tables(self.analysis.attacks, self.analysis.info))
         for place, said, wide, columns in tables:
@@ -71,7 +68,7 @@ class Attacks(Section):
 
 
 def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
-    """Yield for each model and target its name, what is said of it, and its table: a row for each variant."""
+    """Yield for each model and level its title, a sentence, and its table: a row for each variant."""
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         has_retrained = bool(rows["excess"].notna().any())
         value = "excess" if has_retrained else "value"
@@ -90,7 +87,7 @@ def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, 
 
 
 def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[RenderableType]:
-    """Yield what is said of each model, and its rows under every attack, without their intervals."""
+    """Yield each model's sentence and table for the terminal, without intervals."""
     for place, said, wide, columns in attack_tables(frame, info):
         bounds = [name for name in wide.columns if name.endswith(("_low", "_high"))]
         label = wide["label"].where(wide["strength"] == "", wide["label"] + ", " + wide["strength"])
@@ -100,7 +97,7 @@ def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[Rende
 
 
 def curves_figure(curves: pd.DataFrame, of_variant: style.Styles) -> Figure:
-    """Return a panel for each model and curve, three of them side by side."""
+    """Return a panel for each model and curve, three in a row."""
     panels = list(curves.groupby(["model", "title"], sort=False))
     across = min(3, len(panels))
     down = math.ceil(len(panels) / across)

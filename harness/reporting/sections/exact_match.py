@@ -1,4 +1,4 @@
-"""What is left of memorised and of other sequences: a figure, a table, and why a sweep that mixes them has none."""
+"""Section on memorised and other sequences: a figure and a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEANS = (
 
 
 class ExactMatch(Section):
-    """What is left of memorised and of other sequences."""
+    """Agreement with the original on memorised and on other sequences."""
 
     title = "Memorised and not memorised"
     stems = ("exact_match_groups",)
@@ -33,17 +33,14 @@ class ExactMatch(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """What is kept over what is left; none where the groups are not known."""
         frame = self.analysis.agreements
         return {"exact_match_groups": agreement_figure(frame, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the numbers as CSV."""
         frame = self.analysis.agreements
         return {"exact_match_groups.csv": csv_text(frame)} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure and the table, or why there are none where a reader expects some."""
         frame = self.analysis.agreements
         if frame.empty:
             return paragraph(why_no_groups(self.analysis.results.plan))
@@ -60,7 +57,7 @@ class ExactMatch(Section):
 
 
 def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
-    """Return a panel for each model: what is left of other sequences over what is left of memorised ones.
+    """Return a panel for each model: agreement on other sequences over agreement on memorised ones.
 
     Source: EMSO paper, figure 5.
     """

@@ -1,4 +1,4 @@
-"""The paper's main table with its ranks: in the report, as Markdown and LaTeX, and for the terminal."""
+"""Section with the paper's main table; also as Markdown, LaTeX and for the terminal."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ _LATEX = r"""%% \usepackage{booktabs} and \usepackage{colortbl}
 
 
 class MainTable(Section):
-    """Every ranked row with its ranks, its numbers, and their intervals. The tables' files are `reporting.files`'s."""
+    """Every ranked row with ranks, numbers and intervals; `reporting.files` writes the tables' files."""
 
     title = "Main table"
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        """Return the table below what its ranks mean."""
         shown = self.analysis.head
         about = paragraph(*notes(shown), caption(shown.table), RANKS_MEAN)
         if self.analysis.readings:
@@ -48,7 +47,7 @@ class MainTable(Section):
 
 
 def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
-    """Return the columns of the main table in the paper's layout: numbers, then ranks; or the ranks first."""
+    """Return the columns of the main table: numbers, then ranks as in the paper, or the ranks first."""
     columns = [Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method")]
     columns.append(Column("strength", "Strength"))
     numbers = [_metric_column(metric) for metric in shown_metrics(ranked)]
@@ -66,7 +65,7 @@ def _metric_column(metric: Metric) -> Column:
 
 
 def notes(ranked: RankedTable) -> list[str]:
-    """Return what marks mean, which metrics are not made of items, and what a page leaves out."""
+    """Return notes on marks, on metrics without items, and on rows that are left out."""
     said = [
         "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
         "‡ over-erased: shown, not ranked."
@@ -92,16 +91,13 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
 
 
 def main_latex(ranked: RankedTable, caption: str) -> str:
-    """Return the main table in the paper's layout, as a `table*` that needs the packages booktabs and colortbl."""
+    """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
     return _LATEX % (render(main_frame(ranked), columns, "latex"), latex_escape(caption))
 
 
 def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
-    """Return every model's ranked rows for the terminal, best first, below its reference rows.
-
-    Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
-    """
+    """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
     said = [Text("\n".join(whole.said_first), style="bold")] if whole.said_first else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
@@ -123,7 +119,7 @@ def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:
-    """Return the columns of what the models recite where nothing was erased."""
+    """Return the columns of `recited_frame`."""
     columns = [Column("model", "Model", "heading"), Column("metric", "Metric")]
     columns += [Column(method, title, "number") for method, title in READ_BY.items() if method in frame.columns]
     return columns

@@ -1,4 +1,4 @@
-"""A published table next to ours: in the report, as Markdown, and for the terminal."""
+"""Section with a published table next to ours; also as Markdown and for the terminal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ _VERIFY = "`lethe verify` holds what can be compared against its tolerances."
 
 
 class Published(Section):
-    """Each figure next to the published one, where the sweep reproduces a table."""
+    """Each figure next to the published one."""
 
     title = "Next to the published table"
     stems = ("published",)
     needs_points = True
 
     def files(self) -> dict[str, str]:
-        """Return the tables as Markdown."""
         frame = self.analysis.published
         if frame.empty:
             return {}
@@ -35,7 +34,6 @@ class Published(Section):
         return {"published.md": f"{about}\n{render(wide, columns, 'markdown')}{not_compared}"}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the table, and what of it is not to be compared."""
         frame = self.analysis.published
         if frame.empty:
             return Markup("")
@@ -60,7 +58,7 @@ def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
 
 
 def verified_table(frame: pd.DataFrame) -> Group:
-    """Return a table for the terminal with a line for each figure, and below it what is not to be compared and why."""
+    """Return a table for the terminal with a line for each figure, and the obstacles below it."""
     names = [cell["metric"].title if cell["metric"] else "Collapsed" for cell in frame.to_dict("records")]
     rows = (frame["label"] + " " + frame["strength"]).str.strip()
     place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]

@@ -1,4 +1,4 @@
-"""Reasoning before and after: a figure and a table."""
+"""Section on reasoning tasks: a figure and a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEANS = (
 
 
 class ReasoningTasks(Section):
-    """Each row's accuracy on every task, and how it changed."""
+    """Accuracy of each row on every task, and its change."""
 
     title = "Reasoning"
     stems = ("reasoning",)
@@ -33,18 +33,15 @@ class ReasoningTasks(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Grouped bars; none where no task was measured."""
         frame, tasks = self.analysis.answers, metrics_in(self.analysis.info, "reasoning")
         return {"reasoning": bars(frame, tasks, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the accuracies as Markdown."""
         frame = self.analysis.answers
         table = render(frame, self._columns(), "markdown") if len(frame) else ""
         return {"reasoning.md": f"{_MEANS}\n\n{table}"} if table else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure and the table."""
         frame = self.analysis.answers
         if frame.empty:
             return Markup("")

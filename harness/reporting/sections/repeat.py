@@ -1,4 +1,4 @@
-"""How to repeat a sweep: every point and trial, its words, its file, and the digests and versions of what it ran on."""
+"""Section on reproduction: points, trials, glossary, sweep file, digests, versions and machines."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ from harness.reporting.section import PageContext, Section
 from harness.specs import HOLDOUT, STAND_IN
 
 MAX_POINTS = MAX_TRIALS = 2000
-"""Listed of each model, and of a sweep."""
+"""Largest numbers of listed points of a model, and of trials of a sweep."""
 MAX_FAILURES = 40
 _COMMIT_DIGITS = 10
 _MAX_MACHINES = 4
 
 
 class Repeat(Section):
-    """All that another laboratory needs."""
+    """Everything that another laboratory needs."""
 
     def html(self, page: PageContext) -> Markup:
-        """Return every point and trial, the words of the sweep, its file, and all that the file does not say."""
         analysis, results = self.analysis, self.analysis.results
         points = point_frame(analysis)
         has_points = results.plan.erases and len(points) > 0
@@ -71,7 +70,7 @@ def _details(summary: str, text: Markup) -> Markup:
 
 
 def point_frame(analysis: Analysis) -> pd.DataFrame:
-    """Return the points that a page lists, with `at`, `state` and `mark` as a reader sees them."""
+    """Return the listed points, with `at`, `state` and `mark` for the reader."""
     points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
     rows = points.to_dict("records")
     return points.assign(
@@ -124,7 +123,7 @@ def _trial_table(results: Results) -> Markup:
 
 
 def glossary(plan: Plan, info: MetricInfo) -> list[tuple[str, str]]:
-    """Return what the words of this sweep mean that are not explained where they stand: metrics and methods."""
+    """Return the meanings of this sweep's metrics and methods."""
     words = [(metric.title, _metric_meaning(metric)) for metric in info.values()]
     methods: dict[str, str] = {}
     for spec in [*(study.trial for study in plan.studies), *plan.trials]:
@@ -150,7 +149,7 @@ def _method_source(method: str) -> str:
 
 
 def versions(results: Results) -> list[tuple[str, str]]:
-    """Return each package with the versions that the trials ran with: more than one if they changed."""
+    """Return each package with the versions of all trials."""
     known: dict[str, set[str]] = {}
     for trial in results.trials:
         for packages in trial.versions:
@@ -160,7 +159,7 @@ def versions(results: Results) -> list[tuple[str, str]]:
 
 
 def what_was_read(plan: Plan) -> list[tuple[str, str]]:
-    """Return what was read, each thing once: its role, and its name with its digest."""
+    """Return the role of each input, and its name with its digest."""
     inputs = []
     for spec in plan.trials:
         read = {"model": spec.model, "retrained model": spec.retrained}
@@ -176,7 +175,7 @@ def what_was_read(plan: Plan) -> list[tuple[str, str]]:
 
 
 def all_settings(plan: Plan) -> list[tuple[str, str]]:
-    """Return the settings of evaluators, methods, training and memorised models, defaults included, each once."""
+    """Return the settings of evaluators, methods, training and memorised models, defaults included."""
     settings: list[tuple[str, Mapping[str, Any]]] = []
     for spec in plan.trials:
         for evaluator in spec.evaluators:
@@ -193,10 +192,10 @@ def all_settings(plan: Plan) -> list[tuple[str, str]]:
 
 
 def provenance(results: Results) -> dict[str, Any]:
-    """Return where a sweep's numbers come from, as far as its journal says, as text.
+    """Return the origin of a sweep's numbers, from its journal, as text.
 
-    `measured` is from the journal's first line to its last, `work` is how long all trials took together, `machines` has
-    the most frequent first, `readings` is how each model reads texts, and `lethe` is the version and commit.
+    `measured` is the time from the journal's first line to its last, `work` the summed time of all trials; `machines`
+    has the most frequent first; `readings` is how each model reads texts; `lethe` is the version and commit.
     """
     plan = results.plan
     found = []
@@ -230,7 +229,6 @@ def _period(results: Results) -> str:
 
 
 def _machines(results: Results) -> tuple[str, ...]:
-    """Return each kind of machine, the most frequent first: its hosts, and how many trials ran there if others did."""
     hosts: dict[str, set[str]] = {}
     counts: Counter[str] = Counter()
     for trial in results.trials:
@@ -252,7 +250,7 @@ def _at_most(names: Sequence[str]) -> list[str]:
 
 
 def ran_on(trial: TrialResults) -> str:
-    """Return where a trial ran, in the order of its attempts: the host, and what computed there; '' if nobody knows."""
+    """Return the hosts and hardware of a trial's attempts; '' if not recorded."""
     places: list[str] = []
     workers: list[str] = []
     for attempt in trial.attempts:
@@ -266,7 +264,7 @@ def ran_on(trial: TrialResults) -> str:
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:
-    """Return a machine as a person would call it.
+    """Return a machine as text.
 
     Example:
         >>> hardware = {"processor": "EPYC", "instructions": "AVX512", "cores": "1", "memory": "16 GiB"}

@@ -1,4 +1,4 @@
-"""The trade-off figure: what each method forgets, against what its model can still write."""
+"""Section with the trade-off figure: memorisation against text quality."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.specs import RETRAINED, UNSEEN_ROWS
 
 
 class Tradeoff(Section):
-    """Memorization against fluency, a curve for each method."""
+    """Memorisation against fluency, a curve for each method."""
 
     title = "Trade-off"
     stems = ("tradeoff",)
@@ -33,12 +33,10 @@ class Tradeoff(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The paper's Figure 4; none where nothing was erased."""
         analysis = self.analysis
         return {"tradeoff": tradeoff(analysis.points, analysis.info)} if analysis.results.plan.erases else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure, and what its points mean."""
         said, collapse = ["Each curve is a method at rising strength."], self.analysis.results.plan.collapse
         if (self.analysis.points["method"] == RETRAINED).any():
             said.append("Perfect erasure looks like the retrained model, not like zero.")
@@ -53,8 +51,7 @@ class Tradeoff(Section):
 def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
 
-    One model fills two rows of two panels; several get a row of panels each. A table without any
-    point that can be drawn gives a figure that says so.
+    One model fills two rows of two panels; several get a row each. Without any point the figure contains a sentence.
     """
     planes, models = panels(info), list(table["model"].unique())
     drawn = [curves(table, model, x, y) for model in models for x, y in planes]
@@ -79,10 +76,7 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
 
 
 def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
-    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own.
-
-    Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
-    """
+    """Draw one panel of `tradeoff` on given axes, with a legend; holdout rows are left out."""
     of_variant = styles(table)
     drawn = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
     _draw_plane(ax, drawn, info[x], info[y], of_variant)
