@@ -156,10 +156,10 @@ def audit(
 ) -> int:
     """Measure whether a model recites texts; nothing is erased."""
     from harness.base.files import write_whole
-    from harness.drafting.audit import audited
+    from harness.drafting.first_sweep import audited
     from harness.drafting.given_texts import Given as GivenTexts
     from harness.library import SweepResults
-    from harness.reporting.page import page
+    from harness.reporting.files import page
 
     given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
     with audited(given, results, attacks=attacks) as analysis:
@@ -234,7 +234,7 @@ def sweep(
 
     planned = plan_of(read, overrides or (), only or ())
     if plan:
-        from harness.commands.plan import print_plan
+        from harness.reporting.plan import print_plan
 
         print_plan(file, planned, results)
         return 0
@@ -274,7 +274,7 @@ def collate(
     out: Annotated[Path | None, Option(help="Write the files here; default: results into themselves.")] = None,
 ) -> int:
     """Make tables and report again, from a journal or a table.csv; results are also copied to MLflow."""
-    from harness.commands.collate import collate_table, copy_to_mlflow
+    from harness.commands.results import collate_table, copy_to_mlflow
 
     if not path.exists():
         raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
@@ -299,7 +299,7 @@ def verify(folder: Folder) -> int:
     Ends with 0 only if every cell is compared and lies within its tolerance. Published figures of a collapsed model are
     set aside: only its collapse flag is compared.
     """
-    from harness.commands.collate import complete_tables
+    from harness.commands.results import complete_tables
     from harness.reporting.sections.published import verified_table
 
     cells = complete_tables(folder)
@@ -343,7 +343,7 @@ def diff(
     results: Results = RESULTS,
 ) -> int:
     """Show what differs between two results: settings, versions, numbers. Ends with 1 if anything does."""
-    from harness.commands.diff import print_differences
+    from harness.commands.results import print_differences
 
     return print_differences((a, b), results, csv)
 
@@ -355,7 +355,7 @@ def power(
     difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
     """Show how more runs would separate the methods of a pilot."""
-    from harness.commands.power import print_power
+    from harness.commands.results import print_power
 
     if difference is not None and not 0 < difference < float("inf"):
         raise DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")

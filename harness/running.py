@@ -136,8 +136,7 @@ def _job_count(results: Results, folders: Folders) -> int:
 def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
     from harness.analysis.analysis import Analysis
     from harness.library import SweepResults
-    from harness.reporting.files import write
-    from harness.reporting.point_tags import point_tags
+    from harness.reporting.files import point_tags, write
     from harness.reporting.summary import answer_markdown
 
     analysis = Analysis(measured)

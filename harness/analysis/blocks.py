@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.cells import strength_text
+from harness.analysis.seeds import strength_text
 from harness.base.messages import amount
 from harness.contracts import Json, Number
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from harness.analysis.cells import number, strength_text
-from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
-from harness.analysis.damage import unmeasured_damage
-from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_metrics
+from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
+from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, number, table_metrics
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows
+from harness.analysis.seeds import ranked_rows, strength_text
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.collapse import verdict
+from harness.analysis.damage import verdict
 from harness.analysis.metrics import arrow, mean_over, metrics_in, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
 from harness.analysis.seeds import ranked_rows, strengths

@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.cells import strength_text
 from harness.analysis.metrics import mean_over, metrics_in, read_declarations
 from harness.analysis.ranking import RankedTable
+from harness.analysis.seeds import strength_text
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
 from harness.errors import DataError, unknown
 from harness.plugins import EVALUATORS, METHODS, plain_settings

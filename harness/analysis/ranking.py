@@ -23,8 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from harness.analysis.collapse import verdict
-from harness.analysis.damage import is_broken
+from harness.analysis.damage import is_broken, verdict
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import (
     RANKED_GROUPS,

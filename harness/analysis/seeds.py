@@ -142,6 +142,11 @@ def strengths(values: Sequence[float]) -> str:
     return "–".join(f"{value:.4g}" for value in [*known[:1], *known[1:][-1:]])
 
 
+def strength_text(name: str, value: float) -> str:
+    """Return a point's strength: `gamma 0.05`; '' for a reference row."""
+    return f"{name} {strengths([value])}".strip()
+
+
 def worst_class(classes: Sequence[str]) -> str:
     """Return the worst collapse class of several seeds: gibberish, degenerate, unknown, healthy."""
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.collapse import flag
-from harness.analysis.damage import over_erased
+from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
 from harness.base.csv_text import split_lists

@@ -1,1 +1,1 @@
-"""Verbs of `lethe`, one file each."""
+"""Longer parts of the verbs of `lethe`."""

@@ -1,11 +1,16 @@
-"""Commented sweep file for a model and texts, which plans without a fault."""
+"""Sweep files for a model and texts: a commented first sweep, and an audit without methods."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from harness.analysis.analysis import Analysis
+from harness.base.files import writing
 from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Method, Number, Training
 from harness.data.sequences import LEAST_TOKENS
@@ -14,6 +19,7 @@ from harness.drafting.given_texts import (
     MINIATURE,
     Given,
     TextLengths,
+    faults_of_given,
     filled,
     flow,
     is_miniature,
@@ -23,10 +29,13 @@ from harness.drafting.given_texts import (
 )
 from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
 from harness.errors import ConfigError, DataError, PluginError, TrialError
+from harness.execution.job import Folders
+from harness.execution.progress import SweepProgress
+from harness.execution.waves import run_inline, run_waves
 from harness.miniature import FORGET_RECORDS
 from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.planning.machine import this_machine
-from harness.planning.memory import weights_bytes
+from harness.planning.memory import refuse_unfit, weights_bytes
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.plugins import (
@@ -37,6 +46,8 @@ from harness.plugins import (
     default_reference,
     default_strength,
 )
+from harness.records.journal import Journal
+from harness.records.results import read_results
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 
@@ -264,3 +275,48 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     if "early_stop" in settings:
         tell(f"early_stop: {settings['about_early_stop']}. Name texts that it was trained on: --retain and --utility.")
     return settings
+
+
+FILE = Path("audit.yaml")
+MAX_AUDIT_TEXTS = 256
+"""Default number of texts: MA is then known to 0.01, in about a minute."""
+SMALL_BYTES = 100_000_000
+"""Bytes of weights below which a second thread does not help."""
+
+
+@contextmanager
+def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
+    """Measure a model on texts in this process, in the results folder or a temporary one."""
+    with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
+        temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
+    with temporary or nullcontext(str(results)) as root:
+        with faults_of_given(given):
+            planned = plan_of(sweep_file_of(audit_file(given, attacks=attacks), FILE))
+            refuse_unfit(FILE, planned.trials)
+        folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
+        journal = Journal(folders.results / "journal")
+        with journal.held():
+            journal.write_plan(planned)
+            with SweepProgress(len(planned.trials)) as progress:
+                run_waves(read_results(planned, journal), folders, run_inline, progress)
+            measured = read_results(planned, journal)
+        yield Analysis(measured)
+
+
+def audit_file(given: Given, *, attacks: bool = False) -> str:
+    """Return the sweep file that the audit runs."""
+    read = read_given(given, MAX_AUDIT_TEXTS)
+    if read.sampled_of:
+        count = read.forget["sequences"]
+        tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")
+    machine = this_machine()
+    cpus = 1 if weights_bytes(read.model) < SMALL_BYTES else os.cpu_count() or 1
+    utility = named_source(given.texts, given.field) | {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
+    return filled(
+        "audit.yaml.j2",
+        question=printable(f"Does {given.model} recite {given.texts}?"),
+        utility=flow(utility),
+        attacks=attacks,
+        resources=flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
+        **read.settings(),
+    )

@@ -1,11 +1,19 @@
-"""Files of a sweep's results folder, each written atomically."""
+"""Report page, files of a sweep's results folder (each written atomically), and tags for MLflow."""
 
 from __future__ import annotations
 
+import math
+import re
+from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+from markupsafe import Markup
+
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import declarations
+from harness.analysis.curves import styles
+from harness.analysis.metrics import NOTHING, declarations
 from harness.analysis.ranking import RankedTable, head, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
@@ -13,10 +21,12 @@ from harness.errors import LetheError
 from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
-from harness.reporting.figures.style import rendered
-from harness.reporting.page import page
+from harness.reporting.render import Column, cell_texts
+from harness.reporting.section import PageContext, Section, html_templates
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.main_table import main_latex, main_markdown
+from harness.reporting.sections.repeat import provenance
+from harness.reporting.style import REFERENCE_STYLES, rendered
 from harness.reporting.summary import answer_text, caption
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
@@ -80,3 +90,77 @@ def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str =
         write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words), answer)),
         write_whole(folder / "table.tex", main_latex(shown, " ".join([*words, question]))),
     ]
+
+
+def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
+    """Return the report of a sweep, finished or not.
+
+    Args:
+        analysis: The sweep's numbers.
+        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
+        is_kept: Whether the journal stays, so that the report can be made again.
+    """
+    templates = html_templates()
+    contents: list[tuple[str, str]] = []
+
+    def section_heading(title: str, anchor: str = "") -> Markup:
+        """Return a section's heading, and add it to the contents."""
+        anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
+        contents.append((anchor, title))
+        return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
+
+    has_points = analysis.results.plan.erases and len(analysis.points) > 0
+    shown = []
+    for section in sections or [section(analysis) for section in SECTIONS]:
+        if section.needs_points and not has_points:
+            continue
+        tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
+        drawn = {**section.figures, **tall}.items()
+        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in drawn}
+        text = section.html(PageContext(pictures, section_heading))
+        if text.strip():
+            shown.append(section_heading(section.title) + text if section.title else text)
+    return templates.get_template("page.html.j2").render(
+        sections=shown,
+        contents=contents,
+        plan=analysis.results.plan,
+        results=analysis.results,
+        definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
+        provenance=provenance(analysis.results),
+        is_kept=is_kept,
+    )
+
+
+_WORDS = {True: "true", False: "false"}
+TAGGED = ("collapsed", "over_erased")
+
+
+def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
+    """Return each point's tags by its id: collapsed, over-erased, ranked, frontier, colour.
+
+    `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
+    retrained model, over all seeds, with its interval.
+    """
+    excesses: dict[str, dict[str, str]] = {}
+    for row in attacked.to_dict("records") if attacked is not None else ():
+        if not math.isnan(row["excess"]):
+            text, interval = cell_texts(row, Column("excess", "", "change"))
+            for point_id in row["point_ids"]:
+                tag = f"{text} ({interval})" if interval else text
+                excesses.setdefault(point_id, {})[f"excess.{row['metric']}"] = tag
+    colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    for variant, (colour, _) in styles(table).items():
+        colours.setdefault(variant, colour)
+    columns = ["point_id", "model", "method", "variant", *TAGGED, "collapse_class", "ranked", "frontier"]
+    tags = {}
+    for row in table[columns].to_dict(orient="records"):
+        of_point = {
+            **{name: _WORDS.get(row[name], "unknown") for name in TAGGED},
+            "collapse_class": row["collapse_class"] or "none",
+            "ranked": _WORDS[bool(row["ranked"])],
+            "frontier": _WORDS[bool(row["frontier"])],
+        }
+        if row["variant"] in colours:
+            of_point["mlflow.runColor"] = colours[row["variant"]]
+        tags[row["point_id"]] = of_point | excesses.get(row["point_id"], {})
+    return tags

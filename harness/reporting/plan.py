@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.base.messages import amount
+from harness.base.messages import amount, console
 from harness.contracts import Json, Precision
-from harness.planning.memory import MemoryNeed, gigabytes
+from harness.errors import ConfigError
+from harness.execution.job import Folders
+from harness.execution.waves import shared_jobs
+from harness.planning.machine import this_machine
+from harness.planning.memory import MemoryNeed, gigabytes, memory_needs, needs_warning, unfit
 from harness.plans import Plan
 from harness.plugins import METHODS
+from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
-from harness.records.tuned import is_over
+from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
+from harness.records.tuned import is_over, largest_candidate, read_tuned, specs_left
 from harness.specs import EvaluatorSpec, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
@@ -179,3 +186,25 @@ def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) ->
         elif spec.training.lora and need.trained:
             trained.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
     return Group(table, *map(Text, [*sorted(unknown), *trained, NOTE]))
+
+
+def print_plan(file: Path, planned: Plan, results: Path) -> None:
+    """Print every trial with its state and memory; refuse one that cannot fit this machine."""
+    folders = Folders.of_sweep(results, planned.sweep)
+    journal = Journal(folders.results / "journal")
+    measured = read_tuned(planned, journal)
+    to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
+    terminal = console(width=120)
+    terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
+    if measured.studies:
+        terminal.print(studies_table(measured.studies), "")
+    trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
+    machine = this_machine()
+    needs = memory_needs(trials, machine)
+    faults, doubts = unfit(specs_left(measured), machine, needs)
+    terminal.print(needs_table(trials, needs))
+    replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
+    for sentence in filter(None, (replaced, *changed_sentences(measured), needs_warning(doubts) if doubts else "")):
+        terminal.print(sentence, style="yellow", markup=False, highlight=False)
+    if faults:
+        raise ConfigError(str(file), faults)

@@ -18,8 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.cells import NOTHING, duration_text, number, split_title
-from harness.analysis.metrics import arrow
+from harness.analysis.metrics import NOTHING, arrow, duration_text, number, split_title
 from harness.base.csv_text import csv_text
 from harness.base.messages import printable
 from harness.contracts import Metric

@@ -15,8 +15,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import number, split_title
-from harness.analysis.metrics import arrow
+from harness.analysis.metrics import arrow, number, split_title
 from harness.reporting.render import markdown_escape
 
 

@@ -16,10 +16,8 @@ from rich.text import Text
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
-from harness.analysis.cells import number
-from harness.analysis.collapse import verdict
-from harness.analysis.damage import unmeasured_damage
-from harness.analysis.metrics import in_sentence
+from harness.analysis.damage import unmeasured_damage, verdict
+from harness.analysis.metrics import in_sentence, number
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
 from harness.base.messages import amount

@@ -18,7 +18,7 @@ from harness.analysis.curves import styles
 from harness.analysis.metrics import MetricInfo
 from harness.base.csv_text import csv_text
 from harness.base.messages import printable
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL

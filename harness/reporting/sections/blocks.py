@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.blocks import selection_grid, selection_sentences
 from harness.base.csv_text import csv_text
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 

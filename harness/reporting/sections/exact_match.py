@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from harness.analysis.curves import styles
 from harness.analysis.exact_match import why_no_groups
 from harness.base.csv_text import csv_text
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL, RETRAINED

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from harness.analysis.curves import styles
 from harness.analysis.metrics import metrics_in
 from harness.contracts import Metric
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL

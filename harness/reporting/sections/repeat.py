@@ -13,10 +13,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, duration_text, strength_text
-from harness.analysis.collapse import rules_in_words, verdict
-from harness.analysis.metrics import MetricInfo
-from harness.analysis.seeds import seed_count, work_seconds
+from harness.analysis.damage import rules_in_words, verdict
+from harness.analysis.metrics import NOTHING, MetricInfo, duration_text
+from harness.analysis.seeds import seed_count, strength_text, work_seconds
 from harness.contracts import Metric
 from harness.errors import PluginError
 from harness.plans import Plan

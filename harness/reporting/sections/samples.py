@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.analysis.cells import strength_text
+from harness.analysis.seeds import strength_text
 from harness.contracts import Json
 from harness.plans import Plan
 from harness.records.record import Measurement

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.analysis.collapse import rules_in_words
 from harness.analysis.curves import Curve, better_corner, curves, panels, styles
+from harness.analysis.damage import rules_in_words
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.seeds import seed_count
 from harness.contracts import Metric
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.section import PageContext, Section
 from harness.specs import RETRAINED, UNSEEN_ROWS
 

@@ -10,8 +10,8 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.collapse import flag as flag_by
-from harness.analysis.collapse import side
+from harness.analysis.damage import flag as flag_by
+from harness.analysis.damage import side
 from harness.analysis.metrics import in_column_order
 from harness.analysis.table import read_table
 from harness.specs import CollapseBounds

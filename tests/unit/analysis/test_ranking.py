@@ -10,7 +10,7 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.collapse import flag
+from harness.analysis.damage import flag
 from harness.analysis.evidence import Evidence
 from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import in_column_order

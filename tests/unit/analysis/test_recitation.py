@@ -20,8 +20,7 @@ from harness.analysis.ranking import head
 from harness.analysis.recitation import is_beyond, on_texts, recitations, said_first
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
-from harness.reporting.files import write_tables
-from harness.reporting.page import page
+from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
 
 SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])

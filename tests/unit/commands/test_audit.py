@@ -11,12 +11,11 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.drafting.audit import audit_file
+from harness.drafting.first_sweep import audit_file
 from harness.drafting.given_texts import Given
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.reporting.files import write
-from harness.reporting.page import page
+from harness.reporting.files import page, write
 from harness.reporting.sections.main_table import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}

@@ -11,8 +11,8 @@ from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.curves import curves
 from harness.analysis.metrics import in_column_order
-from harness.reporting.figures.style import rendered
 from harness.reporting.sections.tradeoff import tradeoff
+from harness.reporting.style import rendered
 
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")

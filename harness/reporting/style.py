@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from harness.analysis.cells import split_title
+from harness.analysis.metrics import split_title
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, RETRAINED
 
