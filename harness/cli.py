@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from typer import Argument, Option
 
+from harness import errors
 from harness.base.messages import console, tell
-from harness.errors import (
-    ConfigError,
-    DataError,
-    Interrupted,
-    LetheError,
-    ModelError,
-    PluginError,
-    StorageError,
-    signals_kept,
-    take_signals,
-)
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -62,29 +52,29 @@ Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
 
 
-def verb(state: str = "", input_errors: tuple[type[LetheError], ...] = ()) -> Callable[[Verb], Verb]:
+def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:
     """Make a verb of a function that returns an exit code; None is 0.
 
     Args:
         state: Sentence on what is left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
-    wrong = input_errors or (ConfigError, DataError, ModelError, PluginError)
+    wrong = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
 
     def register(function: Verb) -> Verb:
         @app.command()
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
             try:
-                with signals_kept():
-                    take_signals()
+                with errors.signals_kept():
+                    errors.take_signals()
                     code = function(**arguments) or 0
-            except LetheError as error:
+            except errors.LetheError as error:
                 code = 2 if isinstance(error, wrong) else 1
-                tell(error, *_notes(error), *[state] * isinstance(error, StorageError), is_error=True)
+                tell(error, *_notes(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:
                 tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
-                code = error.exit_code if isinstance(error, Interrupted) else 128 + signal.SIGINT
+                code = error.exit_code if isinstance(error, errors.Interrupted) else 128 + signal.SIGINT
             raise typer.Exit(code)
 
         return function
@@ -196,7 +186,7 @@ def init(
     name = usable_name(Path(texts).name.partition(".")[0])
     file = out or Path(f"{name}.yaml")
     if file.exists():
-        raise DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
+        raise errors.DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
     given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens)
     with given_texts.faults_of_given(given):
         content, left_out = first_sweep.first_sweep(given, name, file, retain, utility, is_probed=not no_probe)
@@ -206,7 +196,7 @@ def init(
     tell(f"{file} is written. To see what it would run: python -m harness.sweep {file} --plan")
 
 
-@verb(state="What is measured is kept: run the same command again to continue.", input_errors=(ConfigError,))
+@verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))
 def sweep(
     file: SweepFile,
     plan: Annotated[bool, Option("--plan", help="Show every trial and its state, and run nothing.")] = False,
@@ -277,7 +267,9 @@ def collate(
     from harness.commands.results import collate_table, copy_to_mlflow
 
     if not path.exists():
-        raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
+        raise errors.DataError(
+            f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
+        )
     if not path.is_dir():
         tell(*collate_table(path, out))
         return 0
@@ -358,7 +350,7 @@ def power(
     from harness.commands.results import print_power
 
     if difference is not None and not 0 < difference < float("inf"):
-        raise DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
+        raise errors.DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
     print_power(folder, reference, difference)
 
 

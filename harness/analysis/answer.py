@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,8 +36,7 @@ COLUMNS = (
 _RUN = [REPLICATE, "replicate_seed"]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """Prices and verdicts of a sweep."""
 
     frame: pd.DataFrame

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, number, table_metrics
@@ -27,8 +26,7 @@ UNLIKE_HUMANS = 10.0
 """Ratio of human text's perplexity to the original's above which a judge knows only the original's style."""
 
 
-@dataclass(frozen=True)
-class HumanReading:
+class HumanReading(NamedTuple):
     """Perplexity that one judge gives to the human continuations of one model."""
 
     model: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,7 @@ STYLES = (
 _CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """One strength of a variant: the mean over its seeds."""
 
     strength: float
@@ -37,8 +36,7 @@ class CurvePoint:
     """The worst of all seeds."""
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A variant's points by rising strength; a reference row's single point."""
 
     method: str

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from harness.analysis import recitation
 from harness.analysis.damage import is_broken, verdict
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import (
@@ -34,14 +35,6 @@ from harness.analysis.metrics import (
     is_aimless,
     metrics_in,
     own_groups,
-)
-from harness.analysis.recitation import (
-    Recitation,
-    has_erased_nothing,
-    on_texts,
-    recitation_answers,
-    recitations,
-    said_first,
 )
 from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class
 from harness.contracts import Metric
@@ -82,7 +75,7 @@ class RankedTable:
     info: MetricInfo
     ranking: pd.DataFrame
     """A row for every model and variant: its ranks, and why it lacks one."""
-    recitations: Mapping[str, Recitation]
+    recitations: Mapping[str, recitation.Recitation]
     evidence: Evidence = field(default_factory=Evidence)
     """Empty for a table that was read from a file."""
     without_interval: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
@@ -104,7 +97,7 @@ class RankedTable:
     def said_first(self) -> list[str]:
         """Warnings to print before any number: nothing to erase, or nothing erased."""
         if self.is_of_references:
-            return recitation_answers(self.recitations)
+            return recitation.recitation_answers(self.recitations)
         of_methods = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in of_methods if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
@@ -112,7 +105,7 @@ class RankedTable:
             f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
             "training.learning_rate, or have them searched (tune)."
         )
-        return [*([said] if idle else []), *said_first(self.recitations)]
+        return [*([said] if idle else []), *recitation.said_first(self.recitations)]
 
     @cached_property
     def on_recited(self) -> RankedTable:
@@ -120,7 +113,7 @@ class RankedTable:
         ids_by_model = {model: known.ranked_on for model, known in self.recitations.items() if known.ranked_on}
         if not ids_by_model or self.is_of_references:
             return self
-        table, evidence = on_texts(self.table, self.info, self.evidence, ids_by_model)
+        table, evidence = recitation.on_texts(self.table, self.info, self.evidence, ids_by_model)
         return replace(self, table=table, evidence=evidence)
 
     def unknown_of_recited(self, model: str) -> list[Metric]:
@@ -176,7 +169,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     bounds = [f"{name}_{side}" for name in rank_names(info) for side in ("low", "high")]
     columns = [*IDENTITY, *rank_names(info), *bounds, *STATE]
     nothing = pd.DataFrame(columns=columns, dtype=object)
-    unranked = RankedTable(table, info, nothing, recitations(table, info, evidence), evidence)
+    unranked = RankedTable(table, info, nothing, recitation.recitations(table, info, evidence), evidence)
     rankings, without_interval = [nothing], {}
     for model, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False):
         ranking, without_interval[str(model)] = _rank_model(rows, unranked)
@@ -212,7 +205,7 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, t
     originals, evidence = whole.originals(model), whole.on_recited.evidence
     variants, states = [], []
     for _, group in rows.groupby("variant", sort=False):
-        is_idle = recites is not False and has_erased_nothing(group, originals, groups[0], evidence, aims)
+        is_idle = recites is not False and recitation.has_erased_nothing(group, originals, groups[0], evidence, aims)
         variants.append(group.assign(idle=is_idle))
         states.append(_without_ranks(variants[-1], [*groups[0], *groups[1]]))
     ranking = pd.DataFrame(states).assign(recited=recites)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -53,8 +53,7 @@ Share = tuple[float, float]
 """A share of what could be recited, and its standard error over the sequences."""
 
 
-@dataclass(frozen=True)
-class Recitation:
+class Recitation(NamedTuple):
     """Result of the test on one model's original."""
 
     recites: bool | None
@@ -74,8 +73,7 @@ class Recitation:
         return self.by_stand_in or self.recites is None
 
 
-@dataclass(frozen=True)
-class RecitedTexts:
+class RecitedTexts(NamedTuple):
     """Texts that one model recites; copies of a text count once."""
 
     clusters: Mapping[str, str]
@@ -217,7 +215,7 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
     if ORIGINAL not in texts or telling.isdisjoint(controls):
         return None
     guessed = texts[RETRAINED].ids if RETRAINED in texts else frozenset()
-    own = replace(texts[ORIGINAL], ids=texts[ORIGINAL].ids - guessed)
+    own = texts[ORIGINAL]._replace(ids=texts[ORIGINAL].ids - guessed)
     for kind in set(controls) - passed:
         is_clean = kind in telling and (kind == RETRAINED or not texts[kind].ids)
         if not is_clean and not (kind in telling and is_beyond(own.share, texts[kind].share)):

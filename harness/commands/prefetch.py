@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from harness import miniature
 from harness.base import hub
@@ -23,8 +23,7 @@ AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
 """Judges that need no download: the embedded ones, and the model itself."""
 
 
-@dataclass(frozen=True)
-class HubContent:
+class HubContent(NamedTuple):
     """A model or data set of the hub, and its place in the sweep file."""
 
     path: str

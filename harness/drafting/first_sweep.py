@@ -9,24 +9,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from harness import plugins
 from harness.analysis.analysis import Analysis
 from harness.base.files import writing
 from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Method, Number, Training
 from harness.data.sequences import LEAST_TOKENS
 from harness.data.sources import Role
-from harness.drafting.given_texts import (
-    MINIATURE,
-    Given,
-    TextLengths,
-    faults_of_given,
-    filled,
-    flow,
-    is_miniature,
-    named_source,
-    read_given,
-    read_lengths,
-)
+from harness.drafting import given_texts
 from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution.job import Folders
@@ -38,14 +28,6 @@ from harness.planning.machine import this_machine
 from harness.planning.memory import refuse_unfit, weights_bytes
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.plugins import (
-    EVALUATORS,
-    METHODS,
-    declared_space,
-    default_declaration,
-    default_reference,
-    default_strength,
-)
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.search_space import Choice, LogUniform
@@ -76,7 +58,7 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
     A cumulative strength has three to five whole steps up to the default, closer at the beginning; others are multiples
     of the default. All lie within the declared range.
     """
-    default, dimension = default_strength(plugin), declared_space(plugin).get(plugin.strength.field)
+    default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
     if isinstance(dimension, Choice):
         return sorted(dimension.values)
     if default is None:
@@ -94,32 +76,32 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     """Yield the row of every method with its needs, commented out if it is left out or not `PROPOSED`."""
-    for name in METHODS.names():
+    for name in plugins.METHODS.names():
         try:
-            plugin = METHODS.load(name)
+            plugin = plugins.METHODS.load(name)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
         grid = strength_grid(plugin)
-        row = f"{name}: {flow({plugin.strength.field: grid or ['...']})}"
+        row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
             continue
-        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{METHODS.package}.")
-        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
+        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
     """Yield the row of every evaluator with its settings, commented out if it needs more."""
-    for name in EVALUATORS.names():
+    for name in plugins.EVALUATORS.names():
         try:
-            plugin = EVALUATORS.load(name)
-            declared = default_declaration(plugin)
+            plugin = plugins.EVALUATORS.load(name)
+            declared = plugins.default_declaration(plugin)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
-        row = f"{name}: {flow(dict(settings.get(name, {})))}"
+        row = f"{name}: {given_texts.flow(dict(settings.get(name, {})))}"
         metrics, reads = declared or ((), ())
         groups = {metric.group for metric in metrics}
         if declared is None or "reasoning" in groups:
@@ -146,7 +128,7 @@ MICRO_BATCH = 16
 
 
 def first_sweep(
-    given: Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
+    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> tuple[str, dict[str, str]]:
     """Return a new sweep file, and the reason for each method that is left out.
 
@@ -162,8 +144,10 @@ def first_sweep(
     return content, left_out
 
 
-def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
-    read = read_given(given, MAX_TEXTS)
+def _file_parts(
+    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
+) -> dict[str, Any]:
+    read = given_texts.read_given(given, MAX_TEXTS)
     model = read.model
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if read.lengths is not None:
@@ -174,16 +158,16 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
         )
     count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
-    of_miniature = is_miniature(model.id)
+    of_miniature = given_texts.is_miniature(model.id)
     return {
         **read.settings(),
         "retain": _retain_texts(model, retain, given.field, count),
         "utility": _utility_texts(model, utility, given.field),
         "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
         "file": printable(str(out)),
-        "name": flow(name),
+        "name": given_texts.flow(name),
         "about_texts": about_texts,
-        "is_embedded": given.texts == MINIATURE,
+        "is_embedded": given.texts == given_texts.MINIATURE,
         "is_miniature": of_miniature,
         "has_own_texts": bool(retain and utility),
         # The miniature's rates: docs/decisions/0003.
@@ -201,20 +185,22 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
     }
 
 
-def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> TextLengths:
-    return read_lengths(source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS)
+def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> given_texts.TextLengths:
+    return given_texts.read_lengths(
+        source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS
+    )
 
 
 def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
-    source = named_source(retain or MINIATURE, field)
+    source = given_texts.named_source(retain or given_texts.MINIATURE, field)
     if retain:  # As many as there are forget sequences.
         usable = sum(tokens >= LEAST_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
         source["sequences"] = min(count, max(1, usable))
-    return flow(source)
+    return given_texts.flow(source)
 
 
 def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
-    source = named_source(utility or MINIATURE, field)
+    source = given_texts.named_source(utility or given_texts.MINIATURE, field)
     lengths = _lengths(model, source, "utility")
     total = len(lengths.tokens_N)
     # Of a file the other half is for validation, which takes what follows.
@@ -226,7 +212,7 @@ def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
             f"{prompts} of them are no longer than {room + PROMPT_TOKENS} here. Give longer ones with --utility."
         )
     cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": min(REFERENCE_TOKENS, room)}
-    return flow(source | cut)
+    return given_texts.flow(source | cut)
 
 
 def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
@@ -239,13 +225,13 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):
             raise DataError("No method is left that could erase from this model: " + "; ".join(left_out.values()))
-        content = filled(
+        content = given_texts.filled(
             "init.yaml.j2",
             **parts,
             methods=methods,
             evaluators=evaluators,
             micro_batch=min(MICRO_BATCH, parts["global_batch"]),
-            resources=flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
+            resources=given_texts.flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
         )
         try:
             plan_of(sweep_file_of(content, out))
@@ -285,12 +271,12 @@ SMALL_BYTES = 100_000_000
 
 
 @contextmanager
-def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
+def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
     """Measure a model on texts in this process, in the results folder or a temporary one."""
     with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
         temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
     with temporary or nullcontext(str(results)) as root:
-        with faults_of_given(given):
+        with given_texts.faults_of_given(given):
             planned = plan_of(sweep_file_of(audit_file(given, attacks=attacks), FILE))
             refuse_unfit(FILE, planned.trials)
         folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
@@ -303,20 +289,24 @@ def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[An
         yield Analysis(measured)
 
 
-def audit_file(given: Given, *, attacks: bool = False) -> str:
+def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     """Return the sweep file that the audit runs."""
-    read = read_given(given, MAX_AUDIT_TEXTS)
+    read = given_texts.read_given(given, MAX_AUDIT_TEXTS)
     if read.sampled_of:
         count = read.forget["sequences"]
         tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")
     machine = this_machine()
     cpus = 1 if weights_bytes(read.model) < SMALL_BYTES else os.cpu_count() or 1
-    utility = named_source(given.texts, given.field) | {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
-    return filled(
+    utility = given_texts.named_source(given.texts, given.field) | {
+        "prompts": 1,
+        "prompt_tokens": 1,
+        "reference_tokens": 1,
+    }
+    return given_texts.filled(
         "audit.yaml.j2",
         question=printable(f"Does {given.model} recite {given.texts}?"),
-        utility=flow(utility),
+        utility=given_texts.flow(utility),
         attacks=attacks,
-        resources=flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
+        resources=given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
         **read.settings(),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -65,8 +64,7 @@ LEAST_VOCABULARY = 10_000
 """Tokens of a vocabulary below which few whole words fit in any language."""
 
 
-@dataclass(frozen=True)
-class TextLengths:
+class TextLengths(NamedTuple):
     """Lengths of texts by a model's tokenizer."""
 
     label: str
@@ -94,8 +92,7 @@ class TextLengths:
         )
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """A model and texts, as named on the command line."""
 
     model: str
@@ -108,8 +105,7 @@ class Given:
     sequences: int | None = None
 
 
-@dataclass(frozen=True)
-class ReadTexts:
+class ReadTexts(NamedTuple):
     """The given texts as the forget set of the given model."""
 
     given: Given

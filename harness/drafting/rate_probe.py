@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.base.files import writing
 from harness.drafting.given_texts import flow
@@ -38,8 +38,7 @@ ERASED = 0.9
 METHOD, RATE = "gradient_ascent", "training.learning_rate"
 
 
-@dataclass(frozen=True)
-class ProbedRate:
+class ProbedRate(NamedTuple):
     """Effect of a few steps at one learning rate."""
 
     rate: float

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, overload
 
@@ -39,8 +38,7 @@ _LATEX = str.maketrans(
 _RED = r"\cellcolor[rgb]{1,0.7,0.7} "
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a rendered table."""
 
     name: str

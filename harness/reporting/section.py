@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
@@ -19,8 +18,7 @@ from harness.analysis.metrics import arrow, number, split_title
 from harness.reporting.render import markdown_escape
 
 
-@dataclass(frozen=True)
-class PageContext:
+class PageContext(NamedTuple):
     """Parts of the page that its sections use."""
 
     pictures: Mapping[str, str]

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from io import StringIO
 
@@ -87,7 +86,7 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
-    fewer = replace(given, unseen=None, sequences=4, prefix_tokens=7)
+    fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
     [spec] = plan_of(sweep_file_of(audit_file(fewer), tmp_path / "audit.yaml")).trials
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 
