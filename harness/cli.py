@@ -409,9 +409,9 @@ def _tell_unfinished(outcome: SweepResults) -> bool:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
-        spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+        spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
-        tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
+        tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
     return bool(outcome.unfinished or outcome.unfinished_studies)
 
 

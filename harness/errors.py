@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FrameType
 
-MOST_LISTED = 100
+MAX_LISTED = 100
 """Faults in one message."""
 
 
@@ -45,7 +45,7 @@ class ConfigError(LetheError):
         self.file = file
         self.faults = tuple(faults)
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        listed, more = faults[:MOST_LISTED], len(faults) - MOST_LISTED
+        listed, more = faults[:MAX_LISTED], len(faults) - MAX_LISTED
         width = max((len(fault.path) for fault in listed), default=0)
         margin = max((len(fault.origin) + 2 for fault in listed if fault.origin), default=0)
         lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in listed]

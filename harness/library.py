@@ -16,7 +16,7 @@ from harness.analysis.attacks import NOT_IN_CSV
 from harness.analysis.curves import Curve, curves
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import as_measured
+from harness.analysis.seeds import restore_replicates
 from harness.base.csv_text import joined_lists
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole, writing
@@ -64,7 +64,7 @@ class SweepResults:
     @property
     def table(self) -> pd.DataFrame:
         """One row for each measured point, with the columns of table.csv."""
-        return joined_lists(as_measured(self.ranked.table))
+        return joined_lists(restore_replicates(self.ranked.table))
 
     @property
     def ranking(self) -> pd.DataFrame:
@@ -103,7 +103,7 @@ class SweepResults:
             DataError: No such model or metric was measured.
         """
         self._refuse_unmeasured(model, x, y)
-        return curves(as_measured(self.ranked.table), model, self.metrics[x], self.metrics[y])
+        return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
 
     def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
         """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
@@ -124,15 +124,15 @@ class SweepResults:
         models = list(self.table["model"].unique())
         if model is None and len(models) != 1:
             raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
-        chosen = models[0] if model is None else model
-        self._refuse_unmeasured(chosen, x, y)
-        draw_tradeoff(ax, as_measured(self.ranked.table), self.metrics, chosen, x, y)
+        model_id = models[0] if model is None else model
+        self._refuse_unmeasured(model_id, x, y)
+        draw_tradeoff(ax, restore_replicates(self.ranked.table), self.metrics, model_id, x, y)
 
     def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
         models = list(self.table["model"].unique())
-        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
-            if name not in known:
-                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
+        for kind, name, names in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
+            if name not in names:
+                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(names)}.")
 
     def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.
@@ -236,17 +236,17 @@ class SweepResults:
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
         named = self.point(point)
-        before = original or named.spec.model
+        recorded = original or named.spec.model
         made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
         if adapter_alone:
             made_by["peft"] = version("peft")
-            write = partial(save_adapter, self.adapter(point), before)
+            write = partial(save_adapter, self.adapter(point), recorded)
         else:
             write = partial(save_model, self.model(point, original))
         with folder_whole(out, "the exported model") as folder:
             write(folder)
             with writing(folder, "the exported model's tokenizer"):
-                copy_tokenizer(before, folder)
+                copy_tokenizer(recorded, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             write_whole(folder / "README.md", card, "the exported model's card")
@@ -301,7 +301,7 @@ def read_folder(folder: Path) -> Results:
     return read_results(journal.read_plan(), journal)
 
 
-def sweeps_in(folder: Path) -> list[Path]:
+def find_sweeps(folder: Path) -> list[Path]:
     """Return the results folders of sweeps in a folder, by name."""
     return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
 
@@ -310,7 +310,7 @@ def refuse_without_results(folder: Path) -> None:
     """Raise a DataError that names the sweeps nearby if a folder contains no plan."""
     if not (folder / "journal" / "plan.json").is_file():
         around = folder if folder.is_dir() else folder.parent
-        sweeps = ", ".join(map(str, sweeps_in(around)))
+        sweeps = ", ".join(map(str, find_sweeps(around)))
         there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
         state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
         raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
@@ -326,8 +326,8 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     Raises:
         DataError: No point has that name, or several have.
     """
-    wanted_sweep, _, wanted = name.rpartition(":")
-    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
+    wanted_sweep, _, point_name = name.rpartition(":")
+    sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
     folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
     if not folders:
         there = ", ".join(folder.name for folder in sweeps) or "none"
@@ -342,7 +342,7 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
             unread += f" Not searched: {error}"
             continue
         measured += points
-        called += [(folder, point) for point in points_called(wanted, points)]
+        called += [(folder, point) for point in points_called(point_name, points)]
     try:
         folder, point = called[only_point(name, [(folder.name, point) for folder, point in called], measured)]
     except DataError as error:

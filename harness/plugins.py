@@ -216,8 +216,8 @@ def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tu
 
 def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
     """Return the search dimension of each setting of a method, or of its training, that declares one."""
-    of_training = fields_of(Training)
-    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": of_training.get(name) for name in plugin.searched_training}
+    training_fields = fields_of(Training)
+    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training}
     space: dict[str, Dimension] = {}
     for name, hint in hints.items():
         for part in getattr(hint, "__metadata__", ()):

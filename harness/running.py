@@ -82,15 +82,15 @@ def run_planned(
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
             raise ConfigError(str(file), [Fault("name", sentence)])
-        before = read_tuned(planned, journal)
-        if not keep and (sentences := changed_sentences(before)):
+        measured = read_tuned(planned, journal)
+        if not keep and (sentences := changed_sentences(measured)):
             raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
-        left = specs_left(before)
-        refuse_unfit(file, left)
-        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if left else ():
+        specs = specs_left(measured)
+        refuse_unfit(file, specs)
+        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
         try:
-            measured = _finish(planned, before, journal, folders, executor, tracking)
+            measured = _finish(planned, measured, journal, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             from harness.reporting.files import write_measured
 
@@ -100,21 +100,26 @@ def run_planned(
 
 
 def _finish(
-    planned: Plan, before: Results, journal: Journal, folders: Folders, executor: ExecutorName, tracking: LiveCopy
+    planned: Plan,
+    measured_before: Results,
+    journal: Journal,
+    folders: Folders,
+    executor: ExecutorName,
+    tracking: LiveCopy,
 ) -> Results:
-    journal.write_plan(before.plan)
+    journal.write_plan(measured_before.plan)
     tracking.start()
-    if not before.unfinished and not unfinished_studies(before):
-        return before
-    measured, wave = before, before
-    tried = dict[str, TrialSpec]()
-    with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
+    if not measured_before.unfinished and not unfinished_studies(measured_before):
+        return measured_before
+    measured, wave = measured_before, measured_before
+    specs_by_id = dict[str, TrialSpec]()
+    with _executor(executor) as execute, SweepProgress(_job_count(measured_before, folders)) as progress:
         while wave.unfinished or unfinished_studies(wave):
             run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
-            tried |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
+            specs_by_id |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
             measured = read_tuned(planned, journal)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
-            new = tuple(trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec)
+            new = tuple(trial for trial in measured.trials if specs_by_id.get(trial.spec.trial_id) != trial.spec)
             journal.write_plan(measured.plan)
             wave = replace(measured, trials=new, studies=())
     return measured

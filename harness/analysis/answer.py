@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import originals_of, seconds_per_seed, strengths
+from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
 from harness.plans import Plan
@@ -68,8 +68,8 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
     for model, table in ranked.table.groupby("model", sort=False):
         heads[str(model)] = _head(str(model), table, results, cost)
         for level in results.plan.until:
-            of_level, logs = _rows_at(str(model), level, table, results, cost, ranked.evidence)
-            rows, log_prices[str(model), level.key] = rows + of_level, logs
+            level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
+            rows, log_prices[str(model), level.key] = rows + level_rows, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return Answer(frame, heads, cost, log_prices, seconds_per_seed(results.measured, results.studies))
 
@@ -85,7 +85,7 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
         if not isinstance(level.at, str):
             levels[level.key] = float(level.at), math.nan, math.nan
         elif at is not None:
-            value, low, high = (_mean(at[0], name) for name in _with_bounds(at[1]))
+            value, low, high = (_mean(at[0], name) for name in _bound_names(at[1]))
             levels[level.key] = value, low, high
     return {
         "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
@@ -98,7 +98,7 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
     }
 
 
-def _rows_at(
+def _level_rows(
     model: str, level: Level, table: pd.DataFrame, results: Results, cost: Metric | None, evidence: Evidence
 ) -> tuple[list[dict[str, Any]], pd.DataFrame]:
     originals = table[table["method"] == ORIGINAL]
@@ -140,7 +140,7 @@ def _walk(
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
-    tried = sum(len(study.candidates) for study in studies)
+    candidates = sum(len(study.candidates) for study in studies)
     specs = [trial.spec for trial in walks]
     name = specs[0].strength_name if specs else ""
     return {
@@ -152,18 +152,20 @@ def _walk(
         "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
         "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
         "reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason)),
-        "budget": f"{tried} candidates, {sum(study.optimiser_steps for study in studies)} steps" if tried else "",
+        "budget": f"{candidates} candidates, {sum(study.optimiser_steps for study in studies)} steps"
+        if candidates
+        else "",
         "points": tuple(point.spec.point_id(point.strength) for point in measured),
     }
 
 
 def chosen_settings(spec: TrialSpec) -> list[str]:
     """Return the settings that tuning chose for a trial: `learning rate 1.2e-05`."""
-    chosen = []
+    settings = []
     for name, value in spec.searched.items():
         words = name.rpartition(".")[2].replace("_", " ")
-        chosen.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
-    return chosen
+        settings.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
+    return settings
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
@@ -197,21 +199,23 @@ def _compare(
     margin: float,
 ) -> pd.DataFrame:
     """Add prices and verdicts to each row and return the log prices; broken rows are not compared."""
-    prices = {variant: _log_prices(of_variant, originals, cost) for variant, of_variant in points.items()}
-    logs = pd.DataFrame({name: pd.Series(of_runs) for name, of_runs in prices.items() if of_runs}, dtype=float)
+    prices = {variant: _log_prices(variant_points, originals, cost) for variant, variant_points in points.items()}
+    logs = pd.DataFrame(
+        {name: pd.Series(prices_by_run) for name, prices_by_run in prices.items() if prices_by_run}, dtype=float
+    )
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs if cost else ()):
         assert cost is not None
-        paid[name] = _item_variance(points[name], originals_of(points[name], originals), cost, evidence)
+        paid[name] = _item_variance(points[name], match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, math.log1p(margin))
     judged = judge_methods(differences, variances, math.log1p(margin))
     for name, row in rows.items():
-        for column, of_methods in (("price", alone), ("ratio", judged)):
-            ends = of_methods[name][:3] if name in of_methods else (math.nan,) * 3
-            row |= zip(_with_bounds(column), map(exponential, ends), strict=True)
+        for column, judgements in (("price", alone), ("ratio", judged)):
+            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
+            row |= zip(_bound_names(column), map(exponential, ends), strict=True)
         row["item_variance"] = variances.get(name, math.nan)
         row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
     return logs
@@ -226,13 +230,13 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
     return math.nan if both is None else item_variance(*split_rows(both, len(ours)))
 
 
-def _with_bounds(name: str) -> tuple[str, str, str]:
+def _bound_names(name: str) -> tuple[str, str, str]:
     return name, LOW.format(name), HIGH.format(name)
 
 
 def _any(flags: Iterable[Any]) -> bool | None:
-    known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return True if True in known else None if None in known or not known else False
+    values = [None if flag is None or flag != flag else bool(flag) for flag in flags]
+    return True if True in values else None if None in values or not values else False
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:
@@ -240,7 +244,7 @@ def _mean(rows: pd.DataFrame, name: str) -> float:
 
 
 def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:
-    starts = originals_of(points, originals) if cost and len(points) else None
+    starts = match_originals(points, originals) if cost and len(points) else None
     if cost is None or starts is None:
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):

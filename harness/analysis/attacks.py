@@ -42,10 +42,10 @@ def attack_frame(ranked: RankedTable) -> pd.DataFrame:
     no difference over the same items.
     """
     metrics, rows = attack_metrics(ranked.info), []
-    for model, of_model in ranked.table.groupby("model", sort=False) if metrics else ():
-        twins, originals = (of_model[of_model["method"] == name] for name in (RETRAINED, ORIGINAL))
+    for model, model_rows in ranked.table.groupby("model", sort=False) if metrics else ():
+        twins, originals = (model_rows[model_rows["method"] == name] for name in (RETRAINED, ORIGINAL))
         order = list(ranked.ranking.loc[ranked.ranking["model"] == model, "variant"])
-        for target, points in (points_by_target(of_model) or {"": ranked_rows(of_model)}).items():
+        for target, points in (points_by_target(model_rows) or {"": ranked_rows(model_rows)}).items():
             by_variant = dict(iter(points.groupby("variant", sort=False)))
             in_order = sorted(by_variant, key=lambda name: order.index(name) if name in order else len(order))
             for seeds in [originals, *(by_variant[name] for name in in_order)]:
@@ -105,7 +105,7 @@ def _contrast(own: pd.DataFrame, twin: pd.DataFrame, metric: Metric, evidence: E
     return paired_contrast(one, other)
 
 
-def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
+def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
 
     Only attacks that make a model recite count (metrics that are better lower).
@@ -119,16 +119,18 @@ def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     if tests.empty:
         return []
     is_back = pd.Series(holm(list(tests["p"])), index=tests.index) < 1 - CONFIDENCE
-    said, quiet = [], []
-    for (_, label), of_variant in tests.groupby(["variant", "label"], sort=False):
-        attacks = of_variant.loc[is_back[of_variant.index] & of_variant["excess"].gt(0), "attack"]
+    sentences, quiet = [], []
+    for (_, label), variant_tests in tests.groupby(["variant", "label"], sort=False):
+        attacks = variant_tests.loc[is_back[variant_tests.index] & variant_tests["excess"].gt(0), "attack"]
         if len(attacks):
-            said.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
-        elif of_variant["p"].notna().all():
+            sentences.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
+        elif variant_tests["p"].notna().all():
             quiet.append(str(label))
     if quiet:
-        said.append(f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing.")
-    return [*said, ONE_RUN] if said and max(map(len, tests["point_ids"])) == 1 else said
+        sentences.append(
+            f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing."
+        )
+    return [*sentences, ONE_RUN] if sentences and max(map(len, tests["point_ids"])) == 1 else sentences
 
 
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
@@ -143,23 +145,23 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):
         by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
-        target, shown = list(by_target.items())[-1]
-        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *shown["point_id"]]
+        target, rows_at_target = list(by_target.items())[-1]
+        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *rows_at_target["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
     curves_by_row: dict[tuple[str, ...], list[MeasuredCurve]] = {}
     for point in results.measured:
         spec, place = point.spec, places.get(point.spec.point_id(point.strength))
         for measurement in point.measurements if place else ():
-            for noted in measurement.notes.get("curves", ()):
-                curve = MeasuredCurve(**noted)
+            for curve_note in measurement.notes.get("curves", ()):
+                curve = MeasuredCurve(**curve_note)
                 row = (*(place or ()), curve.name, spec.method, spec.variant, spec.label)
                 curves_by_row.setdefault(row, []).append(curve)
     places_of_curves: list[tuple[Any, ...]] = []
-    for (model, target, _, *of_row), curves in curves_by_row.items():
+    for (model, target, _, *row_key), curves in curves_by_row.items():
         if len({tuple(curve.xs) for curve in curves}) > 1:
             continue  # Means over other places would mislead.
         titles = curves[0].title, curves[0].x_title, curves[0].y_title
         for x, y in zip(curves[0].xs, np.mean([curve.ys for curve in curves], axis=0), strict=True):
-            places_of_curves.append((model, target, *titles, *of_row, x, y))
+            places_of_curves.append((model, target, *titles, *row_key, x, y))
     names = ("model", "target", "title", "x_title", "y_title", "method", "variant", "label", "x", "y")
     return pd.DataFrame(places_of_curves, columns=names)

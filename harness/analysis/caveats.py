@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
-from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, number, table_metrics
+from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, number, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows, strength_text
 from harness.contracts import Metric
@@ -41,9 +41,11 @@ class HumanReading(NamedTuple):
 
     def __str__(self) -> str:
         """Return a sentence for the report."""
-        said = f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
+        sentence = (
+            f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
+        )
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
-        return f"{said}{_rounded(self.perplexity)}{own}."
+        return f"{sentence}{_rounded(self.perplexity)}{own}."
 
 
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
@@ -51,8 +53,8 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
     readings: dict[tuple[str, str], HumanReading] = {}
     for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
         for measurement in point.measurements:
-            noted = measurement.notes.get("human_perplexity")
-            for role, perplexity in noted.items() if isinstance(noted, dict) else ():
+            perplexities = measurement.notes.get("human_perplexity")
+            for role, perplexity in perplexities.items() if isinstance(perplexities, dict) else ():
                 key = point.spec.model.id, role
                 if key in readings or role not in point.spec.judges or math.isnan(perplexity):
                     continue
@@ -84,7 +86,7 @@ def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
             reason = "It knows how the original writes, and not how people do"
         else:
             continue
-        metric = in_sentence(reading.metric) if reading.metric else "what it judges"
+        metric = lower_title(reading.metric) if reading.metric else "what it judges"
         remedy = f"Name one that does in the sweep file (judges.{reading.role})"
         warned.append(f"{reading} {reason}, so {metric} says little here. {remedy}.")
     return warned
@@ -103,26 +105,28 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
         shown: The points on the page.
         readings: Of `human_readings`.
     """
-    said = []
+    sentences = []
     failed = [trial for trial in results.trials if trial.failure]
     for trial in failed[:MAX_FAILURES]:
         error = trial.failure.reason if trial.failure else ""
-        said.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
+        sentences.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
     if len(failed) > MAX_FAILURES:
-        said.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
+        sentences.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
     if missing := list(results.statuses.values()).count("missing"):
-        said.append(f"{missing} of {len(results.trials)} trials are not finished.")
-    said += results.plan.shared_texts
+        sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
+    sentences += results.plan.shared_texts
     for file, clause in changed_plugins(results):
-        said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
+        sentences.append(
+            f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's."
+        )
     for study in results.studies:
-        of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
-    said += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
-    said += changed_choices(results.measured)
-    said += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
-    said += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
-    return said + _warnings_of_plugins(results.measured)
+        search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
+        sentences += [f"{search}: {edge}." for edge in edges_reached(study)]
+    sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
+    sentences += changed_choices(results.measured)
+    sentences += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
+    sentences += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
+    return sentences + _warnings_of_plugins(results.measured)
 
 
 def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
@@ -149,13 +153,13 @@ def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
     points = whole.table[~whole.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
     unmeasured = set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds}
-    lacking = [in_sentence(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
+    lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
     lacking += sorted(unmeasured)
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
     if len(unknown) and results.plan.erases:
         yield f"{len(unknown)} of {len(points)} points {lack}: whether they collapsed is unknown."
     healthy = ranked_rows(whole.table[whole.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(in_sentence(metric) for metric, _, _ in bounds)
+    judges = " nor ".join(lower_title(metric) for metric, _, _ in bounds)
     for name in repetitions(whole.info):
         for row in healthy[healthy[name] > REPEATS].to_dict("records"):
             yield (
@@ -170,9 +174,9 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
         notes = [point.made.notes] if point.made else []
         notes += [measurement.notes for measurement in point.measurements]
         keys = ("warnings",) if point.spec.method == ORIGINAL else ("warnings", "erasure_warnings")
-        for noted in notes:
+        for note in notes:
             for key in keys:
-                for warning in noted.get(key, ()):
+                for warning in note.get(key, ()):
                     trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
 
@@ -213,19 +217,19 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
     by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
     for point in points:
         for measurement in point.measurements:
-            if noted := measurement.notes.get("changed_choices"):
-                by_model.setdefault((point.spec.model.short_name, noted["precision"]), []).append((point, noted))
+            if counts := measurement.notes.get("changed_choices"):
+                by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
-        most, of_most = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
-        of_original = ""
-        for point, noted in counted:
+        most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
+        original = ""
+        for point, counts in counted:
             if point.spec.method == ORIGINAL:
-                of_original = f"{_share_changed(noted)} of the original's, and "
+                original = f"{_share_changed(counts)} of the original's, and "
         yield (
             f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
-            f"{of_original}at most {_share_changed(of_most)} ({point_name(most)})."
+            f"{original}at most {_share_changed(largest)} ({point_name(most)})."
         )
 
 
-def _share_changed(noted: Mapping[str, Any]) -> str:
-    return f"{noted['changed']:,} of {noted['choices']:,} ({noted['changed'] / noted['choices']:.2%})"
+def _share_changed(counts: Mapping[str, Any]) -> str:
+    return f"{counts['changed']:,} of {counts['choices']:,} ({counts['changed'] / counts['choices']:.2%})"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.damage import State, state_of_repeats
-from harness.analysis.metrics import MetricInfo, arrow, metrics_in
+from harness.analysis.metrics import MetricInfo, arrow, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
 from harness.metric import exponential
@@ -54,7 +54,7 @@ class Curve(NamedTuple):
 
 def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]:
     """Return a model's curves in the plane of two metrics, without points that lack either."""
-    drawn = []
+    model_curves = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
         is_tuned = bool((rows["until"] != "").all())
         points = []
@@ -65,8 +65,8 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
                 points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
-            drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
-    return drawn
+            model_curves.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
+    return model_curves
 
 
 def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[float, float]]:
@@ -82,7 +82,7 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
     """Return the (x, y) metrics of a figure's panels: each erasure axis against each generation axis."""
     axes: dict[str, list[Metric]] = {"erasure": [], "generation": []}
-    for metric in metrics_in(info, "erasure", "generation"):
+    for metric in select_metrics(info, "erasure", "generation"):
         if metric.axis is not None:
             axes[metric.group].append(metric)
             axes[metric.group].sort(key=lambda metric: metric.axis or 0)

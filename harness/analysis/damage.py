@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import MetricInfo, in_sentence
+from harness.analysis.metrics import MetricInfo, lower_title
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, CollapseBounds
 from harness.statistics.bootstrap import draws, interval
@@ -50,12 +50,12 @@ def repetitions(info: MetricInfo) -> list[str]:
     return [metric.name for metric in info.values() if metric.collapse == "repetition"]
 
 
-def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
+def describe_rules(info: MetricInfo, bounds: CollapseBounds) -> str:
     """Return the rules of a collapse: `its MAUVE is below 0.25 times the original's, or ...`."""
     clauses = []
     for metric, low, high in collapse_bounds(info, bounds):
         out = f"below {low:g}" if math.isinf(high) else f"outside {low:g} to {high:g}"
-        clauses.append(f"its {in_sentence(metric)} is {out} times the original's")
+        clauses.append(f"its {lower_title(metric)} is {out} times the original's")
     return ", or ".join(clauses)
 
 
@@ -163,10 +163,10 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
         rises = [_rise(row["point_id"], original, name, info, evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
         clauses = [_is_above(*rises, by=MAX_EXCESS)]
         if row["definition"] == "exact" and MA in info:
-            left = evidence.of_points([row["point_id"]], info[MA])
-            below = [_is_above(evidence.of_points([original], info[UNSEEN_MA]), left)]
+            forget_items = evidence.point_values([row["point_id"]], info[MA])
+            below = [_is_above(evidence.point_values([original], info[UNSEEN_MA]), forget_items)]
             if twin is not None:
-                below.append(_is_above(evidence.of_points([twin], info[MA]), left))
+                below.append(_is_above(evidence.point_values([twin], info[MA]), forget_items))
             clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]
@@ -184,7 +184,7 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
 
 
 def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence) -> ItemValues | None:
-    values = evidence.of_points([point_id, original], info[name])
+    values = evidence.point_values([point_id, original], info[name])
     if values is None:
         return None
     rise_1N = values.values_RN[:1] - values.values_RN[1:]

@@ -47,29 +47,29 @@ class Evidence:
 
         An item that a row lacks is NaN there.
         """
-        return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
+        return self.point_values(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
 
-    def of_points(
+    def point_values(
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> ItemValues | None:
         """Return the items of points; `models_R` as in `ItemValues`."""
-        known = []
+        items_by_point = []
         for point_id in point_ids:
             items = self.items(point_id, metric)
             if items is None:
                 return None
-            known.append(items)
-        if any(items.ids != known[0].ids for items in known):
-            known = _aligned(known)
-        if not known or not known[0].ids:
+            items_by_point.append(items)
+        if any(items.ids != items_by_point[0].ids for items in items_by_point):
+            items_by_point = _aligned(items_by_point)
+        if not items_by_point or not items_by_point[0].ids:
             return None
-        ids = known[0].ids
+        ids = items_by_point[0].ids
         if ids not in self._names:
             self._names[ids] = digest_of(list(ids))
-        _, clusters_N = np.unique(known[0].clusters, return_inverse=True)
+        _, clusters_N = np.unique(items_by_point[0].clusters, return_inverse=True)
         return ItemValues(
-            values_RN=np.stack([items.values_N for items in known]),
-            weights_RN=np.stack([items.weights_N for items in known]),
+            values_RN=np.stack([items.values_N for items in items_by_point]),
+            weights_RN=np.stack([items.weights_N for items in items_by_point]),
             clusters_N=clusters_N,
             items=self._names[ids],
             models_R=models_R,
@@ -92,7 +92,7 @@ class Evidence:
             return drawn_D
         numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
         if len(numbers_R) > 1:
-            return replicate_draws_of(numbers_R, metric, models_R)
+            return draw_from_replicates(numbers_R, metric, models_R)
         [row] = rows.to_dict("records")
         names = [str(row[name]) for name in (REPLICATE, "variant", "seed")]
         normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
@@ -119,7 +119,7 @@ class Evidence:
         return float(low), float(high)
 
 
-def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
+def draw_from_replicates(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
     """Return draws (D,) of a mean over replicates without items; of an `exp_mean`, of the logarithms."""
     if metric.aggregate == "mean":
         return replicate_draws(numbers_R, models_R, metric.low, metric.high)
@@ -136,13 +136,13 @@ def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
     return MetricItems(ids, clusters, items.values_N[rows], items.weights_N[rows])
 
 
-def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
+def _aligned(items_by_point: Sequence[MetricItems]) -> list[MetricItems]:
     by_id: dict[str, str] = {}
-    for items in known:
+    for items in items_by_point:
         by_id |= zip(items.ids, items.clusters, strict=True)
     ids, clusters = zip(*sorted(by_id.items()), strict=True)
     aligned = []
-    for items in known:
+    for items in items_by_point:
         rows = dict(zip(items.ids, range(len(items.ids)), strict=True))
         at = [rows.get(id, -1) for id in ids]
         values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
@@ -156,20 +156,20 @@ def read_evidence(results: Results) -> Evidence:
     Raises:
         DataError: A file of items was damaged after the journal was read.
     """
-    held: dict[tuple[str, ...], tuple[str, ...]] = {}
+    ids_cache: dict[tuple[str, ...], tuple[str, ...]] = {}
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point in results.measured:
-        kept = by_point[point.spec.point_id(point.strength)] = results.items(point)
-        for name, items in kept.items():
-            clusters = held.setdefault(items.clusters, items.clusters)
-            kept[name] = replace(items, ids=held.setdefault(items.ids, items.ids), clusters=clusters)
+        point_items = by_point[point.spec.point_id(point.strength)] = results.items(point)
+        for name, items in point_items.items():
+            clusters = ids_cache.setdefault(items.clusters, items.clusters)
+            point_items[name] = replace(items, ids=ids_cache.setdefault(items.ids, items.ids), clusters=clusters)
     return Evidence(by_point)
 
 
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
     """Return a mean's standard error with copies of a text counted once; None where there are no copies."""
     items = evidence.items(point_id, metric)
-    if items is None or not items.has_copies or (values := evidence.of_points([point_id], metric)) is None:
+    if items is None or not items.has_copies or (values := evidence.point_values([point_id], metric)) is None:
         return None
     return float(values.standard_errors()[0])
 
@@ -183,16 +183,16 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
         if not metric.items:
             continue
         bounds_P2 = np.full((len(point_ids), 2), np.nan)
-        for rows in _on_same_items(point_ids, metric, evidence):
+        for rows in _group_by_items(point_ids, metric, evidence):
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 part = rows[start : start + ROWS_AT_ONCE]
-                if (values := evidence.of_points([point_ids[row] for row in part], metric)) is not None:
+                if (values := evidence.point_values([point_ids[row] for row in part], metric)) is not None:
                     bounds_P2[part] = row_intervals(values)
         columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
     return columns
 
 
-def _on_same_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
+def _group_by_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for row, point_id in enumerate(point_ids):
         items = evidence.items(point_id, metric)

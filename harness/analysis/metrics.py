@@ -54,15 +54,15 @@ def metric_info(results: Results) -> dict[str, Metric]:
                     )
                 if name not in metrics:
                     metrics[name] = metric_of(declared)
-    return in_column_order(metrics.values())
+    return sort_by_column(metrics.values())
 
 
-def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
+def sort_by_column(metrics: Iterable[Metric]) -> dict[str, Metric]:
     """Return metrics by name, in the order of a table's columns."""
     return {metric.name: metric for metric in sorted(metrics, key=lambda metric: metric.column)}
 
 
-def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
+def select_metrics(info: MetricInfo, *groups: Group) -> list[Metric]:
     """Return the ranked metrics of groups, group by group."""
     return [metric for group in groups for metric in info.values() if metric.ranked and metric.group == group]
 
@@ -75,7 +75,7 @@ def own_groups(info: MetricInfo) -> list[Group]:
 
 def table_metrics(info: MetricInfo) -> list[Metric]:
     """Return the main table's columns: the ranked metrics of every group but reasoning."""
-    return metrics_in(info, *RANKED_GROUPS, *own_groups(info))
+    return select_metrics(info, *RANKED_GROUPS, *own_groups(info))
 
 
 def exact_matches(info: MetricInfo) -> tuple[Metric, Metric] | None:
@@ -94,7 +94,7 @@ def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metri
     return next((info[name] for name in ("ma", "el_3") if name in info), None), info.get(compare.cost)
 
 
-def in_sentence(metric: Metric) -> str:
+def lower_title(metric: Metric) -> str:
     """Return a metric's title in the case of running text."""
     is_words = metric.title.replace(" ", "").isalpha() and metric.title == metric.title.capitalize()
     return metric.title.lower() if is_words else metric.title
@@ -102,11 +102,11 @@ def in_sentence(metric: Metric) -> str:
 
 def declarations(info: MetricInfo) -> str:
     """Return metrics as YAML without defaults, for `read_declarations`."""
-    stated = []
+    entries = []
     for metric in info.values():
         fields_of = asdict(metric).items()
-        stated.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
-    return yaml.safe_dump(stated, sort_keys=False, allow_unicode=True)
+        entries.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
+    return yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
 
 
 def read_declarations(table: Path) -> dict[str, Metric]:
@@ -125,8 +125,8 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         )
     file = files[0]
     try:
-        given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-        metrics = TypeAdapter(list[Metric]).validate_python(given)
+        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        metrics = TypeAdapter(list[Metric]).validate_python(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file} cannot be read: {error}.") from error
     except ValidationError as error:
@@ -135,9 +135,9 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         if "better" in first["loc"]:
             path, reason = f"{first['loc'][0]}.better", "give lower, higher, {aim: 0.5} or {aim: retrained}"
         raise DataError(f"{file} is no list of metrics: {path or 'it'}: {reason}.") from error
-    if unknown := sorted(set().union(*given) - _DEFAULTS.keys()):
+    if unknown := sorted(set().union(*content) - _DEFAULTS.keys()):
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
-    return in_column_order(metrics)
+    return sort_by_column(metrics)
 
 
 def number(value: float, metric: Metric | None = None) -> str:
@@ -212,9 +212,9 @@ class Aims:
         aim = metric.better.aim if isinstance(metric.better, CloserTo) else np.nan
         if not isinstance(aim, str):
             return np.full(count, aim)
-        of_seed, of_model = self._levels(metric.name)
+        aims_by_seed, aims_by_model = self._levels(metric.name)
         keys = zip(rows["model"], rows["seed"], rows[self._own], strict=True)
-        return np.array([of_seed.get((model, seed), of_model.get(own, np.nan)) for model, seed, own in keys])
+        return np.array([aims_by_seed.get((model, seed), aims_by_model.get(own, np.nan)) for model, seed, own in keys])
 
     def deviations(self, rows: Mapping[str, Any] | pd.DataFrame, metric: Metric) -> Floats:
         """Return the deviation of every row (R,)."""
@@ -229,8 +229,8 @@ class Aims:
     def _levels(self, name: str) -> tuple[Mapping[Hashable, float], Mapping[Hashable, float]]:
         if name not in self._by_metric:
             numbers = self._retrained[self._retrained[name].notna()]
-            of_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
-            self._by_metric[name] = of_seed, numbers.groupby(self._own)[name].mean().to_dict()
+            means_by_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
+            self._by_metric[name] = means_by_seed, numbers.groupby(self._own)[name].mean().to_dict()
         return self._by_metric[name]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.metrics import mean_over, metrics_in, read_declarations
+from harness.analysis.metrics import mean_over, read_declarations, select_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import strength_text
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
@@ -90,7 +90,7 @@ def _row_cells(
     conditions: Conditions,
     theirs: str,
 ) -> Iterator[dict[str, Any]]:
-    points, lacking = points_of(results, model, row)
+    points, lacking = match_points(results, model, row)
     ours = ranked.table[ranked.table["point_id"].isin([point.spec.point_id(point.strength) for point in points])]
     is_method, has_collapsed = row.method not in REFERENCE_ROWS, figures.get("collapsed") is True
     first = points[0] if points and is_method else None
@@ -99,12 +99,12 @@ def _row_cells(
     about["collapsed"] = bool(ours["collapsed"].eq(True).any())
 
     def differences(*metrics: Metric) -> list[str]:
-        found: dict[str, None] = {}
+        obstacles_found: dict[str, None] = {}
         for metric in metrics:
             for point in points:
-                of_point = condition_differences(point, metric, row, conditions, conditions.models[theirs])
-                found |= dict.fromkeys(of_point)
-        return list(found)
+                point_differences = condition_differences(point, metric, row, conditions, conditions.models[theirs])
+                obstacles_found |= dict.fromkeys(point_differences)
+        return list(obstacles_found)
 
     for name, declared in metrics.items():
         measured_as, published = conditions.measured_as.get(name, name), float(figures[name])
@@ -126,7 +126,7 @@ def _row_cells(
         cell = _cell(name, value, published, tolerance, (*obstacles, *theirs_only))
         yield about | cell | {"metric": declared, "is_set_aside": bool(theirs_only) and not obstacles}
     if "collapsed" in figures and is_method:
-        judges = [metric for metric in metrics_in(ranked.info, "generation") if metric.collapse]
+        judges = [metric for metric in select_metrics(ranked.info, "generation") if metric.collapse]
         obstacles = differences(*judges)
         if lacking or not judges:
             obstacles = [lacking or "this sweep measures nothing that shows a collapse"]
@@ -151,9 +151,9 @@ def _is_within(difference: float, tolerance: float) -> bool:
 
 def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
     """Return each obstacle once, with the figures that it concerns."""
-    told = frame.explode("obstacles").dropna(subset="obstacles")
+    obstacles = frame.explode("obstacles").dropna(subset="obstacles")
     sentences = []
-    for obstacle, cells in told.groupby("obstacles", sort=False):
+    for obstacle, cells in obstacles.groupby("obstacles", sort=False):
         rows, names = (list(dict.fromkeys(cells[column])) for column in ("label", "name"))
         is_of_all = len(rows) == frame["label"].nunique() and len(names) == frame["name"].nunique()
         where = "everywhere" if is_of_all else f"{', '.join(names)} of {', '.join(rows)}"
@@ -161,7 +161,7 @@ def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
+def match_points(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
     """Return the points of every seed that match a published row, or why there are none."""
     settings = _settings_of_row(row)
     trials: list[TrialResults] = []
@@ -171,8 +171,8 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
         if is_first and model in (spec.replicate_of, spec.model.id) and _is_row(spec, row, settings):
             trials.append(trial)
     if not trials:
-        asked = {**row.settings, "strength": row.strength} if row.strength is not None else row.settings
-        listed = ", ".join(f"{name} {value}" for name, value in asked.items())
+        settings_asked = {**row.settings, "strength": row.strength} if row.strength is not None else row.settings
+        listed = ", ".join(f"{name} {value}" for name, value in settings_asked.items())
         return [], f"no row of this sweep is {row.method}{f' with {listed}' if listed else ''}"
     points = []
     for trial in trials:
@@ -223,8 +223,8 @@ def condition_differences(
     for evaluator in spec.evaluators:
         if evaluator.name in evaluators:
             yield from _evaluator_differences(evaluator, conditions.definition)
-    known = conditions.judges.get(metric.judge or "", ())
-    if metric.judge and known and (other := _unlike_checkpoint(spec.judges[metric.judge], known)):
+    judge_names = conditions.judges.get(metric.judge or "", ())
+    if metric.judge and judge_names and (other := _unlike_checkpoint(spec.judges[metric.judge], judge_names)):
         yield f"another judge ({other})"
     yield from _text_differences(spec, metric, conditions)
     if not spec.is_reference:
@@ -237,10 +237,10 @@ def condition_differences(
             yield f"other settings ({_unlike({field.name: ours}, {field.name: field.default})})"
 
 
-def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
+def _unlike_checkpoint(ours: Checkpoint, names: Sequence[str]) -> str:
     """Return how a model differs from the hub's of these names; a local folder may have such a name too."""
-    if ours.id.lower() not in map(str.lower, known):
-        return f"{ours.id}, not {known[0]}"
+    if ours.id.lower() not in map(str.lower, names):
+        return f"{ours.id}, not {names[0]}"
     if ours.revision is None and "/" in ours.id:
         return f"a folder of the name {ours.id}, not the hub's"
     return "" if ours.tokenizer == ours.location else f"{ours.id} with a tokenizer that is not its own"
@@ -278,36 +278,36 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
         compared["retain"] = spec.retain, conditions.retain
     if not spec.is_reference and spec.reference != "memorized_model":
         compared["validation"] = spec.validation, conditions.validation
-    for role, (ours, stated) in compared.items():
+    for role, (ours, source) in compared.items():
         used = asdict(ours) if ours else {}
-        if stated and (unlike := _unlike(used, asdict(Source(**stated)), ignored=_FOLLOWS)):
+        if source and (unlike := _unlike(used, asdict(Source(**source)), ignored=_FOLLOWS)):
             yield f"other {role} texts ({unlike})"
 
 
 def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
     memorization = MemorizedTraining(**{**asdict(spec.memorization), **conditions.memorized_model})
-    stated = replace(spec, training=Training(**conditions.training), memorization=memorization)
+    published_spec = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":
-        if unlike := _unlike(_memorizing(spec), _memorizing(stated)):
+        if unlike := _unlike(_memorizing(spec), _memorizing(published_spec)):
             yield f"other training of the memorized model ({unlike})"
-    elif unlike := _unlike(_in_words(spec.training), _in_words(stated.training)):
+    elif unlike := _unlike(_training_settings(spec.training), _training_settings(published_spec.training)):
         yield f"other training ({unlike})"
 
 
 def _memorizing(spec: TrialSpec) -> dict[str, Any]:
-    return {**asdict(spec.memorization), **_in_words(spec.memorized_training)}
+    return {**asdict(spec.memorization), **_training_settings(spec.memorized_training)}
 
 
-def _in_words(training: Training) -> dict[str, Any]:
+def _training_settings(training: Training) -> dict[str, Any]:
     return {name: value for name, value in training.in_words().items() if name in training.identity()}
 
 
 def _unlike(
-    ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
+    ours: Mapping[str, Any], published: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
 ) -> str:
     differences = []
-    for name in dict.fromkeys([*stated, *(ours if all_of_ours else ())]):
-        mine, theirs = ours.get(name), stated.get(name)
+    for name in dict.fromkeys([*published, *(ours if all_of_ours else ())]):
+        mine, theirs = ours.get(name), published.get(name)
         if mine != theirs and name not in ignored:
             has = f"no {name}" if mine is None else f"{name} {mine}"
             differences.append(f"{has}, not {'none' if theirs is None else theirs}")

@@ -33,10 +33,10 @@ from harness.analysis.metrics import (
     costs,
     deviations,
     is_aimless,
-    metrics_in,
     own_groups,
+    select_metrics,
 )
-from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class
+from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.specs import ORIGINAL, REFERENCE_ROWS
@@ -71,7 +71,7 @@ class RankedTable:
     """A table with its ranking; equal only to itself."""
 
     table: pd.DataFrame
-    """Rows as they are averaged: see `with_replicates`."""
+    """Rows as they are averaged: see `rename_replicates`."""
     info: MetricInfo
     ranking: pd.DataFrame
     """A row for every model and variant: its ranks, and why it lacks one."""
@@ -94,26 +94,26 @@ class RankedTable:
         return bool(self.table["method"].isin(REFERENCE_ROWS).all())
 
     @property
-    def said_first(self) -> list[str]:
+    def headline_warnings(self) -> list[str]:
         """Warnings to print before any number: nothing to erase, or nothing erased."""
         if self.is_of_references:
             return recitation.recitation_answers(self.recitations)
-        of_methods = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
-        idle = [str(model) for model, reasons in of_methods if reasons.eq(ERASED_NOTHING).all()]
+        reasons_by_model = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
+        idle = [str(model) for model, reasons in reasons_by_model if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
-        said = (
+        sentence = (
             f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
             "training.learning_rate, or have them searched (tune)."
         )
-        return [*([said] if idle else []), *recitation.said_first(self.recitations)]
+        return [*([sentence] if idle else []), *recitation.headline_warnings(self.recitations)]
 
     @cached_property
-    def on_recited(self) -> RankedTable:
+    def on_recited_texts(self) -> RankedTable:
         """The same table, with erasure on the recited texts only where means over all texts hide them."""
-        ids_by_model = {model: known.ranked_on for model, known in self.recitations.items() if known.ranked_on}
+        ids_by_model = {model: result.ranked_on for model, result in self.recitations.items() if result.ranked_on}
         if not ids_by_model or self.is_of_references:
             return self
-        table, evidence = recitation.on_texts(self.table, self.info, self.evidence, ids_by_model)
+        table, evidence = recitation.restrict_to_texts(self.table, self.info, self.evidence, ids_by_model)
         return replace(self, table=table, evidence=evidence)
 
     def unknown_of_recited(self, model: str) -> list[Metric]:
@@ -121,30 +121,30 @@ class RankedTable:
         if not self.recitations[model].ranked_on:
             return []
         originals = self.originals(model)
-        return [metric for metric in metrics_in(self.info, "erasure") if originals[metric.name].isna().any()]
+        return [metric for metric in select_metrics(self.info, "erasure") if originals[metric.name].isna().any()]
 
     def originals(self, model: str) -> pd.DataFrame:
-        """Return the rows of a model's original, as in `on_recited`."""
-        rows = self.on_recited.table
+        """Return the rows of a model's original, as in `on_recited_texts`."""
+        rows = self.on_recited_texts.table
         return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
 
 
 def head(whole: RankedTable) -> RankedTable:
     """Return the rows that fit on a page: the best-ranked variants of each model, with erasure as it is ranked."""
-    ranked = whole.on_recited
+    ranked = whole.on_recited_texts
     table = ranked.table
     is_reference = table["method"].isin(REFERENCE_ROWS)
     rank_order = ranked.ranking[["model", "variant"]]
     in_order = pd.concat([rank_order, table.loc[~is_reference, ["model", "variant"]]]).drop_duplicates()
-    kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(MAX_VARIANTS))
-    is_shown = is_reference | pd.MultiIndex.from_frame(table[["model", "variant"]]).isin(kept)
-    if is_shown.all() and len(kept) == len(in_order):
+    variants = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(MAX_VARIANTS))
+    is_shown = is_reference | pd.MultiIndex.from_frame(table[["model", "variant"]]).isin(variants)
+    if is_shown.all() and len(variants) == len(in_order):
         return ranked
     note = (
-        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(kept):,} of {len(in_order):,} rows: "
+        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(variants):,} of {len(in_order):,} rows: "
         "those that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
     )
-    ranking = ranked.ranking[pd.MultiIndex.from_frame(rank_order).isin(kept)]
+    ranking = ranked.ranking[pd.MultiIndex.from_frame(rank_order).isin(variants)]
     return replace(ranked, table=table[is_shown], ranking=ranking, note=note)
 
 
@@ -164,14 +164,14 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
         DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
     """
     _refuse_mixed_definitions(table, info)
-    table = with_replicates(table)
+    table = rename_replicates(table)
     evidence = evidence or Evidence()
     bounds = [f"{name}_{side}" for name in rank_names(info) for side in ("low", "high")]
     columns = [*IDENTITY, *rank_names(info), *bounds, *STATE]
     nothing = pd.DataFrame(columns=columns, dtype=object)
     unranked = RankedTable(table, info, nothing, recitation.recitations(table, info, evidence), evidence)
     rankings, without_interval = [nothing], {}
-    for model, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False):
+    for model, rows in ranked_rows(unranked.on_recited_texts.table).groupby("model", sort=False):
         ranking, without_interval[str(model)] = _rank_model(rows, unranked)
         rankings.append(ranking)
     return replace(
@@ -182,7 +182,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
-    names = [metric.name for metric in metrics_in(info, *RANKED_GROUPS)]
+    names = [metric.name for metric in select_metrics(info, *RANKED_GROUPS)]
     examples: dict[str, str] = {}
     for _, row in table[table[names].notna().any(axis=1)].iterrows():
         for definition in str(row["definition"]).split("+"):
@@ -196,13 +196,13 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
 
 
 def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, tuple[Metric, ...]]:
-    model, info, aims = str(rows["model"].iloc[0]), whole.info, whole.on_recited.aims
+    model, info, aims = str(rows["model"].iloc[0]), whole.info, whole.on_recited_texts.aims
     recites, unknown = whole.recitations[model].recites, whole.unknown_of_recited(model)
     groups = []
     for name in (*RANKED_GROUPS, *own_groups(info)):
-        known = [metric for metric in metrics_in(info, name) if metric not in unknown]
-        groups.append([metric for metric in known if not is_aimless(metric, aims, rows)])
-    originals, evidence = whole.originals(model), whole.on_recited.evidence
+        metrics = [metric for metric in select_metrics(info, name) if metric not in unknown]
+        groups.append([metric for metric in metrics if not is_aimless(metric, aims, rows)])
+    originals, evidence = whole.originals(model), whole.on_recited_texts.evidence
     variants, states = [], []
     for _, group in rows.groupby("variant", sort=False):
         is_idle = recites is not False and recitation.has_erased_nothing(group, originals, groups[0], evidence, aims)
@@ -264,9 +264,9 @@ def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
     tail = (1 - CONFIDENCE) / 2
     bounds = []
     for drawn_D in ranks_DR.T:
-        known = drawn_D[~np.isnan(drawn_D)]
-        low, high = np.quantile(known, [tail, 1 - tail], method="inverted_cdf") if len(known) else ("", "")
-        bounds.append((f"{low:.0f}", f"{high:.0f}") if len(known) else ("", ""))
+        ranks_D = drawn_D[~np.isnan(drawn_D)]
+        low, high = np.quantile(ranks_D, [tail, 1 - tail], method="inverted_cdf") if len(ranks_D) else ("", "")
+        bounds.append((f"{low:.0f}", f"{high:.0f}") if len(ranks_D) else ("", ""))
     return bounds
 
 
@@ -290,9 +290,9 @@ def drawn_ranks(
     """
     numbers = max(1, len(variants) * sum(map(len, groups)))
     count = max(MIN_DRAWS, min(RANK_DRAWS, _AT_ONCE // numbers))
-    drawn, left_out = [], []
+    group_draws, left_out = [], []
     for metrics, scores_RM in zip(groups, scores, strict=True):
-        kept = []
+        metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
             drawn_DR = np.full((count, len(variants)), np.nan)
             for row, seeds in enumerate(variants):
@@ -301,9 +301,9 @@ def drawn_ranks(
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
             else:
-                kept.append(drawn_DR)
-        drawn.append(np.stack(kept, axis=-1) if kept else np.empty((count, len(variants), 0)))
-    return all_ranks(drawn), tuple(left_out)
+                metric_draws.append(drawn_DR)
+        group_draws.append(np.stack(metric_draws, axis=-1) if metric_draws else np.empty((count, len(variants), 0)))
+    return all_ranks(group_draws), tuple(left_out)
 
 
 def _drawn_costs(rows: pd.DataFrame, metric: Metric, evidence: Evidence, aims: Aims) -> Floats:

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.evidence import Evidence, chosen_items, interval_columns, split_rows
-from harness.analysis.metrics import Aims, MetricInfo, exact_matches, metrics_in
-from harness.analysis.seeds import originals_of
+from harness.analysis.metrics import Aims, MetricInfo, exact_matches, select_metrics
+from harness.analysis.seeds import match_originals
 from harness.analysis.table import STANDARD_ERROR
 from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
@@ -58,7 +58,7 @@ class Recitation(NamedTuple):
 
     recites: bool | None
     """None: nothing shows it."""
-    said_first: str
+    warning: str
     """Warning to print before any answer; '' where means show that the model recites."""
     by_stand_in: bool = False
     """Whether the only control was texts of another kind."""
@@ -126,21 +126,21 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
     every control, or if it recites a single text word for word and no control does (`recited_texts`). Validation texts
     are a control only where there is no other.
     """
-    asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
+    metrics = [metric for metric in select_metrics(info, "erasure") if metric.better == "lower"]
     by_model = {}
     for model, rows in table.groupby("model", sort=False):
         by_model[str(model)] = Recitation(None, "")
-        if asked:
-            by_model[str(model)] = _recitation(rows, asked, recited_texts(rows, info, evidence or Evidence()))
+        if metrics:
+            by_model[str(model)] = _recitation(rows, metrics, recited_texts(rows, info, evidence or Evidence()))
     return by_model
 
 
-def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
+def headline_warnings(by_model: Mapping[str, Recitation]) -> list[str]:
     """Return the warnings to print before any answer, each once, with its models where there are several."""
     sentences: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
-        if recitation.said_first:
-            sentences.setdefault(recitation.said_first, []).append(model)
+        if recitation.warning:
+            sentences.setdefault(recitation.warning, []).append(model)
     if len(by_model) == 1:
         return list(sentences)
     return [f"{', '.join(models)}: {sentence}" for sentence, models in sentences.items()]
@@ -156,14 +156,14 @@ def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
     return answers
 
 
-def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
-    original = _shares(rows, ORIGINAL, asked)
+def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
+    original = _shares(rows, ORIGINAL, metrics)
     figures: dict[str, str] = {}
     passed: dict[str, bool] = {}
     for kind in CONTROLS:
         pairs = []
-        shares = _shares(rows, kind, asked)
-        for metric in asked:
+        shares = _shares(rows, kind, metrics)
+        for metric in metrics:
             if metric.name in original and metric.name in shares:
                 ours, theirs = original[metric.name], shares[metric.name]
                 pairs.append(f"{metric.title} {ours[0]:.3f} against {theirs[0]:.3f}")
@@ -194,12 +194,12 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
     return Recitation(False, f"{first} {NAME_A_HOLDOUT}." if by_stand_in else first, by_stand_in, f"No: {sentence}")
 
 
-def _controls(known: Iterable[str]) -> list[str]:
-    controls = sorted(CONTROLS.keys() & known, key=list(CONTROLS).index)
+def _controls(methods: Iterable[str]) -> list[str]:
+    controls = sorted(CONTROLS.keys() & methods, key=list(CONTROLS).index)
     return [kind for kind in controls if kind != STAND_IN] or controls
 
 
-def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Set[str]) -> RecitedTexts | None:
+def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured: Set[str]) -> RecitedTexts | None:
     """Return the texts that the original recites word for word and no control does; None if there are none.
 
     Where a control recites some, its share must be measurably smaller. Texts that the retrained model recites can be
@@ -208,10 +208,10 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
     Args:
         texts: Recited texts of each reference row.
         passed: Controls whose means show that the original recites more.
-        known: Controls whose means are known.
+        measured: Controls whose means are known.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
-    controls = _controls(telling | known)
+    controls = _controls(telling | measured)
     if ORIGINAL not in texts or telling.isdisjoint(controls):
         return None
     guessed = texts[RETRAINED].ids if RETRAINED in texts else frozenset()
@@ -229,13 +229,15 @@ def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTe
         if id in recited.ids:
             firsts.setdefault(cluster, id)
     count, names = f"{recited.recited} of {recited.texts} texts", first_names(sorted(firsts.values()), MAX_NAMES)
-    told = f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
+    sentence = (
+        f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
+    )
     hidden = "Means over all texts do not show that it recites any"
     first = (
-        f"Ranked on the {count} that the original recites {told} Erasure is shown on these only. {hidden}; "
+        f"Ranked on the {count} that the original recites {sentence} Erasure is shown on these only. {hidden}; "
         "they are in table.csv."
     )
-    answer = f"Yes: the original recites {count} {told} {hidden}."
+    answer = f"Yes: the original recites {count} {sentence} {hidden}."
     return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
 
 
@@ -251,13 +253,13 @@ def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
 
 
-def _shares(rows: pd.DataFrame, method: str, asked: Sequence[Metric]) -> dict[str, Share]:
-    of_method = rows[rows["method"] == method]
+def _shares(rows: pd.DataFrame, method: str, metrics: Sequence[Metric]) -> dict[str, Share]:
+    method_rows = rows[rows["method"] == method]
     shares = {}
-    for metric in asked:
+    for metric in metrics:
         error = STANDARD_ERROR.format(metric.name)
         if error in rows.columns:
-            share = float(of_method[metric.name].mean(skipna=False)), float(of_method[error].mean(skipna=False))
+            share = float(method_rows[metric.name].mean(skipna=False)), float(method_rows[error].mean(skipna=False))
             if all(map(math.isfinite, share)):
                 shares[metric.name] = share
     return shares
@@ -294,11 +296,11 @@ def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> d
     return recited
 
 
-def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
+def _recited(items_by_row: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
     clusters: dict[str, str] = {}
     recited: set[str] = set()
     least = math.inf
-    for items in of_rows:
+    for items in items_by_row:
         for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
             if lengths.get(id, 0.0) >= MIN_TOKENS:
                 clusters[id] = cluster
@@ -308,7 +310,7 @@ def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> Re
     return RecitedTexts(clusters, frozenset(recited), least)
 
 
-def on_texts(
+def restrict_to_texts(
     table: pd.DataFrame, info: MetricInfo, evidence: Evidence, ids_by_model: Mapping[str, frozenset[str]]
 ) -> tuple[pd.DataFrame, Evidence]:
     """Return a table and its evidence with the ranked metrics of erasure on some texts of each model only.
@@ -316,29 +318,29 @@ def on_texts(
     Holdout rows stay as they are. A metric is NaN if it has no items, is not known of any of the texts, or compares all
     texts with unseen ones.
     """
-    metrics = {metric.name: metric for metric in metrics_in(info, "erasure")}
+    metrics = {metric.name: metric for metric in select_metrics(info, "erasure")}
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
-    chosen = table[is_chosen]
+    model_rows = table[is_chosen]
     by_point = dict(evidence.by_point)
     columns: dict[str, list[float]] = {name: [] for name in metrics}
-    for point_id, model in zip(chosen["point_id"], chosen["model"], strict=True):
-        kept = dict(evidence.by_point.get(point_id, {}))
+    for point_id, model in zip(model_rows["point_id"], model_rows["model"], strict=True):
+        items_by_metric = dict(evidence.by_point.get(point_id, {}))
         for name, metric in metrics.items():
-            whole = kept.pop(name, None)
+            whole = items_by_metric.pop(name, None)
             is_of_text = metric.items == "sequence"
             items = chosen_items(whole, ids_by_model[model]) if whole and is_of_text else None
             columns[name].append(math.nan)
             if items and items.ids:
-                kept[name] = items
+                items_by_metric[name] = items
                 columns[name][-1] = aggregated(items.values_N, items.weights_N, metric.aggregate)
-        by_point[point_id] = kept
+        by_point[point_id] = items_by_metric
     restricted = Evidence(by_point)
-    bounds = interval_columns(list(chosen["point_id"]), metrics, restricted)
-    shown = {}
+    bounds = interval_columns(list(model_rows["point_id"]), metrics, restricted)
+    values_by_metric = {}
     for name, values in {**columns, **bounds}.items():
         if name in table.columns:
-            shown[name] = table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
-    return table.assign(**shown), restricted
+            values_by_metric[name] = table[name].where(~is_chosen, pd.Series(values, model_rows.index, dtype=float))
+    return table.assign(**values_by_metric), restricted
 
 
 def has_erased_nothing(
@@ -357,7 +359,7 @@ def has_erased_nothing(
         evidence: The items behind both.
         aims: Aims of the rows.
     """
-    starts = originals_of(rows, originals)
+    starts = match_originals(rows, originals)
     if starts is None or not metrics:
         return False
     both, p_values = pd.concat([rows, starts]), []

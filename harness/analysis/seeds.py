@@ -37,30 +37,30 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
         return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
-def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
+def rename_replicates(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with replicates under their model's name and with a distinct seed for each of their seeds.
 
     `replicate` and `replicate_seed` contain each row's own model and seed.
     """
     own = table["model"]
     named = table["replicate_of"].replace("", pd.NA).fillna(own)
-    shown: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
-    for _, rows in shown[table["replicate_of"] != ""].groupby("model"):
-        shown.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
-    return shown
+    renamed: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
+    for _, rows in renamed[table["replicate_of"] != ""].groupby("model"):
+        renamed.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
+    return renamed
 
 
-def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
+def match_originals(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
     """Return each row's original, of its seed else the first of its model; None where a row has none."""
     starts = []
-    for replicate, seed, of_replicate in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
-        of_model = originals[originals["replicate"] == replicate]
-        if not len(of_model):
+    for replicate, seed, replicate_seed in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
+        model_rows = originals[originals["replicate"] == replicate]
+        if not len(model_rows):
             return None
-        of_seed = of_model[of_model["seed"] == seed]
-        starts.append((of_seed if len(of_seed) else of_model).head(1).assign(replicate_seed=of_replicate))
-    found: pd.DataFrame = pd.concat(starts)
-    return found
+        seed_rows = model_rows[model_rows["seed"] == seed]
+        starts.append((seed_rows if len(seed_rows) else model_rows).head(1).assign(replicate_seed=replicate_seed))
+    rows_found: pd.DataFrame = pd.concat(starts)
+    return rows_found
 
 
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -74,8 +74,8 @@ def points_by_target(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {str(level): points for level, points in rows[rows["until"] != ""].groupby("until", sort=False)}
 
 
-def as_measured(table: pd.DataFrame) -> pd.DataFrame:
-    """Undo `with_replicates`."""
+def restore_replicates(table: pd.DataFrame) -> pd.DataFrame:
+    """Undo `rename_replicates`."""
     own: pd.DataFrame = table.assign(model=table["replicate"], seed=table["replicate_seed"])
     return own.drop(columns=["replicate", "replicate_seed"])
 
@@ -115,14 +115,14 @@ def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResu
 
     Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
     """
-    of_seeds = [point for point in points if not point.spec.is_of_unseen]
-    seeds = {point.spec.seed for point in of_seeds}
-    is_known = all(point.made or point.spec.is_reference for point in of_seeds)
+    seed_points = [point for point in points if not point.spec.is_of_unseen]
+    seeds = {point.spec.seed for point in seed_points}
+    is_known = all(point.made or point.spec.is_reference for point in seed_points)
     searching = 0.0
     for study in studies:
         if study.spec.per == "seed":
             searching += math.fsum(candidate.seconds for candidate in study.candidates)
-    return (work_seconds(of_seeds) + searching) / len(seeds) if is_known and seeds else math.nan
+    return (work_seconds(seed_points) + searching) / len(seeds) if is_known and seeds else math.nan
 
 
 def seed_count(table: pd.DataFrame) -> int:
@@ -137,9 +137,9 @@ def strengths(values: Sequence[float]) -> str:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
         ('7', '5–7', '0.05', '')
     """
-    known = np.unique(values)
-    known = known[~np.isnan(known)]
-    return "–".join(f"{value:.4g}" for value in [*known[:1], *known[1:][-1:]])
+    numbers = np.unique(values)
+    numbers = numbers[~np.isnan(numbers)]
+    return "–".join(f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]])
 
 
 def strength_text(name: str, value: float) -> str:

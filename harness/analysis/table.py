@@ -61,7 +61,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     frame = frame.reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
     flagged["over_erased"] = pd.Series(over_erased(flagged, info, evidence), flagged.index, dtype=object)
-    return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
+    return flagged.assign(frontier=_frontier_flags(flagged, info, results.plan.compare))
 
 
 def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
@@ -71,7 +71,7 @@ def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
     return [*info, *(name for name in others if name in frame.columns and name not in info)]
 
 
-def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
+def _frontier_flags(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
     axes = first_axes(info, compare)
     is_first = pd.Series(False, index=table.index)
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
@@ -127,8 +127,8 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         row[name] = storable(value) if isinstance(value, str) else value
     for measurement in point.measurements:
         errors = measurement.notes.get("standard_errors", {})
-        shown = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
-        for name in [metric["name"] for metric in shown]:
+        metrics = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
+        for name in [metric["name"] for metric in metrics]:
             if name in measurement.numbers:
                 row[name] = measurement.numbers[name]
             if name in errors:
@@ -193,20 +193,20 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
         (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
         (["collapsed", "over_erased", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
-    for names, parse, wanted in kinds:
+    for names, parse, expectation in kinds:
         for name in frame.columns.intersection(names):
-            frame[name] = _parsed_column(path, frame[name], parse, wanted)
+            frame[name] = _parsed_column(path, frame[name], parse, expectation)
     return _typed(split_lists(_filled(frame, path.stem)), numbers), info
 
 
-def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], expectation: str) -> pd.Series:
     values = []
     for line, cell in enumerate(cells, start=2):
         try:
             values.append(parse(cell.strip()) if cell.strip() else None)
         except ValueError:
             raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {wanted}."
+                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {expectation}."
             ) from None
     return pd.Series(values, index=cells.index, dtype=object)
 

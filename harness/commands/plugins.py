@@ -82,7 +82,7 @@ def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
 def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str]:
     about, hints = _field_docs(plugin), fields_of(plugin)
     for field in dataclasses.fields(plugin):
-        default = "needed" if field.default is dataclasses.MISSING else f"default {_as_yaml(field.default)}"
+        default = "needed" if field.default is dataclasses.MISSING else f"default {_format_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
         yield f"    {field.name}: {allowed(hints[field.name])}; {default}{tuned}"
         if field.name in about:
@@ -91,11 +91,11 @@ def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str
 
 def _tried(dimension: Dimension) -> str:
     if isinstance(dimension, Choice):
-        return f"among {', '.join(map(_as_yaml, dimension.values))}"
+        return f"among {', '.join(map(_format_yaml, dimension.values))}"
     return f"from {dimension.low:g} to {dimension.high:g}"
 
 
-def _as_yaml(value: Any) -> str:
+def _format_yaml(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -121,7 +121,7 @@ GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}
 _SUITES = {"method": "MethodConformance", "evaluator": "EvaluatorConformance"}
 
 
-def check_plugin(text: str, given: Sequence[str]) -> int:
+def check_plugin(text: str, overrides: Sequence[str]) -> int:
     """Run the conformance suite on one plugin, named by its file or name, and return the exit code."""
     try:
         import pytest
@@ -129,7 +129,7 @@ def check_plugin(text: str, given: Sequence[str]) -> int:
         raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
     registry, name = _named_plugin(text)
     plugin, kind = registry.load(name), registry.kind
-    settings = _checked_settings(plugin, name, given)
+    settings = _checked_settings(plugin, name, overrides)
     tell(f"The {kind} '{name}' ({sys.modules[plugin.__module__].__file__}), checked on the smallest miniature.")
     for variable in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
         os.environ.pop(variable, None)
@@ -194,9 +194,9 @@ def _imported(file: Path) -> ModuleType:
     return module
 
 
-def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> dict[str, Any]:
+def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) -> dict[str, Any]:
     settings = {}
-    for text in given:
+    for text in overrides:
         name, equals, value = text.partition("=")
         try:
             settings[name] = parse(value)

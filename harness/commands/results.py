@@ -51,17 +51,17 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
 
 def collate_table(path: Path, out: Path | None) -> list[Path]:
     """Rank a table; collapse flags are computed unless it has their classes. Return the files."""
-    stated, info = read_table(path)
-    has_classes = stated["collapse_class"].any()
-    ranked = rank(stated if has_classes else flag(stated, info), info)
+    table, info = read_table(path)
+    has_classes = table["collapse_class"].any()
+    ranked = rank(table if has_classes else flag(table, info), info)
     console().print(ranking_table(ranked, head(ranked)))
     if not has_classes:
-        both = stated.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
+        both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []
-        for name in set(rank_names(ranked.info)) & set(stated.columns):
+        for name in set(rank_names(ranked.info)) & set(table.columns):
             pairs = zip(both[name], both[f"{name}_ours"], strict=True)
             ranks += [theirs == ours for theirs, ours in pairs if theirs]
-        flags = ranked.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
+        flags = ranked.table["collapsed"].eq(table["collapsed"])[table["collapsed"].notna()]
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:
                 tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
@@ -100,11 +100,11 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     are_points = [not Path(name).exists() and "/" not in name for name in names]
     if are_points[0] != are_points[1]:
         raise DataError(f"there is no folder '{names[are_points.index(True)]}'. Name two folders, or two points.")
-    found = [find_point(name, root) if are_points[0] else (Path(name), "") for name in names]
-    for folder, _ in found:
+    locations = [find_point(name, root) if are_points[0] else (Path(name), "") for name in names]
+    for folder, _ in locations:
         refuse_without_results(folder)
-    a, b = (read_folder(folder) for folder, _ in found)
-    points_a, points_b = (_named_points(side, point_id) for side, (_, point_id) in zip((a, b), found, strict=True))
+    a, b = (read_folder(folder) for folder, _ in locations)
+    points_a, points_b = (_named_points(side, point_id) for side, (_, point_id) in zip((a, b), locations, strict=True))
     if are_points[0]:
         points_b = dict(zip(points_a, points_b.values(), strict=True))
     rows = differences(a, points_a, b, points_b)
@@ -193,7 +193,7 @@ def _packages(results: Results) -> dict[str, str]:
     for attempt in [attempt for trial in results.trials for attempt in trial.versions]:
         for name, version in attempt.items():
             versions[name].add(version)
-    return {name: ", ".join(sorted(of_package)) for name, of_package in versions.items()}
+    return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
 
 
 def _cpus(results: Results) -> str:
@@ -204,12 +204,12 @@ def _cpus(results: Results) -> str:
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
     left_out = len(rows) - MAX_ROWS
-    shown = rows.head(MAX_ROWS)
+    first_rows = rows.head(MAX_ROWS)
     for name in ("a", "b"):
-        texts = shown[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
-        shown = shown.assign(**{name: texts})
+        texts = first_rows[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
+        first_rows = first_rows.assign(**{name: texts})
     titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
-    console().print(render(shown, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    console().print(render(first_rows, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
     if left_out > 0:
         tell(f"and {left_out:,} more: --csv FILE writes all of them.")
 
@@ -231,21 +231,21 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
     plan = results.plan
     if reference is not None:
         variants = [trial.variant for trial in plan.trials if not trial.is_reference]
-        if reference not in (known := [*variants, *(variant.partition("(")[0] for variant in variants)]):
-            raise DataError(unknown("row of this sweep", reference, list(dict.fromkeys(known))))
+        if reference not in (names := [*variants, *(variant.partition("(")[0] for variant in variants)]):
+            raise DataError(unknown("row of this sweep", reference, list(dict.fromkeys(names))))
         results = replace(results, plan=replace(plan, compare=replace(plan.compare, reference=reference)))
     answer = Analysis(results).answer
-    said = False
+    has_printed = False
     for model in answer.heads if plan.until else ():
         frame = power_frame(answer, model, plan.until[0], difference)
         if len(frame):
-            said = True
+            has_printed = True
             runs = f"With {MORE} more runs\nfound in (share of tries)", "Runs that find it\nin 8 of 10 tries"
             columns = [Column("label", f"Against {frame.attrs['reference']}"), Column("runs", "Runs", "count")]
             columns += [Column("ratio", "Ratio", "ratio"), Column("deviation", "Deviation (log)", "number")]
             console().print(f"\n{model}, {plan.until[0]}")
             console().print(render(frame, [*columns, Column("found", runs[0]), Column("needed", runs[1])], "terminal"))
-    if not said:
+    if not has_printed:
         raise DataError(
             f"{folder} compares no two methods: that takes a level (until: {{ma: [0.75]}}) that two of them reached in "
             "the same run. Give the sweep a level that is reached, or name another --reference."
@@ -266,25 +266,25 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     differences = {str(name): (logs[name] - logs[reference]).to_numpy() for name in compared.index}
     variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
     judged = protocol.judge_methods(differences, variances, 0.0)
-    shown = []
+    records = []
     for name, one in judged.items():
         items = variances[name]
         low, high = EARLIER_DEVIATIONS
         if not math.isnan(one.deviation):
             low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        found = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
+        probabilities = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
         needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
-        shown.append(
+        records.append(
             {
                 "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
                 "deviation": one.deviation, "deviation_low": low, "deviation_high": high,
-                "found": _range([f"{share:.2f}" for share in found]),
+                "found": _range([f"{share:.2f}" for share in probabilities]),
                 "needed": _range([f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in needed]),
             }
         )  # fmt: skip
-    frame = pd.DataFrame(shown)
-    frame.attrs["reference"] = rows.at[reference, "label"] if shown else ""
+    frame = pd.DataFrame(records)
+    frame.attrs["reference"] = rows.at[reference, "label"] if records else ""
     return frame
 
 

@@ -153,12 +153,12 @@ def _file_parts(
     if read.lengths is not None:
         sampled = f" {read.forget['sequences']} of them are drawn at random." if read.sampled_of else ""
         about_texts = (
-            f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
-            "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
+            f"{read.lengths.description}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # "
+            "The prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
         )
     count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
-    of_miniature = given_texts.is_miniature(model.id)
+    is_miniature = given_texts.is_miniature(model.id)
     return {
         **read.settings(),
         "retain": _retain_texts(model, retain, given.field, count),
@@ -168,13 +168,13 @@ def _file_parts(
         "name": given_texts.flow(name),
         "about_texts": about_texts,
         "is_embedded": given.texts == given_texts.MINIATURE,
-        "is_miniature": of_miniature,
+        "is_miniature": is_miniature,
         "has_own_texts": bool(retain and utility),
         # The miniature's rates: docs/decisions/0003.
-        "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
+        "learning_rate": "4.0e-5" if is_miniature else "1.0e-5",
         "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
         "rates": [],
-        "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
+        "memorized_model": "{learning_rate: 1.0e-3}" if is_miniature else "",
         "early_stop": Training().early_stop,
         "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
         "original's; null: never",
@@ -236,10 +236,10 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
         try:
             plan_of(sweep_file_of(content, out))
         except ConfigError as error:
-            refused = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
-            if len(refused) < len(error.faults) or refused.keys() <= left_out.keys():
+            reasons = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
+            if len(reasons) < len(error.faults) or reasons.keys() <= left_out.keys():
                 raise
-            left_out |= refused
+            left_out |= reasons
         else:
             return content, left_out
 
@@ -248,16 +248,16 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     machine = this_machine()
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
-    tried: list[ProbedRate] = []
+    rates: list[ProbedRate] = []
     try:
         for probed in probed_rates(content, out, parts["count"], tell):
-            tried.append(probed)
+            rates.append(probed)
             tell(f"  {probed}")
     except (ConfigError, TrialError) as error:
         reasons = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
         why = printable(" ".join(reasons)).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    settings = rate_settings(tried, float(parts["learning_rate"]), parts["steps"])
+    settings = rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
     if "early_stop" in settings:
         tell(f"early_stop: {settings['about_early_stop']}. Name texts that it was trained on: --retain and --utility.")
     return settings

@@ -53,14 +53,14 @@ def flow(value: Any) -> str:
 
 MINIATURE = "miniature"
 """Names the embedded corpus instead of a path."""
-LEAST_TOKENS = 16
+MIN_TOKENS = 16
 """A prefix and a continuation of 8 tokens each."""
 SAMPLED_TEXTS = 64
 """Texts that show how a tokenizer reads them."""
 MAX_UNKNOWN = 0.05
-FEWEST_BYTES = 2.0
+MIN_BYTES_PER_TOKEN = 2.0
 """Bytes a token below which the tokenizer does not fit the language; usual are four."""
-LEAST_VOCABULARY = 10_000
+MIN_VOCABULARY = 10_000
 """Tokens of a vocabulary below which few whole words fit in any language."""
 
 
@@ -75,7 +75,7 @@ class TextLengths(NamedTuple):
     """Bytes of UTF-8 per token."""
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """Return the number of texts and their lengths."""
         shortest, longest = min(self.tokens_N), max(self.tokens_N)
         length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
@@ -83,7 +83,7 @@ class TextLengths(NamedTuple):
 
     def warning(self, vocabulary: int) -> str:
         """Return a warning about an unsuitable tokenizer, or ''."""
-        if vocabulary < LEAST_VOCABULARY or self.bytes_per_token >= FEWEST_BYTES:
+        if vocabulary < MIN_VOCABULARY or self.bytes_per_token >= MIN_BYTES_PER_TOKEN:
             return ""
         return (
             f"{self.label}: a token holds {self.bytes_per_token:.1f} bytes of these texts, and about 4 of a text in a "
@@ -141,9 +141,9 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     check_tokenizer(model)
     block = named_source(given.texts, given.field)
     names = ("prefix_tokens", "sequence_tokens", "sequences")
-    said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
-        return ReadTexts(given, model, {**block, **said}, None, 0)
+        return ReadTexts(given, model, {**block, **settings}, None, 0)
     most = min(given.sequence_tokens or usual_length(model), positions(model))
     lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
     if warning := lengths.warning(vocabulary(model)):
@@ -254,11 +254,11 @@ def chosen_prefix(lengths: TextLengths) -> int:
         >>> chosen_prefix(TextLengths("a.jsonl", (60, 200, 190), 4.0))
         30
     """
-    short = [tokens for tokens in lengths.tokens_N if tokens < LEAST_TOKENS]
+    short = [tokens for tokens in lengths.tokens_N if tokens < MIN_TOKENS]
     if short:
         count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
         raise DataError(
-            f"{lengths.label}: {len(short)} of {count} texts have fewer than {LEAST_TOKENS} tokens (the shortest has "
+            f"{lengths.label}: {len(short)} of {count} texts have fewer than {MIN_TOKENS} tokens (the shortest has "
             f"{min(short)}, the median {median}), too few for a beginning that identifies a text. Remove or "
             "join such texts, or say how long a beginning is with --prefix-tokens."
         )

@@ -104,14 +104,14 @@ def _ignore(event: Event) -> None:
 
 
 def _probed(candidate: Candidate, rate: float, is_collapsed: bool) -> ProbedRate:
-    last, before = candidate.probes[-1], candidate.original
+    last, original = candidate.probes[-1], candidate.original
     return ProbedRate(
         rate=rate,
         steps=int(last["optimiser_steps"]),
         ma=float(last[PROBED_ERASURE]),
-        ma_before=before[PROBED_ERASURE],
+        ma_before=original[PROBED_ERASURE],
         perplexity=float(last[PROBED_UTILITY]),
-        perplexity_before=before[PROBED_UTILITY],
+        perplexity_before=original[PROBED_UTILITY],
         is_collapsed=is_collapsed,
     )
 
@@ -142,17 +142,17 @@ UNKNOWN_PERPLEXITY = 1000.0
 """Perplexity of validation texts above which the model does not know them, so that they show nothing."""
 
 
-def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
+def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
     """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
 
     Args:
-        tried: Rising rates; the last one erases or collapses, if any does.
+        rates: Rising rates; the last one erases or collapses, if any does.
         usual: Taken where each collapses.
         steps: Of an epoch: a rate that erased in fewer is divided accordingly, since Adam moves weights by it each
         step.
     """
-    last = tried[-1]
-    rate = next((one.rate for one in reversed(tried) if not one.is_collapsed), usual)
+    last = rates[-1]
+    rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)
     about = "none erased in a few steps of gradient ascent: raise it"
     if last.erases:
         about = "the least that erased in a few steps of gradient ascent"
@@ -162,8 +162,8 @@ def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict
             rate /= longer
     elif last.is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
-    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
-    perplexity = tried[0].perplexity_before
+    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}
+    perplexity = rates[0].perplexity_before
     if perplexity > UNKNOWN_PERPLEXITY:
         about = f"never: the model does not know the validation texts (perplexity {perplexity:,.0f})"
         settings |= {"early_stop": "null", "about_early_stop": about}

@@ -80,15 +80,15 @@ def written_files(folder: Path) -> list[Path]:
 
 def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
     """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
-    shown = head(ranked)
-    words = [*ranked.said_first, caption(shown.table)]
+    page_rows = head(ranked)
+    words = [*ranked.headline_warnings, caption(page_rows.table)]
     bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
     names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words), answer)),
-        write_whole(folder / "table.tex", main_latex(shown, " ".join([*words, question]))),
+        write_whole(folder / "table.md", main_markdown(page_rows, question, " ".join(words), answer)),
+        write_whole(folder / "table.tex", main_latex(page_rows, " ".join([*words, question]))),
     ]
 
 
@@ -110,18 +110,18 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
 
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
-    shown = []
+    texts = []
     for section in sections or [section(analysis) for section in SECTIONS]:
         if section.needs_points and not has_points:
             continue
         tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
-        drawn = {**section.figures, **tall}.items()
-        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in drawn}
+        figures = {**section.figures, **tall}.items()
+        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in figures}
         text = section.html(PageContext(pictures, section_heading))
         if text.strip():
-            shown.append(section_heading(section.title) + text if section.title else text)
+            texts.append(section_heading(section.title) + text if section.title else text)
     return templates.get_template("page.html.j2").render(
-        sections=shown,
+        sections=texts,
         contents=contents,
         plan=analysis.results.plan,
         results=analysis.results,
@@ -154,13 +154,13 @@ def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dic
     columns = ["point_id", "model", "method", "variant", *TAGGED, "collapse_class", "ranked", "frontier"]
     tags = {}
     for row in table[columns].to_dict(orient="records"):
-        of_point = {
+        point = {
             **{name: _WORDS.get(row[name], "unknown") for name in TAGGED},
             "collapse_class": row["collapse_class"] or "none",
             "ranked": _WORDS[bool(row["ranked"])],
             "frontier": _WORDS[bool(row["frontier"])],
         }
         if row["variant"] in colours:
-            of_point["mlflow.runColor"] = colours[row["variant"]]
-        tags[row["point_id"]] = of_point | excesses.get(row["point_id"], {})
+            point["mlflow.runColor"] = colours[row["variant"]]
+        tags[row["point_id"]] = point | excesses.get(row["point_id"], {})
     return tags

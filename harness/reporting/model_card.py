@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import arrow, group_title, in_sentence
+from harness.analysis.metrics import arrow, group_title, lower_title
 from harness.base.messages import printable
 from harness.contracts import Json, Metric
 from harness.records.results import PointResults
@@ -40,7 +40,7 @@ def model_card(
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
-    before = original.to_dict("records")[0] if len(original) else {}
+    original_row = original.to_dict("records")[0] if len(original) else {}
     strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
     title = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     measured: list[tuple[str, ...]] = []
@@ -57,13 +57,13 @@ def model_card(
             if not spec.shows(metric.group, metric.items):
                 continue
             dataset = _dataset(metric, spec, evaluator)
-            digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, before.get(name, math.nan))]
+            digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, original_row.get(name, math.nan))]
             measured.append((f"{metric.title} {arrow(metric)}", *digits, dataset["name"], measurement.definition))
             if math.isfinite(value):
                 task = "multiple-choice" if metric.group == "reasoning" else "text-generation"
-                shown = {"task": {"type": task, "name": group_title(metric.group)}, "dataset": dataset, "metrics": []}
-                of_texts = results.setdefault((measurement.key, metric.group, dataset["name"]), shown)
-                of_texts["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
+                entry = {"task": {"type": task, "name": group_title(metric.group)}, "dataset": dataset, "metrics": []}
+                result = results.setdefault((measurement.key, metric.group, dataset["name"]), entry)
+                result["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
     front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
     front["pipeline_tag"] = "text-generation"
     if spec.model.revision:
@@ -71,7 +71,7 @@ def model_card(
     front |= {"tags": ["lethe", "unlearning", spec.method]}
     front["model-index"] = [{"name": title, "results": list(results.values())}]
     cost = analysis.info.get(analysis.results.plan.compare.cost)
-    ratio = row[cost.name] / before[cost.name] if cost and before else math.nan
+    ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
     card = text_file(
         "card.md.j2",
         front_matter=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
@@ -80,7 +80,7 @@ def model_card(
         measured=measured,
         left_out=left_out,
         point=point,
-        paid="" if cost is None or math.isnan(ratio) else f"{in_sentence(cost)} ×{ratio:.2f}",
+        paid="" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}",
         weights=weights,
         source_name=_source_name,
         without_folders=_without_folders,

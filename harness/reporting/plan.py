@@ -56,7 +56,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     return Group(
         Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold"),
         table,
-        *map(Text, readings_of(plan.trials)),
+        *map(Text, describe_readings(plan.trials)),
         Text(f"Each point is measured by: {evaluators}."),
         *(Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)),
         Text(
@@ -77,7 +77,7 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
 
 def one_step_epochs(plan: Plan) -> list[str]:
     """Return a sentence for every batch that exceeds the forget set."""
-    said = []
+    sentences = []
     for spec in (*plan.trials, *(study.trial for study in plan.studies)):
         batches = {}
         if not spec.is_reference and METHODS.load(spec.method).searched_training:
@@ -86,21 +86,21 @@ def one_step_epochs(plan: Plan) -> list[str]:
             batches["memorized_model"] = spec.memorization.global_batch
         for name, batch in batches.items():
             if 0 < spec.forget.rows < batch:
-                said.append(
+                sentences.append(
                     f"{name}.global_batch ({batch}) is above the number of forget sequences ({spec.forget.rows}): "
                     "every epoch is one step on all of them."
                 )
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(sentences))
 
 
-def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
+def describe_readings(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
     """Return a sentence on each model: its special tokens, maximal length and precision."""
     by_model = {spec.model.id: spec for spec in trials if spec.reading}
-    said = []
+    sentences = []
     for spec in by_model.values():
         parts = [_how_it_reads(spec.reading), *_how_it_is_measured(spec.evaluators)]
-        said.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
-    return tuple(said)
+        sentences.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
+    return tuple(sentences)
 
 
 def _how_it_reads(reading: Mapping[str, Json]) -> str:

@@ -105,11 +105,11 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
     marks = {column.name: _marks(frame, column, names) for column in columns if column.better is not None}
     is_divided = to == "latex" or any(frame[name].nunique() > 1 for name in names)
     rows: list[_Row] = []
-    before: dict[Any, Any] = {}
+    previous: dict[Any, Any] = {}
     for place, row in enumerate(frame.to_dict("records")):
-        above = [str(row[name]) for name in names if row[name] != before.get(name)]
+        above = [str(row[name]) for name in names if row[name] != previous.get(name)]
         groups = [column.name for column in columns if column.kind == "group"]
-        opens = bool(groups) and (bool(above) or any(row[name] != before.get(name) for name in groups))
+        opens = bool(groups) and (bool(above) or any(row[name] != previous.get(name) for name in groups))
         cells: list[tuple[str, str, Mark]] = []
         for column in columns:
             text, interval = cell_texts(row, column)
@@ -117,7 +117,7 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
             cells.append(("" if column.kind == "group" and not opens else text, interval, mark))
         states = row.get("collapsed") is True, row.get("over_erased") is True
         rows.append(_Row(", ".join(above) if is_divided else "", opens, *states, cells))
-        before = row
+        previous = row
     rendered: str | Table = _TARGETS[to](columns, rows)
     return rendered
 
@@ -232,7 +232,10 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    return [(group, len(list(of_group))) for group, of_group in groupby(columns, key=lambda column: column.group)]
+    return [
+        (group, len(list(columns_of_group)))
+        for group, columns_of_group in groupby(columns, key=lambda column: column.group)
+    ]
 
 
 def _markdown(columns: Sequence[Column], rows: Sequence[_Row]) -> str:

@@ -69,8 +69,8 @@ class Section:
     def html(self, page: PageContext) -> Markup:
         """Return its text, by default the module's template filled with `context()`; an empty section is left out."""
         template = html_templates().get_template(f"{type(self).__module__.rpartition('.')[2]}.html.j2")
-        given = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
-        return Markup(template.render(analysis=self.analysis, **given))  # The template has escaped its texts.
+        variables = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
+        return Markup(template.render(analysis=self.analysis, **variables))  # The template has escaped its texts.
 
     def context(self) -> dict[str, Any]:
         """Return the variables of its template, next to `analysis` and `pictures`."""
@@ -79,8 +79,8 @@ class Section:
 
 def paragraph(*sentences: str, is_soft: bool = True) -> Markup:
     """Return sentences as a paragraph; empty where all are empty."""
-    said = " ".join(filter(None, sentences))
-    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", said) if said else Markup("")
+    text = " ".join(filter(None, sentences))
+    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", text) if text else Markup("")
 
 
 def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images: str) -> str:

@@ -37,9 +37,13 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
-def colour_of(variant: str, of_variant: Styles) -> str:
+def variant_colour(variant: str, styles_by_variant: Styles) -> str:
     """Return the colour of a variant or reference model."""
-    return of_variant[variant][0] if variant in of_variant else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
+    return (
+        styles_by_variant[variant][0]
+        if variant in styles_by_variant
+        else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
+    )
 
 
 def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:

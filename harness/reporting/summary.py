@@ -17,7 +17,7 @@ from rich.text import Text
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.analysis.damage import unmeasured_damage, verdict
-from harness.analysis.metrics import in_sentence, number
+from harness.analysis.metrics import lower_title, number
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
 from harness.base.messages import amount
@@ -72,15 +72,15 @@ def caption(table: pd.DataFrame) -> str:
 
 def cards(analysis: Analysis) -> list[tuple[str, Card]]:
     """Return each model's card."""
-    of_models = []
+    cards_by_model = []
     for model in analysis.answer.heads:
         recitation = analysis.ranked.recitations[model]
         if recitation.recites is False:
-            of_models.append((model, [("Seen", recitation.said_first, "")]))
+            cards_by_model.append((model, [("Seen", recitation.warning, "")]))
         else:
             card = _answer_card(model, analysis) if analysis.results.plan.until else _ranks_card(model, analysis)
-            of_models.append((model, [line for line in card if line[1] or line[2]]))
-    return of_models
+            cards_by_model.append((model, [line for line in card if line[1] or line[2]]))
+    return cards_by_model
 
 
 def _answer_card(model: str, analysis: Analysis) -> Card:
@@ -115,7 +115,7 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
     costs = "costs least" if paid else "is the only sound method that gets there"
     others = f"; {_names(paid, '; ')}" if paid else ""
-    return f"At {at}, {first['label']} {costs}: {in_sentence(answer.cost)} {times(first['price'])}{others}."
+    return f"At {at}, {first['label']} {costs}: {lower_title(answer.cost)} {times(first['price'])}{others}."
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
@@ -135,12 +135,16 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     if not len(reference) or not reference["reached"].any():
         label = reference["label"].iloc[0] if len(reference) else name
         return f"{runs} runs, but {label}, to compare with, is not at the level: no verdict."
-    said = []
+    sentences = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(named := rows[rows["verdict"] == word]["label"]):
-            said.append(f"{word}: {_names(named)}")
+            sentences.append(f"{word}: {_names(named)}")
     against = f"{runs} runs, against {reference['label'].iloc[0]}"
-    return f"{against}: {'; '.join(said)}." if said else f"{against}: no {MIN_RUNS} runs got both there, so no verdict."
+    return (
+        f"{against}: {'; '.join(sentences)}."
+        if sentences
+        else f"{against}: no {MIN_RUNS} runs got both there, so no verdict."
+    )
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
@@ -170,22 +174,22 @@ def _is_kept(point: PointResults, analysis: Analysis) -> bool:
 
 
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
-    head, plan, said = analysis.answer.heads[model], analysis.results.plan, []
+    head, plan, sentences = analysis.answer.heads[model], analysis.results.plan, []
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
         if len(named := rows[rows[name].eq(True)]["label"]):
-            said.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
+            sentences.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
     missed = rows[rows["gets_there"] == "no"].to_dict("records")
     near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
     if missed:
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
-        said.append(f"Not there: {_names(labels)}.")
+        sentences.append(f"Not there: {_names(labels)}.")
     table = analysis.ranked.table
-    said.append(unmeasured_damage(table[table["model"] == model]))
-    said += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    sentences.append(unmeasured_damage(table[table["model"] == model]))
+    sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
-        said.append("The seeds share one search: its luck is in no interval.")
-    return " ".join(filter(None, said)) or "Nothing was found: all methods get there and none is broken."
+        sentences.append("The seeds share one search: its luck is in no interval.")
+    return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:
@@ -208,10 +212,10 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
             idle.append(row["label"])
     unranked = [row["label"] for row in ranks.to_dict("records") if row["unranked"] not in _KNOWN and row["label"]]
     unranked = [label for label in unranked if not any(label in text for text in (*order, *wrong))]
-    said = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
-    said += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
-    said += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
-    said += [f"Not ranked: {_names(unranked)}."] if unranked else []
+    sentences = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    sentences += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
+    sentences += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    sentences += [f"Not ranked: {_names(unranked)}."] if unranked else []
     seen = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     runs = analysis.answer.heads[model]["runs"]
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
@@ -220,7 +224,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
         ("Seen", seen, ""),
         ("How sure", sure, ""),
         ("To do", *((do, "until: {ma: [0.75]}") if runs else ("", ""))),
-        ("Wrong", " ".join(said), ""),
+        ("Wrong", " ".join(sentences), ""),
     ]
 
 
@@ -273,7 +277,7 @@ def head_text(model: str, analysis: Analysis) -> str:
         paid = "" if math.isnan(head["retrained_price"]) else f", price ×{head['retrained_price']:.2f}"
         parts.append(f"the never-seen model: {number(head['retrained_ma'])}{paid}")
     if cost is not None:
-        parts.append(f"price: {in_sentence(cost)}, times the original's")
+        parts.append(f"price: {lower_title(cost)}, times the original's")
     return "; ".join(parts) + "."
 
 
@@ -302,9 +306,9 @@ def _gets_there(row: Mapping[Any, Any]) -> str:
     broken = [
         words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True
     ]
-    said = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
+    text = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
-    return f"{said}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
+    return f"{text}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
 
 
 def _damage(row: Mapping[Any, Any]) -> str:
@@ -336,9 +340,9 @@ def answer_markdown(analysis: Analysis) -> str:
 def answer_text(analysis: Analysis) -> str:
     """Return each model's card and its tables, as Markdown."""
     parts: list[str] = []
-    of_models = cards(analysis)
-    for model, card in of_models:
-        parts += [f"**{markdown_escape(model)}**"] if len(of_models) > 1 else []
+    cards_by_model = cards(analysis)
+    for model, card in cards_by_model:
+        parts += [f"**{markdown_escape(model)}**"] if len(cards_by_model) > 1 else []
         lines = []
         for heading, text, command in card:
             lines.append(f"- **{heading}.** {markdown_escape(text)}" + (f" `{command}`" if command else ""))
@@ -361,16 +365,20 @@ def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame
 
 def further_notes(analysis: Analysis) -> list[str]:
     """Return notes on the recited texts, or on missing evidence of recitation."""
-    recites = {model: known for model, known in analysis.ranked.recitations.items() if known.recites is not False}
-    return [known.said_first for known in recites.values() if known.said_first]
+    recites = {
+        model: recitation
+        for model, recitation in analysis.ranked.recitations.items()
+        if recitation.recites is not False
+    }
+    return [recitation.warning for recitation in recites.values() if recitation.warning]
 
 
 def answer_on_terminal(analysis: Analysis) -> RenderableType:
     """Return each model's card and tables for the terminal."""
     parts: list[RenderableType] = []
-    of_models = cards(analysis)
-    for model, card in of_models:
-        parts += [Text(model, style="bold")] if len(of_models) > 1 else []
+    cards_by_model = cards(analysis)
+    for model, card in cards_by_model:
+        parts += [Text(model, style="bold")] if len(cards_by_model) > 1 else []
         for heading, text, command in card:
             parts.append(Text.assemble((f"{heading}: ", "bold"), f"{text} {command}".strip()))
         for level, frame, columns in level_tables(model, analysis):

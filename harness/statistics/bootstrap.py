@@ -89,7 +89,7 @@ def draws(item_values: ItemValues) -> Floats:
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         deviations_D = _item_deviations(item_values)
         for end, tail_D in _tails(item_values.averaged()):
-            deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
+            deviations_D = _extend_tail(deviations_D, tail_D, is_below=end == 0)
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
@@ -115,7 +115,7 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
     if item_values.aggregate != "mean" or not math.isfinite(high - low):
         return []
     values_1N, weights_1N = item_values.known
-    sums_C, weights_C = item_values.in_clusters(np.vstack([values_1N * weights_1N, weights_1N]))
+    sums_C, weights_C = item_values.sum_by_cluster(np.vstack([values_1N * weights_1N, weights_1N]))
     sums_C, weights_C = sums_C[weights_C > 0], weights_C[weights_C > 0]
     tails = []
     for end, (worst, bound) in enumerate(((low, high), (high, low))):
@@ -127,15 +127,15 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
             far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
             shares_DK, uniform_D = _dirichlet()
             amounts_K2 = np.column_stack([sums_C[far], weights_C[far]])
-            of_sums_D, of_weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
+            sums_D, weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
             more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
-                of_sums_D, of_weights_D = (
-                    of_sums_D + near_D * sums_C[near].sum(),
-                    of_weights_D + near_D * weights_C[near].sum(),
+                sums_D, weights_D = (
+                    sums_D + near_D * sums_C[near].sum(),
+                    weights_D + near_D * weights_C[near].sum(),
                 )
-            drawn_D = (of_sums_D + more_D * worst) / (of_weights_D + more_D)
+            drawn_D = (sums_D + more_D * worst) / (weights_D + more_D)
             tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
     return tails
 
@@ -147,7 +147,7 @@ def _dirichlet() -> tuple[Floats, Floats]:
     return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
 
 
-def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
+def _extend_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
     """Return deviations of the same ranks, of which one half is at least as far out as the sorted `tail_D`."""
     order = np.argsort(deviations_D, kind="stable")
     half = slice(None, DRAWS // 2) if is_below else slice(DRAWS // 2, None)
@@ -171,7 +171,7 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
     values_RN, weights_RN = item_values.known
     means_R = item_values.item_means()
     with np.errstate(invalid="ignore"):
-        sums_RC = item_values.in_clusters(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
+        sums_RC = item_values.sum_by_cluster(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         sums_CR = sums_RC.T.astype(np.float32)
         counts_DC = cluster_draws(item_values.clusters_N, item_values.items)
         parts = np.array_split(counts_DC, math.ceil(counts_DC.size / _AT_ONCE))
@@ -190,12 +190,12 @@ def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Flo
         return np.full_like(deviations_D, np.nan)
     if error < _ROUNDING:
         return deviations_D
-    known = deviations_D[known_D]
+    deviations = deviations_D[known_D]
     # Equal draws stay in their order, which is the same for all that is measured on these items.
-    order = np.argsort(np.round(known / (_TIE * error)), kind="stable")
-    levels = _bca_levels(ndtri((np.arange(count) + 0.5) / count), known, influences_C)
+    order = np.argsort(np.round(deviations / (_TIE * error)), kind="stable")
+    levels = _bca_levels(ndtri((np.arange(count) + 0.5) / count), deviations, influences_C)
     corrected = np.empty(count)
-    corrected[order] = _widening(clusters) * np.interp(levels * (count - 1), np.arange(count), known[order])
+    corrected[order] = _widening(clusters) * np.interp(levels * (count - 1), np.arange(count), deviations[order])
     corrected_D = np.full_like(deviations_D, np.nan)
     corrected_D[known_D] = corrected
     return corrected_D
@@ -227,7 +227,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
     means_R, drawn_DR = item_values.item_means(), _drawn_item_means(item_values)
     is_log = item_values.aggregate == "exp_mean"
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
-    known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
+    known_R = (item_values.sum_by_cluster(item_values.known[1]) > 0).sum(axis=1)
     influences_RC, ends_R2 = item_values.influences(), np.full((len(points_R), 2), np.nan)
     # The draws between which `interval` takes its percentiles: only these four are corrected.
     ranks_2 = (DRAWS - 1) * np.array([1 - _UPPER, _UPPER])

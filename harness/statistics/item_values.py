@@ -93,25 +93,25 @@ class ItemValues:
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(means))
 
-    def in_clusters(self, amounts_RN: Floats) -> Floats:
+    def sum_by_cluster(self, amounts_RN: Floats) -> Floats:
         """Return the sums (R, C) over the items of each cluster."""
         codes_N = self._codes_N
         return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
 
     def known_clusters(self) -> int:
         """Return the smallest number of clusters with a known item, of any row."""
-        return int((self.in_clusters(self.known[1]) > 0).sum(axis=1).min())
+        return int((self.sum_by_cluster(self.known[1]) > 0).sum(axis=1).min())
 
     def influences(self) -> Floats:
         """Return each cluster's part (R, C) of the linearised weighted mean."""
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
-            return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
+            return self.sum_by_cluster(shares_RN * (values_RN - self.item_means()[:, None]))
 
     def standard_errors(self) -> Floats:
         """Return the standard error (R,) of `item_means` over clusters; NaN for fewer than two with a known item."""
-        clusters_R = (self.in_clusters(self.known[1]) > 0).sum(axis=1)
+        clusters_R = (self.sum_by_cluster(self.known[1]) > 0).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
         return np.where(clusters_R > 1, np.sqrt(variances_R), np.nan)

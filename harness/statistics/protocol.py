@@ -95,12 +95,12 @@ def judge_methods(
         half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
         ends[name] = (mean - half, mean + half)
         sided[name] = _difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)
-    of_difference = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
-    of_equivalence = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
-    said: dict[str, Judgement] = {}
+    difference_ps = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
+    equivalence_ps = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
+    judgements: dict[str, Judgement] = {}
     for name, values_R in paired.items():
         mean = float(values_R.mean()) if len(values_R) else math.nan
-        p, equivalence_p = of_difference.get(name, math.nan), of_equivalence.get(name, math.nan)
+        p, equivalence_p = difference_ps.get(name, math.nan), equivalence_ps.get(name, math.nan)
         verdict: Verdict = "can't tell yet"
         if equivalence_p < LEVEL:
             verdict = "equivalent"
@@ -108,8 +108,8 @@ def judge_methods(
             verdict = "cheaper" if mean < 0 else "dearer"
         deviation = max(deviations.get(name, math.nan), typical)
         low, high = ends.get(name, (math.nan, math.nan))
-        said[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
-    return said
+        judgements[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
+    return judgements
 
 
 def degrees_of_freedom(runs: int, methods: int, *, is_loud: bool = False) -> int:
@@ -179,13 +179,15 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
     error = standard_error(deviation, runs, items)
     if error == 0:
         return float(difference != 0)
-    aside, found = abs(difference) / error, []
+    aside, probabilities = abs(difference) / error, []
     for is_loud in (False, True):
         freedom = degrees_of_freedom(runs, methods, is_loud=is_loud)
         critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
         is_sure = aside > critical + _SURE
-        found.append(1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside)))
-    return sum(found) / 2
+        probabilities.append(
+            1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))
+        )
+    return sum(probabilities) / 2
 
 
 def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:

@@ -68,23 +68,23 @@ class TheAnswer(Section):
 
     def _answered(self, page: PageContext) -> Markup:
         analysis, parts = self.analysis, Markup("")
-        of_models = cards(analysis)
-        for model, card in of_models or [("", [("Seen", "No point has been measured yet.", "")])]:
+        cards_by_model = cards(analysis)
+        for model, card in cards_by_model or [("", [("Seen", "No point has been measured yet.", "")])]:
             lines = Markup("")
             for heading, text, command in card:
                 code = Markup(" <code>{}</code>").format(command) if command else ""
                 lines += Markup("<dt>{}</dt><dd>{}{}</dd>\n").format(heading, text, code)
-            name = paragraph(model) if len(of_models) > 1 else ""
+            name = paragraph(model) if len(cards_by_model) > 1 else ""
             parts += Markup('<section class="outcome card" aria-label="Answer">{}<dl>\n{}</dl></section>\n').format(
                 name, lines
             )
         parts += Markup("").join(map(paragraph, further_notes(analysis)))
-        for model, _ in of_models:
+        for model, _ in cards_by_model:
             tables = level_tables(model, analysis)
             for place, (level, frame, columns) in enumerate(tables):
                 table = render(frame, columns, "html")
                 if place == 0:
-                    parts += page.section_heading(f"Who pays what{f' on {model}' if len(of_models) > 1 else ''}")
+                    parts += page.section_heading(f"Who pays what{f' on {model}' if len(cards_by_model) > 1 else ''}")
                     parts += paragraph(f"{level}. {head_text(model, analysis)}") + table
                 else:
                     parts += Markup("<details><summary>{}, without verdicts</summary>\n{}</details>\n").format(
@@ -92,15 +92,15 @@ class TheAnswer(Section):
                     )
         if "answer" in page.pictures:
             parts += _FIGURE.format(page.pictures["answer_tall"], page.pictures["answer"])
-        if any(level_tables(model, analysis) for model, _ in of_models):
+        if any(level_tables(model, analysis) for model, _ in cards_by_model):
             words = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>\n").format(*word) for word in WORDS.items())
             parts += Markup('<dl class="glossary">\n{}</dl>\n').format(words)
         return parts
 
     def _recited(self, page: PageContext) -> Markup:
         analysis = self.analysis
-        said = analysis.ranked.said_first or ["No evaluator of this sweep measures what is recited."]
-        items = Markup("\n").join(Markup("<li>{}</li>").format(sentence) for sentence in said)
+        sentences = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
+        items = Markup("\n").join(Markup("<li>{}</li>").format(sentence) for sentence in sentences)
         parts = Markup(
             '<section class="outcome" aria-label="Answer">\n<p><strong>Does it recite the forget set?</strong></p>\n'
             "<ul>{}</ul></section>\n"
@@ -120,13 +120,15 @@ _ROW_INCHES = 0.3
 _SMALL = 7.5
 
 
-def answer_figure(answer: Answer, plan: Plan, of_variant: style.Styles, *, is_tall: bool = False) -> Figure | None:
+def answer_figure(
+    answer: Answer, plan: Plan, styles_by_variant: style.Styles, *, is_tall: bool = False
+) -> Figure | None:
     """Return two panels for each model: prices at the first level, and levels reached; None where none was reached.
 
     Args:
         answer: Of the sweep.
         plan: With the levels and the margin.
-        of_variant: The colour and marker of each variant that has a point.
+        styles_by_variant: The colour and marker of each variant that has a point.
         is_tall: Whether to stack the panels, for narrow screens.
     """
     cost = answer.cost
@@ -143,8 +145,8 @@ def answer_figure(answer: Answer, plan: Plan, of_variant: style.Styles, *, is_ta
     for place, (model, rows) in enumerate(frames.items()):
         head = answer.heads[model]
         runs = max(runs, head["runs"])
-        _draw_prices(panels[2 * place], rows, head, plan.compare.margin, cost, of_variant)
-        _draw_levels(panels[2 * place + 1], rows, head["levels"][plan.until[0].key], of_variant)
+        _draw_prices(panels[2 * place], rows, head, plan.compare.margin, cost, styles_by_variant)
+        _draw_levels(panels[2 * place + 1], rows, head["levels"][plan.until[0].key], styles_by_variant)
         style.panel_title(panels[2 * place], model if count > 1 else "What it pays")
         style.panel_title(panels[2 * place + 1], f"Where it was compared ({plan.until[0]})")
     band = f"within {plan.compare.margin:.0%}" if runs >= MIN_RUNS else f"below ×{BAND:g}: may be luck"
@@ -159,7 +161,7 @@ def answer_figure(answer: Answer, plan: Plan, of_variant: style.Styles, *, is_ta
 
 
 def _draw_prices(
-    ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: float, cost: Metric, of_variant: style.Styles
+    ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: float, cost: Metric, styles_by_variant: style.Styles
 ) -> None:
     references = rows.loc[rows["is_reference"].astype(bool) & rows["price"].notna(), "price"]
     centre = float(references.iloc[0] if len(references) else rows["price"].min())
@@ -173,15 +175,17 @@ def _draw_prices(
         if math.isnan(row["price"]):
             ax.annotate("not there" if row["gets_there"] == "no" else "not run", (0.02, y), xycoords=_ACROSS, **at)
             continue
-        _draw_point(ax, y, (row["price"], row["price_low"], row["price_high"]), row, of_variant)
+        _draw_point(ax, y, (row["price"], row["price_low"], row["price_high"]), row, styles_by_variant)
         text = f"×{row['price']:.2f} {row['verdict']}".strip()
         right = row["price"] if math.isnan(row["price_high"]) else row["price_high"]
         ax.annotate(text, (right, y), xytext=(7, 0), textcoords="offset points", **at)
     style.use_log_scale(ax)
-    _dress(ax, rows, of_variant, style.without_mathtext(f"{cost.title}, times the original's"))
+    _dress(ax, rows, styles_by_variant, style.without_mathtext(f"{cost.title}, times the original's"))
 
 
-def _draw_levels(ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float], of_variant: style.Styles) -> None:
+def _draw_levels(
+    ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float], styles_by_variant: style.Styles
+) -> None:
     at, low, high = level
     ends = (at - TOLERANCE, at + TOLERANCE) if math.isnan(low) else (low, high)
     if not math.isnan(at):
@@ -189,30 +193,30 @@ def _draw_levels(ax: Axes, rows: pd.DataFrame, level: tuple[float, float, float]
         ax.axvline(at, color=style.FAINT, linewidth=0.9, zorder=1)
     for y, row in enumerate(rows.to_dict("records")):
         if row["reached"]:
-            _draw_point(ax, y, (row["ma"], math.nan, math.nan), row, of_variant)
+            _draw_point(ax, y, (row["ma"], math.nan, math.nan), row, styles_by_variant)
         elif not math.isnan(row["nearest"]):
             ax.plot(row["nearest"], y, "x", color=style.FAINT, markersize=5.5, zorder=3)
-    _dress(ax, rows, of_variant, "MA (band: the level's noise; ×: the nearest that it came)")
+    _dress(ax, rows, styles_by_variant, "MA (band: the level's noise; ×: the nearest that it came)")
 
 
 _ACROSS = ("axes fraction", "data")
 
 
 def _draw_point(
-    ax: Axes, y: int, number: tuple[float, float, float], row: Mapping[Any, Any], of_variant: style.Styles
+    ax: Axes, y: int, number: tuple[float, float, float], row: Mapping[Any, Any], styles_by_variant: style.Styles
 ) -> None:
     value, low, high = number
-    colour, marker = of_variant.get(row["variant"], (style.SOFT, "o"))
+    colour, marker = styles_by_variant.get(row["variant"], (style.SOFT, "o"))
     if not math.isnan(low):
         ax.plot([low, high], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
     ax.plot(value, y, marker, markersize=6.5, zorder=4, **style.point_style(colour, is_collapsed=row["broken"] is True))
 
 
-def _dress(ax: Axes, rows: pd.DataFrame, of_variant: style.Styles, title: str) -> None:
+def _dress(ax: Axes, rows: pd.DataFrame, styles_by_variant: style.Styles, title: str) -> None:
     labels = [style.without_mathtext(label) for label in rows["label"]]
     ax.set_yticks(range(len(rows)), labels, fontsize=8.5)
     for label, variant in zip(ax.get_yticklabels(), rows["variant"], strict=True):
-        label.set_color(of_variant[variant][0] if variant in of_variant else style.SOFT)
+        label.set_color(styles_by_variant[variant][0] if variant in styles_by_variant else style.SOFT)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.margins(x=0.18)
     ax.set_xlabel(title, fontsize=8.5, color=style.INK)

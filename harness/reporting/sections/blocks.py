@@ -48,8 +48,10 @@ class SelectedBlocks(Section):
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
-            told, *said = selection_sentences(rows)
-            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(told, paragraph(*said), table)
+            heading, *sentences = selection_sentences(rows)
+            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(
+                heading, paragraph(*sentences), table
+            )
         return text + Markup("").join(map(paragraph, unread))
 
 

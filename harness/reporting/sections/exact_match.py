@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis.curves import styles
-from harness.analysis.exact_match import why_no_groups
+from harness.analysis.exact_match import explain_no_groups
 from harness.base.csv_text import csv_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
@@ -43,20 +43,22 @@ class ExactMatch(Section):
     def html(self, page: PageContext) -> Markup:
         frame = self.analysis.agreements
         if frame.empty:
-            return paragraph(why_no_groups(self.analysis.results.plan))
+            return paragraph(explain_no_groups(self.analysis.results.plan))
         counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
         counted = [
             f"{model}: {row[0]} sequences are memorised, {row[1]} are not." for model, *row in counts.itertuples()
         ]
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]
         columns += [Column("memorized", "Memorised", "number"), Column("other", "Not memorised", "number")]
-        known = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
-        table = render(frame.assign(strength_text=(frame["strength_name"] + " " + known).str.strip()), columns, "html")
+        strengths = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
+        table = render(
+            frame.assign(strength_text=(frame["strength_name"] + " " + strengths).str.strip()), columns, "html"
+        )
         alt = "What is left of memorised sequences across, of other sequences upwards."
         return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table
 
 
-def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
+def agreement_figure(frame: pd.DataFrame, styles_by_variant: style.Styles) -> Figure:
     """Return a panel for each model: agreement on other sequences over agreement on memorised ones.
 
     Source: EMSO paper, figure 5.
@@ -73,7 +75,7 @@ def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
                 ax.plot(points["memorized"], points["other"], marker, markersize=size * 0.8, color=colour, zorder=5)
                 handles[variant] = style.reference_handle(variant, label)
                 continue
-            colour, marker = of_variant[variant]
+            colour, marker = styles_by_variant[variant]
             line = pd.concat([original, points])
             ax.plot(line["memorized"], line["other"], color=colour, alpha=0.8)
             for point in points.to_dict("records"):

@@ -38,8 +38,8 @@ class Published(Section):
         if frame.empty:
             return Markup("")
         text = paragraph(_MEANS, _VERIFY) + render(*published_table(frame), "html")
-        said = obstacle_sentences(frame)
-        return text + (paragraph(f"Not to be compared: {'; '.join(said)}.") if said else Markup(""))
+        sentences = obstacle_sentences(frame)
+        return text + (paragraph(f"Not to be compared: {'; '.join(sentences)}.") if sentences else Markup(""))
 
 
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
@@ -63,10 +63,10 @@ def verified_table(frame: pd.DataFrame) -> Group:
     rows = (frame["label"] + " " + frame["strength"]).str.strip()
     place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
     verdict = frame["is_inside"].map({True: "inside", False: "OUTSIDE"}).fillna("not compared")
-    shown = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
+    lines = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
     columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
     columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
     columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
-    said = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
-    table = render(shown, [*columns, Column("verdict", "Verdict")], "terminal")
-    return Group(table, *(Text(printable(sentence)) for sentence in said))
+    sentences = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
+    table = render(lines, [*columns, Column("verdict", "Verdict")], "terminal")
+    return Group(table, *(Text(printable(sentence)) for sentence in sentences))

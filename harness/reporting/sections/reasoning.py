@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from harness.analysis.curves import styles
-from harness.analysis.metrics import metrics_in
+from harness.analysis.metrics import select_metrics
 from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.render import Column, render
@@ -33,7 +33,7 @@ class ReasoningTasks(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        frame, tasks = self.analysis.answers, metrics_in(self.analysis.info, "reasoning")
+        frame, tasks = self.analysis.answers, select_metrics(self.analysis.info, "reasoning")
         return {"reasoning": bars(frame, tasks, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
@@ -50,13 +50,13 @@ class ReasoningTasks(Section):
 
     def _columns(self) -> list[Column]:
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]
-        for task in metrics_in(self.analysis.info, "reasoning"):
+        for task in select_metrics(self.analysis.info, "reasoning"):
             columns.append(Column(task.name, task.title, "number", task))
             columns.append(Column(f"{task.name}_change", "change", "change"))
         return columns
 
 
-def bars(frame: pd.DataFrame, tasks: list[Metric], of_variant: style.Styles) -> Figure:
+def bars(frame: pd.DataFrame, tasks: list[Metric], styles_by_variant: style.Styles) -> Figure:
     """Return a panel of grouped bars for each model: a group for each task, a bar for each row.
 
     Source: EMSO paper, section 4.2 (a radar there; its legend has the means).
@@ -67,7 +67,7 @@ def bars(frame: pd.DataFrame, tasks: list[Metric], of_variant: style.Styles) -> 
     handles = {}
     for ax, (model, rows) in zip(figure.subplots(len(by_model), 1, squeeze=False).flat, by_model, strict=True):
         for place, row in enumerate(rows.to_dict("records")):
-            colour = style.colour_of(row["variant"], of_variant)
+            colour = style.variant_colour(row["variant"], styles_by_variant)
             look = {"color": colour}
             if row["collapsed"]:
                 look = {"facecolor": "white", "edgecolor": colour, "hatch": "////"}

@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.damage import rules_in_words, verdict
+from harness.analysis.damage import describe_rules, verdict
 from harness.analysis.metrics import NOTHING, MetricInfo, duration_text
 from harness.analysis.seeds import seed_count, strength_text, work_seconds
 from harness.contracts import Metric
@@ -22,7 +22,7 @@ from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
-from harness.reporting.plan import readings_of
+from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section
 from harness.specs import HOLDOUT, STAND_IN
@@ -46,8 +46,8 @@ class Repeat(Section):
         for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
             spec, failure = trial.spec, trial.failure
             assert failure is not None
-            said = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
-            parts.append(_details(said, Markup("<pre>{}</pre>").format("\n".join(failure.log))))
+            sentence = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
+            parts.append(_details(sentence, Markup("<pre>{}</pre>").format("\n".join(failure.log))))
         parts.append(page.section_heading("How to repeat this"))
         overrides = "".join(f" --set {override}" for override in results.plan.overrides)
         exactly = f"The sweep file, exactly{f'; overridden with{overrides}' if overrides else ''}:"
@@ -55,7 +55,7 @@ class Repeat(Section):
         tables = {
             "What the words mean": (glossary(results.plan, analysis.info), "Word", "Meaning"),
             "Settings, defaults included": (all_settings(results.plan), "Of", "Settings"),
-            "Models, texts and judges, with their digests": (what_was_read(results.plan), "What", "Name and digest"),
+            "Models, texts and judges, with their digests": (list_inputs(results.plan), "What", "Name and digest"),
             "Versions": (versions(results), "Package", "Version"),
         }
         for title, (rows, *heads) in tables.items():
@@ -85,10 +85,10 @@ def _point_table(points: pd.DataFrame, analysis: Analysis) -> Markup:
     columns += [Column("seed", "Seed", "count")] if seed_count(points) > 1 else []
     columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
     columns += [Column("state", "State", "note"), Column("stop_reason", "Stopped because", "note")]
-    shown = [column for column in columns if column.kind == "number" or points[column.name].astype(bool).any()]
+    table_columns = [column for column in columns if column.kind == "number" or points[column.name].astype(bool).any()]
     bounds = [name for name in points.columns if str(name).endswith(("_low", "_high"))]
     about = Markup('<p class="soft">● marks the point that stands for its method in the ranking.</p>\n')
-    return about + render(points.drop(columns=bounds), shown, "html")
+    return about + render(points.drop(columns=bounds), table_columns, "html")
 
 
 def _trial_table(results: Results) -> Markup:
@@ -107,7 +107,7 @@ def _trial_table(results: Results) -> Markup:
                 "measuring": sum(seconds) if seconds else math.nan,
                 "memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan,
                 "engine": f"{spec.engine}, {spec.training.precision}",
-                "place": ran_on(trial),
+                "place": describe_machines(trial),
                 "trial": spec.trial_id,
                 "collapsed": trial.status == "failed",
             }
@@ -128,7 +128,7 @@ def glossary(plan: Plan, info: MetricInfo) -> list[tuple[str, str]]:
     for spec in [*(study.trial for study in plan.studies), *plan.trials]:
         if not spec.is_reference and spec.label not in methods:
             methods[spec.label] = f"{spec.method}, {_method_source(spec.method)}strength: {spec.strength_name}"
-    rule = rules_in_words(info, plan.collapse) if plan.erases else ""
+    rule = describe_rules(info, plan.collapse) if plan.erases else ""
     return [*words, *methods.items(), *([("collapsed", rule)] if rule else [])]
 
 
@@ -149,21 +149,21 @@ def _method_source(method: str) -> str:
 
 def versions(results: Results) -> list[tuple[str, str]]:
     """Return each package with the versions of all trials."""
-    known: dict[str, set[str]] = {}
+    versions_by_package: dict[str, set[str]] = {}
     for trial in results.trials:
         for packages in trial.versions:
             for package, version in packages.items():
-                known.setdefault(package, set()).add(version)
-    return [(package, ", ".join(sorted(known[package]))) for package in sorted(known)]
+                versions_by_package.setdefault(package, set()).add(version)
+    return [(package, ", ".join(sorted(versions_by_package[package]))) for package in sorted(versions_by_package)]
 
 
-def what_was_read(plan: Plan) -> list[tuple[str, str]]:
+def list_inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return the role of each input, and its name with its digest."""
     inputs = []
     for spec in plan.trials:
         read = {"model": spec.model, "retrained model": spec.retrained}
         read |= {f"judge of {role}": judge for role, judge in spec.judges.items()}
-        inputs += [(role, f"{known.id} {known.digest}") for role, known in read.items() if known]
+        inputs += [(role, f"{checkpoint.id} {checkpoint.digest}") for role, checkpoint in read.items() if checkpoint]
         first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
@@ -197,19 +197,19 @@ def provenance(results: Results) -> dict[str, Any]:
     has the most frequent first; `readings` is how each model reads texts; `lethe` is the version and commit.
     """
     plan = results.plan
-    found = []
+    builds = []
     for trial in results.trials:
         for attempt in trial.attempts:
             if "lethe" in attempt.versions:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
                 commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
-                found.append(f"{attempt.versions['lethe']}{commit}")
+                builds.append(f"{attempt.versions['lethe']}{commit}")
     return {
         "measured": _period(results),
         "work": duration_text(work_seconds(results.measured) or None),
         "machines": _machines(results),
-        "readings": readings_of(trial.spec for trial in results.trials),
-        "lethe": ", ".join(dict.fromkeys(found)),
+        "readings": describe_readings(trial.spec for trial in results.trials),
+        "lethe": ", ".join(dict.fromkeys(builds)),
         "sweep_command": " ".join(
             [f"lethe sweep {plan.sweep}.yaml", *(f"--set {shlex.quote(override)}" for override in plan.overrides)]
         ),
@@ -237,18 +237,18 @@ def _machines(results: Results) -> tuple[str, ...]:
             counts[machine] += 1
     machines = []
     for machine, count in counts.most_common():
-        named = ", ".join(_at_most(sorted(hosts[machine] - {""})))
+        named = ", ".join(_shorten(sorted(hosts[machine] - {""})))
         trials = f" ({count} trials)" if len(counts) > 1 else ""
         machines.append(f"{named}: {machine}{trials}" if named else f"{machine}{trials}")
-    return tuple(_at_most(machines))
+    return tuple(_shorten(machines))
 
 
-def _at_most(names: Sequence[str]) -> list[str]:
-    shown, more = list(names[:_MAX_MACHINES]), len(names) - _MAX_MACHINES
-    return [*shown, f"and {more} others"] if more > 0 else shown
+def _shorten(names: Sequence[str]) -> list[str]:
+    first, more = list(names[:_MAX_MACHINES]), len(names) - _MAX_MACHINES
+    return [*first, f"and {more} others"] if more > 0 else first
 
 
-def ran_on(trial: TrialResults) -> str:
+def describe_machines(trial: TrialResults) -> str:
     """Return the hosts and hardware of a trial's attempts; '' if not recorded."""
     places: list[str] = []
     workers: list[str] = []

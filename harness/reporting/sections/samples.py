@@ -13,7 +13,7 @@ from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
 from harness.reporting.section import Section, embedded
 
-MOST_POINTS = 300
+MAX_VIEWER_POINTS = 300
 """Points in the viewer: more would open slowly."""
 
 
@@ -35,9 +35,9 @@ class Samples(Section):
                 anchored.add(point_id)
         return {
             "samples": list(prompts.values()),
-            "why_fewer_samples": why_fewer(plan, points),
+            "why_fewer_samples": explain_fewer_texts(plan, points),
             "viewer": embedded(_viewer_data(self.analysis.results)),
-            "viewer_lacks": max(0, len(self.analysis.results.measured) - MOST_POINTS),
+            "viewer_lacks": max(0, len(self.analysis.results.measured) - MAX_VIEWER_POINTS),
         }
 
 
@@ -48,7 +48,7 @@ def _viewer_data(results: Results) -> dict[str, Json]:
     points: list[dict[str, Json]] = []
     has_models = len({trial.spec.model.id for trial in results.trials}) > 1
     has_seeds = len({trial.spec.seed for trial in results.trials}) > 1
-    for point in results.measured[:MOST_POINTS]:
+    for point in results.measured[:MAX_VIEWER_POINTS]:
         spec = point.spec
         written: dict[int, str] = {}
         for measurement in point.measurements:
@@ -65,7 +65,7 @@ def _viewer_data(results: Results) -> dict[str, Json]:
     return {"texts": texts, "points": points}
 
 
-def why_fewer(plan: Plan, points: Sequence[PointResults]) -> str:
+def explain_fewer_texts(plan: Plan, points: Sequence[PointResults]) -> str:
     """Return why a point has fewer texts than the sweep file asks for; '' if none has."""
     for point, measurement in _measurements(points):
         spec = point.spec
