@@ -161,7 +161,7 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
             flags.append(None)
             continue
         rises = [_rise(row["point_id"], original, name, info, evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
-        clauses = [_is_above(*rises, by=MAX_EXCESS)]
+        clauses = [_is_above(rises[0], rises[1], by=MAX_EXCESS)]
         if row["definition"] == "exact" and MA in info:
             forget_items = evidence.point_values([row["point_id"]], info[MA])
             below = [_is_above(evidence.point_values([original], info[UNSEEN_MA]), forget_items)]

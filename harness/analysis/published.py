@@ -278,9 +278,9 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
         compared["retain"] = spec.retain, conditions.retain
     if not spec.is_reference and spec.reference != "memorized_model":
         compared["validation"] = spec.validation, conditions.validation
-    for role, (ours, source) in compared.items():
+    for role, (ours, stated) in compared.items():
         used = asdict(ours) if ours else {}
-        if source and (unlike := _unlike(used, asdict(Source(**source)), ignored=_FOLLOWS)):
+        if stated and (unlike := _unlike(used, asdict(Source(**stated)), ignored=_FOLLOWS)):
             yield f"other {role} texts ({unlike})"
 
 
