@@ -190,7 +190,7 @@ def default_strength(plugin: type[Method]) -> Number | None:
 
 
 def default_reference(plugin: type[Method]) -> Reference | None:
-    """Return what a method needs with its default settings; None if some have no default."""
+    """Return the needs of a method with its default settings; None if some have no default."""
     declared = inspect.getattr_static(plugin, "reference")
     if not isinstance(declared, property):
         return cast(Reference, declared)

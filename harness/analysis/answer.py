@@ -51,7 +51,7 @@ class Answer(NamedTuple):
     cost: Metric | None
     """Metric of the price; None where it was not measured."""
     log_prices: Mapping[tuple[str, str], pd.DataFrame]
-    """By model and level: log price of every method (column) in every run (row)."""
+    """Log price of every method (column) in every run (row), by model and level."""
     seconds_per_run: float
     """Expected duration of one more run; NaN where not recorded."""
 

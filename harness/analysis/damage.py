@@ -212,7 +212,7 @@ def state_of_repeats(rows: pd.DataFrame) -> State:
 
 
 def is_broken(rows: pd.DataFrame) -> pd.Series:
-    """Return which points collapsed or are over-erased: they take no rank and are never recommended."""
+    """Return the mask of collapsed or over-erased points: they take no rank and are never recommended."""
     return rows["collapsed"].eq(True) | rows["over_erased"].eq(True)
 
 

@@ -32,7 +32,7 @@ class Evidence:
     """Items of every measured point."""
 
     by_point: Mapping[str, Mapping[str, MetricItems]] = field(default_factory=dict)
-    """By point id and metric."""
+    """Items by point id and metric."""
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """Names of the draws of each set of items."""
     _intervals: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)

@@ -238,7 +238,7 @@ def condition_differences(
 
 
 def _unlike_checkpoint(ours: Checkpoint, names: Sequence[str]) -> str:
-    """Return how a model differs from the hub's of these names; a local folder may have such a name too."""
+    """Return a difference between a model and the hub's of these names; a local folder may have such a name too."""
     if ours.id.lower() not in map(str.lower, names):
         return f"{ours.id}, not {names[0]}"
     if ours.revision is None and "/" in ours.id:

@@ -79,7 +79,7 @@ class RankedTable:
     evidence: Evidence = field(default_factory=Evidence)
     """Empty for a table that was read from a file."""
     without_interval: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
-    """By model: the metrics that are left out of the draws of ranks."""
+    """Metrics that are left out of the draws of ranks, by model."""
     note: str = ""
     """Rows that `head` left out, as a sentence."""
 

@@ -57,7 +57,7 @@ class Recitation(NamedTuple):
     """Result of the test on one model's original."""
 
     recites: bool | None
-    """None: nothing shows it."""
+    """True, False, or None where nothing shows it."""
     warning: str
     """Warning to print before any answer; '' where means show that the model recites."""
     by_stand_in: bool = False

@@ -85,7 +85,7 @@ def _frontier_flags(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> 
 
 
 def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
-    """Return which points no other beats: none is at least as good in both costs, and better in one.
+    """Return the mask of points that no other beats: at least as good in both costs, and better in one.
 
     Equal points all stay. A point that lacks a number is out, and beats none.
 

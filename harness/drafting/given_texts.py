@@ -113,7 +113,7 @@ class ReadTexts(NamedTuple):
     forget: Mapping[str, Any]
     """Settings of the sweep file."""
     lengths: TextLengths | None
-    """None of the embedded corpus, whose lengths are known."""
+    """Lengths of the texts; None for the embedded corpus, whose lengths are known."""
     sampled_of: int
     """Number of all texts, where not all are used; else 0."""
 

@@ -32,7 +32,7 @@ TEXTS, BATCH = 8, 4
 PASSES = (2, 4, 8)
 """Passes over the texts after which it is measured: at most 16 steps, an epoch of the sweep."""
 VALIDATION_TEXTS = 16
-"""Enough to see a model collapse."""
+"""Texts that show a collapse."""
 ERASED = 0.9
 """Largest share of the original's MA that counts as erased."""
 METHOD, RATE = "gradient_ascent", "training.learning_rate"

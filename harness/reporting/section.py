@@ -43,7 +43,7 @@ class Section:
     """
 
     title: ClassVar[str] = ""
-    """For its heading and the page's contents; '' where its text contains headings."""
+    """Heading, also in the page's contents; '' where its text contains headings."""
     stems: ClassVar[tuple[str, ...]] = ()
     """Names, without endings, of all files that it may write."""
     needs_points: ClassVar[bool] = False

@@ -23,7 +23,7 @@ from harness.base.digests import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
 
 CONFIDENCE = 0.95
-"""Of every interval and test."""
+"""Confidence of every interval and test."""
 DRAWS = 10_000
 """Chance moves an end of a 95 % interval by 1 % of its width; 2,000 draws by 2 to 5 %."""
 _AT_ONCE = 2**23
@@ -40,7 +40,7 @@ _TIE = 1e-5
 
 
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
-    """Return how often each cluster is drawn (D, C), in the order of the codes; each draw has C of them.
+    """Return the counts of each cluster in each draw (D, C), in the order of the codes; each row sums to C.
 
     Equal `items` have equal draws, so that comparisons are paired.
     """

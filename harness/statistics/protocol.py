@@ -43,11 +43,11 @@ class Judgement(NamedTuple):
     """Ends of the 95 % interval, not adjusted; NaN where not judged."""
     p: float
     equivalence_p: float
-    """Both adjusted for the number of judged methods; NaN where not judged."""
+    """P-value, adjusted as `p` for the number of judged methods; NaN where not judged."""
     runs: int
-    """Paired ones."""
+    """Paired runs."""
     deviation: float
-    """Over runs, as in the standard error; NaN where not judged."""
+    """Deviation over runs, as in the standard error; NaN where not judged."""
     verdict: Verdict
 
 

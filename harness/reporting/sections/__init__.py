@@ -24,4 +24,4 @@ SECTIONS: tuple[type[Section], ...] = (
     Samples,
     Repeat,
 )
-"""In the order of the page."""
+"""Sections in the order of the page."""
