@@ -20,7 +20,7 @@ from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
 from harness.records.mlflow import connect, copy_sweep
 from harness.records.record import Measurement, Point, Started
-from harness.reporting.point_tags import point_tags
+from harness.reporting.files import point_tags
 from harness.specs import TrialSpec
 
 LIMIT_SECONDS = 180

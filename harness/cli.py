@@ -1,6 +1,6 @@
-"""`lethe`: one command, a function a verb.
+"""Command line, `lethe`: each verb is a function.
 
-Whatever takes long to import is imported within a verb, so that `lethe --help` takes a fraction of a second.
+Slow imports happen within a verb, so that `lethe --help` takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from typer import Argument, Option
 
+from harness import errors
 from harness.base.messages import console, tell
-from harness.errors import (
-    ConfigError,
-    DataError,
-    Interrupted,
-    LetheError,
-    ModelError,
-    PluginError,
-    StorageError,
-    signals_kept,
-    take_signals,
-)
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -62,29 +52,29 @@ Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
 
 
-def verb(state: str = "", input_errors: tuple[type[LetheError], ...] = ()) -> Callable[[Verb], Verb]:
+def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:
     """Make a verb of a function that returns an exit code; None is 0.
 
     Args:
-        state: What is left after an interruption or a failure, as a sentence.
+        state: Sentence on what is left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
-    wrong = input_errors or (ConfigError, DataError, ModelError, PluginError)
+    wrong = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
 
     def register(function: Verb) -> Verb:
         @app.command()
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
             try:
-                with signals_kept():
-                    take_signals()
+                with errors.signals_kept():
+                    errors.take_signals()
                     code = function(**arguments) or 0
-            except LetheError as error:
+            except errors.LetheError as error:
                 code = 2 if isinstance(error, wrong) else 1
-                tell(error, *_notes(error), *[state] * isinstance(error, StorageError), is_error=True)
+                tell(error, *_notes(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:
                 tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
-                code = error.exit_code if isinstance(error, Interrupted) else 128 + signal.SIGINT
+                code = error.exit_code if isinstance(error, errors.Interrupted) else 128 + signal.SIGINT
             raise typer.Exit(code)
 
         return function
@@ -97,7 +87,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lethe VERB ...` and return its exit code; without arguments run those of the process, and end it."""
+    """Run `lethe VERB ...` and return its exit code; without arguments run the process's and exit."""
     if argv is None:
         end(main(sys.argv[1:]))
     try:
@@ -108,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end(exit_code: int) -> NoReturn:
-    """End the process."""
+    """Exit the process."""
     gc.freeze()  # Else Python looks through every imported module for cycles before it ends, for a second or two.
     sys.exit(exit_code)
 
@@ -129,7 +119,7 @@ def lethe(
 
 
 def version_text() -> str:
-    """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
+    """Return the versions of Lethe (with its commit in a checkout) and of its dependencies."""
     from harness.records.record import DIRTY, own_commit
 
     commit = own_commit().removesuffix(DIRTY)
@@ -156,10 +146,10 @@ def audit(
 ) -> int:
     """Measure whether a model recites texts; nothing is erased."""
     from harness.base.files import write_whole
-    from harness.drafting.audit import audited
+    from harness.drafting.first_sweep import audited
     from harness.drafting.given_texts import Given as GivenTexts
     from harness.library import SweepResults
-    from harness.reporting.page import page
+    from harness.reporting.files import page
 
     given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
     with audited(given, results, attacks=attacks) as analysis:
@@ -196,7 +186,7 @@ def init(
     name = usable_name(Path(texts).name.partition(".")[0])
     file = out or Path(f"{name}.yaml")
     if file.exists():
-        raise DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
+        raise errors.DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
     given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens)
     with given_texts.faults_of_given(given):
         content, left_out = first_sweep.first_sweep(given, name, file, retain, utility, is_probed=not no_probe)
@@ -206,7 +196,7 @@ def init(
     tell(f"{file} is written. To see what it would run: python -m harness.sweep {file} --plan")
 
 
-@verb(state="What is measured is kept: run the same command again to continue.", input_errors=(ConfigError,))
+@verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))
 def sweep(
     file: SweepFile,
     plan: Annotated[bool, Option("--plan", help="Show every trial and its state, and run nothing.")] = False,
@@ -226,7 +216,7 @@ def sweep(
     ] = "ray",
     results: Results = RESULTS,
 ) -> int:
-    """Run what is missing of a sweep, and write its report."""
+    """Run the unfinished trials of a sweep, and write its report."""
     from harness.planning.sweep_file import read_sweep_file
 
     read = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
@@ -234,7 +224,7 @@ def sweep(
 
     planned = plan_of(read, overrides or (), only or ())
     if plan:
-        from harness.commands.plan import print_plan
+        from harness.reporting.plan import print_plan
 
         print_plan(file, planned, results)
         return 0
@@ -274,10 +264,12 @@ def collate(
     out: Annotated[Path | None, Option(help="Write the files here; default: results into themselves.")] = None,
 ) -> int:
     """Make tables and report again, from a journal or a table.csv; results are also copied to MLflow."""
-    from harness.commands.collate import collate_table, copy_to_mlflow
+    from harness.commands.results import collate_table, copy_to_mlflow
 
     if not path.exists():
-        raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
+        raise errors.DataError(
+            f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
+        )
     if not path.is_dir():
         tell(*collate_table(path, out))
         return 0
@@ -299,7 +291,7 @@ def verify(folder: Folder) -> int:
     Ends with 0 only if every cell is compared and lies within its tolerance. Published figures of a collapsed model are
     set aside: only its collapse flag is compared.
     """
-    from harness.commands.collate import complete_tables
+    from harness.commands.results import complete_tables
     from harness.reporting.sections.published import verified_table
 
     cells = complete_tables(folder)
@@ -343,7 +335,7 @@ def diff(
     results: Results = RESULTS,
 ) -> int:
     """Show what differs between two results: settings, versions, numbers. Ends with 1 if anything does."""
-    from harness.commands.diff import print_differences
+    from harness.commands.results import print_differences
 
     return print_differences((a, b), results, csv)
 
@@ -354,11 +346,11 @@ def power(
     reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
     difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
-    """Show what more runs would tell of methods that a pilot compared."""
-    from harness.commands.power import print_power
+    """Show how more runs would separate the methods of a pilot."""
+    from harness.commands.results import print_power
 
     if difference is not None and not 0 < difference < float("inf"):
-        raise DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
+        raise errors.DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
     print_power(folder, reference, difference)
 
 
@@ -395,7 +387,6 @@ def dashboard(
 
 
 def _print_ranking(analysis: Analysis) -> None:
-    """Print a sweep's answer, its ranking, and the published tables that it reproduces."""
     from harness.reporting.render import render
     from harness.reporting.sections.attacks import attacks_on_terminal
     from harness.reporting.sections.main_table import ranking_table
@@ -412,16 +403,15 @@ def _print_ranking(analysis: Analysis) -> None:
 
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
-    """Print each trial and search that is not finished; return whether there is any."""
     from harness.base.messages import shown
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
-        spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+        spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
-        tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
+        tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
     return bool(outcome.unfinished or outcome.unfinished_studies)
 
 

@@ -1,4 +1,4 @@
-"""What ends a run: errors for people, which name what was wrong, where and what to do, and signals."""
+"""Errors for people, and signals."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FrameType
 
-MOST_LISTED = 100
-"""Faults in one message; a list of a thousand wrong values has as many."""
+MAX_LISTED = 100
+"""Faults in one message."""
 
 
 class LetheError(Exception):
-    """The root: catch it to catch all that Lethe itself raises."""
+    """Base of all errors that Lethe raises."""
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One thing wrong with a sweep file."""
+    """One fault of a sweep file."""
 
     path: str
-    """Where, in dots: `methods.emso.epochs`."""
+    """Dotted path: `methods.emso.epochs`."""
     reason: str
-    """What is wrong, what is allowed and the nearest right name, as one sentence or two."""
+    """One or two sentences: what is wrong, what is allowed, the nearest right name."""
     origin: str = ""
-    """Where that was written: `line 12` of the file, or `--set`; '' where nothing was."""
+    """`line 12` of the file, or `--set`; '' where nothing was written."""
 
 
 class Faults(list[Fault]):
-    """All that is wrong, collected so that it is told at once."""
+    """Collected faults, reported at once."""
 
     def add(self, path: str, reason: str) -> None:
         """Append the fault of a setting."""
@@ -39,13 +39,13 @@ class Faults(list[Fault]):
 
 
 class ConfigError(LetheError):
-    """A sweep file with faults; its text lists them, the first hundred of very many."""
+    """A sweep file with faults; its text lists the first hundred."""
 
     def __init__(self, file: str, faults: Sequence[Fault]) -> None:
         self.file = file
         self.faults = tuple(faults)
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        listed, more = faults[:MOST_LISTED], len(faults) - MOST_LISTED
+        listed, more = faults[:MAX_LISTED], len(faults) - MAX_LISTED
         width = max((len(fault.path) for fault in listed), default=0)
         margin = max((len(fault.origin) + 2 for fault in listed if fault.origin), default=0)
         lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in listed]
@@ -54,7 +54,7 @@ class ConfigError(LetheError):
 
 
 class DataError(LetheError):
-    """A text file, array or data set that cannot be used as it is."""
+    """A text file, array or data set that cannot be used."""
 
 
 class ModelError(LetheError):
@@ -66,22 +66,22 @@ class PluginError(LetheError):
 
 
 class StorageError(LetheError):
-    """A file or folder that cannot be written: a full or read-only disk, a missing right, something in its place."""
+    """A file or folder that cannot be written."""
 
 
 class TrialError(LetheError):
     """An erasure or a measurement that cannot go on."""
 
     log: tuple[str, ...] = ()
-    """Lines from other processes' logs, as a failure's record may keep them."""
+    """Lines from other processes' logs."""
 
 
 class WorkerDiedError(TrialError):
-    """The death of one of the processes, or of their machine, that a trial needs: tried again, it may end well."""
+    """Death of a worker process or its machine; a retry may succeed."""
 
 
 class ExecutorError(LetheError):
-    """What runs the trials broke: the sweep ends, and what is measured is kept."""
+    """Failure of the executor: the sweep ends, and measurements are kept."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
@@ -96,7 +96,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return a question with the known name that is nearest to an unknown one; '' if none is near.
+    """Return a question with the nearest known name; '' if none is near.
 
     Example:
         >>> did_you_mean("sweeep", ["sweep", "audit"])
@@ -107,7 +107,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a scheduler or `kill`, and a terminal that was closed."""
+"""Ctrl-C, a scheduler or `kill`, and a closed terminal."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -119,7 +119,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def take_signals() -> None:
-    """Have each of the signals raise `Interrupted`; one that is ignored, as under nohup, stays ignored."""
+    """Make each signal raise `Interrupted`, unless it is ignored (nohup)."""
     for signum in SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _interrupt)
@@ -127,7 +127,7 @@ def take_signals() -> None:
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Put the handlers of the signals back at the end: a library that starts inside may have replaced them."""
+    """Restore the signal handlers at the end, since libraries may replace them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

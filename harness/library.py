@@ -1,4 +1,4 @@
-"""A sweep's results from Python: tables, curves and the erased models that were kept."""
+"""Results of a sweep from Python: tables, curves and kept erased models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.analysis.attacks import NOT_IN_CSV
 from harness.analysis.curves import Curve, curves
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import as_measured
+from harness.analysis.seeds import restore_replicates
 from harness.base.csv_text import joined_lists
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole, writing
@@ -44,59 +44,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """A sweep's results so far, with its table, ranking and models."""
+    """Results of a sweep so far, with its table, ranking and models."""
 
     folder: Path
     """`results/<sweep>`."""
     analysis: Analysis
-    """Every number that the report has."""
+    """Everything in the report."""
 
     @property
     def results(self) -> Results:
-        """Return what the journal says of every trial."""
+        """Trials as in the journal."""
         return self.analysis.results
 
     @property
     def ranked(self) -> RankedTable:
-        """Return the table with the ranks of every variant."""
+        """The table with the ranks of every variant."""
         return self.analysis.ranked
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return one row for each measured point, with the columns of table.csv."""
-        return joined_lists(as_measured(self.ranked.table))
+        """One row for each measured point, with the columns of table.csv."""
+        return joined_lists(restore_replicates(self.ranked.table))
 
     @property
     def ranking(self) -> pd.DataFrame:
-        """Return one row for each model and variant: its ranks, and why it lacks one."""
+        """One row for each model and variant: its ranks, and why it lacks one."""
         return joined_lists(self.ranked.ranking)
 
     @property
     def unfinished(self) -> list[TrialResults]:
-        """Return the trials that have something left to measure, with the error of those that failed."""
+        """Trials with something left to measure, with the error of those that failed."""
         return self.results.unfinished
 
     @property
     def unfinished_studies(self) -> list[StudyResults]:
-        """Return the searches of a tuned sweep that have candidates left to try, so that nothing is chosen yet."""
+        """Searches of a tuned sweep with candidates left to try."""
         return unfinished_studies(self.results)
 
     @property
     def metrics(self) -> MetricInfo:
-        """Return what its evaluator declared of each metric, in the order of the table's columns."""
+        """Declaration of each metric, in the order of the table's columns."""
         return self.ranked.info
 
     @property
     def report(self) -> Path:
-        """Return where the sweep's report is."""
+        """Path of the report."""
         return self.folder / "report.html"
 
     @property
     def attacks(self) -> pd.DataFrame:
-        """Return what each attack gets out of each row beyond what it gets out of the retrained model: attacks.csv.
-
-        Without rows where no evaluator of the sweep measures an attack.
-        """
+        """Excess of each attack over the retrained model (attacks.csv); empty without attacks."""
         return self.analysis.attacks.drop(columns=NOT_IN_CSV)
 
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
@@ -106,12 +103,12 @@ class SweepResults:
             DataError: No such model or metric was measured.
         """
         self._refuse_unmeasured(model, x, y)
-        return curves(as_measured(self.ranked.table), model, self.metrics[x], self.metrics[y])
+        return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
 
     def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
         """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
 
-        Give the axes their size and place first: where a point's label has room depends on them.
+        Set the axes' size and position first: the labels' places depend on them.
 
         Args:
             ax: Of matplotlib.
@@ -127,29 +124,28 @@ class SweepResults:
         models = list(self.table["model"].unique())
         if model is None and len(models) != 1:
             raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
-        chosen = models[0] if model is None else model
-        self._refuse_unmeasured(chosen, x, y)
-        draw_tradeoff(ax, as_measured(self.ranked.table), self.metrics, chosen, x, y)
+        model_id = models[0] if model is None else model
+        self._refuse_unmeasured(model_id, x, y)
+        draw_tradeoff(ax, restore_replicates(self.ranked.table), self.metrics, model_id, x, y)
 
     def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
         models = list(self.table["model"].unique())
-        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
-            if name not in known:
-                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
+        for kind, name, names in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
+            if name not in names:
+                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(names)}.")
 
     def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.
 
-        Its columns are `metric`, `item` (a stable id), `cluster` (items that share a text are one), `value`, `weight`
-        and `quantity`, which says what the value is: `log` of a metric that is the exponential of a mean, such as
-        perplexity (the item's mean negative log-likelihood of a token, in nats), else `value`. A metric that is not
-        made of items, such as MAUVE, has no rows.
+        Its columns are `metric`, `item` (a stable id), `cluster` (copies share one), `value`, `weight` and `quantity`:
+        `log` for a metric that is the exponential of a mean, such as perplexity (the item's mean NLL of a token, in
+        nats), else `value`. Metrics without items, such as MAUVE, have no rows.
 
         Args:
-            point: What `point` takes.
+            point: As for `point`.
 
         Raises:
-            DataError: It names no point, or what the point kept is damaged.
+            DataError: There is no such point, or its items are damaged.
         """
         tables = [pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight", "quantity"])]
         for name, items in self.results.items(self.point(point)).items():
@@ -159,13 +155,13 @@ class SweepResults:
         return pd.concat(tables)
 
     def point(self, point: str) -> PointResults:
-        """Return what the journal says of a measured point: its trial's spec, its measurements, the erasure's notes.
+        """Return a measured point: its trial's spec, its measurements, the erasure's notes.
 
         Args:
-            point: `emso@3`, its id as in `table`, or a beginning of the id. `letters:emso@3` says the sweep too.
+            point: `emso@3`, its id as in `table`, or a beginning of the id; `letters:emso@3` includes the sweep.
 
         Raises:
-            DataError: It names no measured point of this sweep, or several.
+            DataError: No measured point of this sweep has that name, or several have.
         """
         sweep, _, name = point.rpartition(":")
         if sweep not in ("", self.folder.name):
@@ -175,15 +171,15 @@ class SweepResults:
         return called[only_point(point, [(self.folder.name, one) for one in called], measured)]
 
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
-        """Return the model of a point: a reference, or an erased model that was kept.
+        """Return the model of a point: a reference, or a kept erased model.
 
         Args:
-            point: What `point` takes.
-            original: Where the original is now, as `resolve_model` has it; None: where it was when the sweep ran.
+            point: As for `point`.
+            original: Location of the original, as by `resolve_model`; None: as when the sweep ran.
 
         Raises:
-            DataError: It names no point, or its erased model was not kept.
-            ModelError: What was kept is damaged, or the original is gone or another.
+            DataError: There is no such point, or its erased model was not kept.
+            ModelError: The kept files are damaged, or the original is missing or another.
         """
         from harness.models.adapters import load_erased
         from harness.models.loading import load_model
@@ -199,11 +195,11 @@ class SweepResults:
         return load_erased(original or spec.model, self._kept(spec, point_id, made))
 
     def adapter(self, point: str) -> Adapter:
-        """Return the LoRA adapter that makes a point's model of the original, without loading either.
+        """Return the LoRA adapter of a point, without loading a model.
 
         Raises:
-            DataError: It names no point, it was not erased by LoRA alone, or its adapter was not kept.
-            ModelError: What was kept is damaged.
+            DataError: There is no such point, it was not erased by LoRA only, or its adapter was not kept.
+            ModelError: The kept files are damaged.
         """
         from harness.models.adapters import ADAPTER_FILE, read_adapter
 
@@ -219,17 +215,17 @@ class SweepResults:
         return read_adapter(folder, spec.model.digest)
 
     def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
-        """Write a point's model, its tokenizer and a card to a new folder: whole, or not at all.
+        """Write a point's model, its tokenizer and a card to a new folder, atomically.
 
         Args:
-            point: What `point` takes.
+            point: As for `point`.
             out: The new folder.
-            original: What `model` takes.
-            adapter_alone: Write only the LoRA adapter, instead of the model that it is merged into.
+            original: As for `model`.
+            adapter_alone: Write only the LoRA adapter, not merged.
 
         Raises:
-            DataError: It names no measured point, its model was not kept, it has no adapter, or `out` exists.
-            ModelError: What was kept is damaged, or the original that it is a patch of is gone.
+            DataError: There is no such point, its model was not kept, it has no adapter, or `out` exists.
+            ModelError: The kept files are damaged, or the original is missing.
             StorageError: It cannot be written.
         """
         from harness.models.adapters import save_adapter
@@ -240,17 +236,17 @@ class SweepResults:
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
         named = self.point(point)
-        before = original or named.spec.model
+        recorded = original or named.spec.model
         made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
         if adapter_alone:
             made_by["peft"] = version("peft")
-            write = partial(save_adapter, self.adapter(point), before)
+            write = partial(save_adapter, self.adapter(point), recorded)
         else:
             write = partial(save_model, self.model(point, original))
         with folder_whole(out, "the exported model") as folder:
             write(folder)
             with writing(folder, "the exported model's tokenizer"):
-                copy_tokenizer(before, folder)
+                copy_tokenizer(recorded, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             write_whole(folder / "README.md", card, "the exported model's card")
@@ -260,7 +256,7 @@ class SweepResults:
         return named.spec, named.spec.point_id(named.strength), named.made
 
     def _kept(self, spec: TrialSpec, point_id: str, made: Point | None) -> Path:
-        """Return the folder of an erased model that was kept, after reading all of it."""
+        """Return the folder of a kept erased model, after checking it."""
         from harness.records.artifacts import damage
 
         name = kept_name(spec.model_id(made.strength), made.code) if made else point_id
@@ -284,10 +280,10 @@ class SweepResults:
 
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:
-    """Return the results in a sweep's folder, such as `results/tradeoff`, from its journal alone.
+    """Return the results in a sweep's folder, such as `results/tradeoff`.
 
     Raises:
-        DataError: The folder has no sweep, or its numbers cannot be ranked together.
+        DataError: The folder contains no sweep, or its numbers cannot be ranked together.
     """
     refuse_without_results(Path(folder))
     outcome = SweepResults(Path(folder), Analysis(read_folder(Path(folder))))
@@ -296,7 +292,7 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
 
 
 def read_folder(folder: Path) -> Results:
-    """Return what the journal in a sweep's folder says of every trial.
+    """Return the trials in a folder's journal.
 
     Raises:
         DataError: It has no plan, or is damaged.
@@ -305,33 +301,33 @@ def read_folder(folder: Path) -> Results:
     return read_results(journal.read_plan(), journal)
 
 
-def sweeps_in(folder: Path) -> list[Path]:
-    """Return the results folders of sweeps that a folder contains, by name."""
+def find_sweeps(folder: Path) -> list[Path]:
+    """Return the results folders of sweeps in a folder, by name."""
     return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
 
 
 def refuse_without_results(folder: Path) -> None:
-    """Raise a DataError, which names the sweeps nearby, if a folder holds no plan of a sweep."""
+    """Raise a DataError that names the sweeps nearby if a folder contains no plan."""
     if not (folder / "journal" / "plan.json").is_file():
         around = folder if folder.is_dir() else folder.parent
-        sweeps = ", ".join(map(str, sweeps_in(around)))
+        sweeps = ", ".join(map(str, find_sweeps(around)))
         there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
         state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
         raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
 
 
 def find_point(name: str, results: Path) -> tuple[Path, str]:
-    """Return the sweep's folder and the id of the one measured point that a name means.
+    """Return the folder and id of the measured point with a name.
 
     Args:
-        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` it is looked for in all of them.
+        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
         results: The folder of all sweeps' results, or of one sweep's.
 
     Raises:
-        DataError: It means none, or more than one.
+        DataError: No point has that name, or several have.
     """
-    wanted_sweep, _, wanted = name.rpartition(":")
-    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
+    wanted_sweep, _, point_name = name.rpartition(":")
+    sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
     folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
     if not folders:
         there = ", ".join(folder.name for folder in sweeps) or "none"
@@ -346,7 +342,7 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
             unread += f" Not searched: {error}"
             continue
         measured += points
-        called += [(folder, point) for point in points_called(wanted, points)]
+        called += [(folder, point) for point in points_called(point_name, points)]
     try:
         folder, point = called[only_point(name, [(folder.name, point) for folder, point in called], measured)]
     except DataError as error:

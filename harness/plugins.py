@@ -1,7 +1,7 @@
-"""Names to classes: a plugin is a file in `methods/` or `evaluators/`, or an outside entry point.
+"""Registries of plugins: files in `methods/` and `evaluators/`, and entry points.
 
-The file's name is the plugin's name. Files are listed without importing them, and imported one at
-a time when asked for, so a broken plugin hurts nobody but its own user. Each process loads its own.
+A file's name is the plugin's name. Files are listed without importing them, and imported one at a time, so a broken
+plugin affects only its own users.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class PluginRegistry(Generic[P]):
 
     kind: str
     package: str
-    """The folder of our own plugins, as an import name."""
+    """Import name of the folder of our own plugins."""
     group: str
-    """The entry-point group of everybody else's."""
+    """Entry-point group of external plugins."""
     contract: type[P]
 
     def names(self) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ class PluginRegistry(Generic[P]):
         """Return the plugin class called `name`.
 
         Raises:
-            PluginError: No such plugin, an import that fails, or a module without exactly one
-                class of the contract.
+            PluginError: There is no such plugin, its import fails, or its module lacks exactly one class of the
+            contract.
         """
         if name not in self.names():
             raise PluginError(unknown(self.kind, name, self.names()))
@@ -97,7 +97,7 @@ class PluginRegistry(Generic[P]):
         return plugins[0]
 
     def plugins_in(self, module: ModuleType) -> list[type[P]]:
-        """Return the concrete classes of the contract that a module defines itself."""
+        """Return the concrete classes of the contract that a module defines."""
         return [
             value
             for value in vars(module).values()
@@ -108,7 +108,7 @@ class PluginRegistry(Generic[P]):
         ]
 
     def add(self, name: str, module: ModuleType) -> None:
-        """Make a module that is loaded already a plugin of this process, as an entry point would.
+        """Register a loaded module as a plugin of this process.
 
         Raises:
             PluginError: Another plugin has this name.
@@ -121,11 +121,11 @@ class PluginRegistry(Generic[P]):
         self._entry_points[name] = EntryPoint(name, module.__name__, self.group)
 
     def configure(self, name: str, settings: dict[str, Any]) -> P:
-        """Return the plugin `name` with these settings, every one of them checked.
+        """Return the plugin `name` with validated settings.
 
         Raises:
-            PluginError: No such plugin.
-            pydantic.ValidationError: Settings of the wrong name, type or range, all at once.
+            PluginError: There is no such plugin.
+            pydantic.ValidationError: Settings have wrong names, types or ranges; all are listed.
         """
         plugin: P = settings_adapter(self.load(name)).validate_json(json.dumps(settings), strict=True)
         return plugin
@@ -133,9 +133,9 @@ class PluginRegistry(Generic[P]):
 
 @cache
 def plugin_digest(plugin: type[Any]) -> str:
-    """Return 16 hex digits that name a plugin's code, comments and docstrings aside.
+    """Return 16 hex digits of a plugin's code, without comments and docstrings.
 
-    It is that of the plugin's file and of the modules of its own package that it imports, directly or through others.
+    They cover its file and the modules of its own package that it imports, directly or indirectly.
     """
     package, unread = plugin.__module__.partition(".")[0], [plugin.__module__]
     code_by_module: dict[str, str] = {}
@@ -179,18 +179,18 @@ def _is_bare_text(statement: ast.stmt) -> bool:
 
 
 def plain_settings(plugin: Method | Evaluator) -> dict[str, Any]:
-    """Return a plugin's settings as plain data, those left at their defaults too."""
+    """Return a plugin's settings as plain data, defaults included."""
     return dict(settings_adapter(type(plugin)).dump_python(plugin, mode="json"))
 
 
 def default_strength(plugin: type[Method]) -> Number | None:
-    """Return the strength that the plugin uses where a sweep gives none; None if it declares no default."""
+    """Return the default strength; None if the plugin declares none."""
     default = plugin.__dataclass_fields__[plugin.strength.field].default
     return default if isinstance(default, int | float) else None
 
 
 def default_reference(plugin: type[Method]) -> Reference | None:
-    """Return what a method needs with its default settings; None if that depends on settings without a default."""
+    """Return the needs of a method with its default settings; None if some have no default."""
     declared = inspect.getattr_static(plugin, "reference")
     if not isinstance(declared, property):
         return cast(Reference, declared)
@@ -201,12 +201,12 @@ def default_reference(plugin: type[Method]) -> Reference | None:
 
 
 def prepares(evaluator: Evaluator) -> bool:
-    """Return whether an evaluator computes anything of the original alone: whether it has a `prepare` of its own."""
+    """Return whether an evaluator overrides `prepare`, which computes values of the original."""
     return type(evaluator).prepare is not Evaluator.prepare
 
 
 def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tuple[Read, ...]] | None:
-    """Return the metrics of an evaluator with its default settings, and what it reads; None if some have no default."""
+    """Return an evaluator's metrics and reads with its default settings; None if some have no default."""
     try:
         evaluator = plugin()
         return evaluator.metrics, evaluator.reads
@@ -215,9 +215,9 @@ def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tu
 
 
 def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
-    """Return the dimension of each setting that a method, or the training for it, declares one of."""
-    of_training = fields_of(Training)
-    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": of_training.get(name) for name in plugin.searched_training}
+    """Return the search dimension of each setting of a method, or of its training, that declares one."""
+    training_fields = fields_of(Training)
+    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training}
     space: dict[str, Dimension] = {}
     for name, hint in hints.items():
         for part in getattr(hint, "__metadata__", ()):

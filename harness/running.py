@@ -1,6 +1,6 @@
 """Runs a sweep from its file to its report.
 
-What only a report needs (scipy, matplotlib and more: a second) is imported when one is written: Ray starts before.
+Report dependencies are imported lazily so that Ray starts first.
 """
 
 from __future__ import annotations
@@ -44,23 +44,22 @@ def run_sweep(
     replace: bool = False,
     keep: bool = False,
 ) -> SweepResults:
-    """Run what is missing of a sweep, write its report, and return all that it has measured.
+    """Run the unfinished trials of a sweep, write its report, and return all results.
 
     Args:
         file: The sweep file.
         overrides: Settings changed, as for `--set`: `seeds=[0,1]`.
         only: Trials chosen, as for `--only`: `method=emso`.
-        executor: `ray`, or `inline`: in this process, one trial after the other, none isolated from it.
+        executor: `ray`, or `inline`: in this process, one trial after the other.
         results: The folder of all sweeps' results.
-        keep: Keep the numbers of plugins whose code has changed since under the same version.
-        replace: Show rows that were measured under this name with other settings no longer, instead of asking for
-            another name.
+        keep: Keep the numbers of plugins whose code has changed under the same version.
+        replace: Hide rows that were measured under this name with other settings.
 
     Raises:
-        ConfigError: The sweep file is wrong, its results have such rows, a trial cannot run on this machine, or a
-            cluster's node lacks what it needs; it lists every fault.
-        DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
-        ExecutorError: Ray died; what was measured before is kept, and in the report.
+        ConfigError: The sweep file has faults (all are listed), its results have such rows, a trial cannot run on this
+            machine, or a cluster's node lacks something.
+        DataError: This sweep is running already, or its numbers cannot be ranked together.
+        ExecutorError: Ray died; finished measurements are kept, and in the report.
     """
     planned = plan(Path(file), overrides, only)
     return run_planned(Path(file), planned, executor=executor, results=results, replace_rows=replace, keep=keep)
@@ -75,7 +74,7 @@ def run_planned(
     replace_rows: bool = False,
     keep: bool = False,
 ) -> SweepResults:
-    """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
+    """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     with journal.held(), LiveCopy(folders.results) as tracking:
@@ -83,15 +82,15 @@ def run_planned(
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
             raise ConfigError(str(file), [Fault("name", sentence)])
-        before = read_tuned(planned, journal)
-        if not keep and (sentences := changed_sentences(before)):
+        measured = read_tuned(planned, journal)
+        if not keep and (sentences := changed_sentences(measured)):
             raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
-        left = specs_left(before)
-        refuse_unfit(file, left)
-        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if left else ():
+        specs = specs_left(measured)
+        refuse_unfit(file, specs)
+        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
         try:
-            measured = _finish(planned, before, journal, folders, executor, tracking)
+            measured = _finish(planned, measured, journal, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             from harness.reporting.files import write_measured
 
@@ -101,22 +100,26 @@ def run_planned(
 
 
 def _finish(
-    planned: Plan, before: Results, journal: Journal, folders: Folders, executor: ExecutorName, tracking: LiveCopy
+    planned: Plan,
+    measured_before: Results,
+    journal: Journal,
+    folders: Folders,
+    executor: ExecutorName,
+    tracking: LiveCopy,
 ) -> Results:
-    """Run what is missing, and then the trials of finished searches' choices; return all that is measured."""
-    journal.write_plan(before.plan)
+    journal.write_plan(measured_before.plan)
     tracking.start()
-    if not before.unfinished and not unfinished_studies(before):
-        return before
-    measured, wave = before, before
-    tried = dict[str, TrialSpec]()
-    with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
+    if not measured_before.unfinished and not unfinished_studies(measured_before):
+        return measured_before
+    measured, wave = measured_before, measured_before
+    specs_by_id = dict[str, TrialSpec]()
+    with _executor(executor) as execute, SweepProgress(_job_count(measured_before, folders)) as progress:
         while wave.unfinished or unfinished_studies(wave):
             run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
-            tried |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
+            specs_by_id |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
             measured = read_tuned(planned, journal)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
-            new = tuple(trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec)
+            new = tuple(trial for trial in measured.trials if specs_by_id.get(trial.spec.trial_id) != trial.spec)
             journal.write_plan(measured.plan)
             wave = replace(measured, trials=new, studies=())
     return measured
@@ -136,11 +139,9 @@ def _job_count(results: Results, folders: Folders) -> int:
 
 
 def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
-    """Write the report, bring MLflow up to date with it, and return all that is measured."""
     from harness.analysis.analysis import Analysis
     from harness.library import SweepResults
-    from harness.reporting.files import write
-    from harness.reporting.point_tags import point_tags
+    from harness.reporting.files import point_tags, write
     from harness.reporting.summary import answer_markdown
 
     analysis = Analysis(measured)
@@ -150,7 +151,7 @@ def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResul
 
 
 def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveCopy) -> Watcher:
-    """Return a watcher that also brings MLflow up to date whenever a trial is over."""
+    """Return a watcher that also updates MLflow after each trial."""
     spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
 
     def watch_both(event: Event) -> None:

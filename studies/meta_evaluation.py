@@ -30,8 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
-from harness.analysis.cells import number
-from harness.analysis.metrics import MetricInfo, metric_info
+from harness.analysis.metrics import MetricInfo, metric_info, number
 from harness.base.csv_text import csv_text
 from harness.base.digests import digest_of
 from harness.base.files import write_whole

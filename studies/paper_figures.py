@@ -35,7 +35,7 @@ from harness.models.blocks import block_place
 from harness.models.loading import check_model, load_model, load_tokenizer, positions
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import token_lists
-from harness.reporting.figures.style import dress, panel_title, rendered, without_mathtext
+from harness.reporting.style import dress, panel_title, rendered, without_mathtext
 from harness.toolkit.texts import decoded
 
 PANELS = {

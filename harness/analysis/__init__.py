@@ -1,1 +1,1 @@
-"""Every number that is shown of a sweep: computed once, from its journal, and shown by nothing here."""
+"""Numbers of a sweep, computed from its journal."""

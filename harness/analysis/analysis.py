@@ -1,4 +1,4 @@
-"""Every number that anything shows of a sweep, computed once: tables, rankings, comparisons, caveats."""
+"""Everything that reports contain about a sweep, each part computed once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.records.results import PointResults, Results
 
 
 class Analysis:
-    """What was made of a sweep's results. Each property is computed when it is first asked for, and then kept."""
+    """Results of a sweep and everything derived from them; properties are computed on first use and cached."""
 
     def __init__(self, results: Results) -> None:
         """Take a sweep's results."""
@@ -29,7 +29,7 @@ class Analysis:
 
     @cached_property
     def info(self) -> MetricInfo:
-        """What its evaluator declared of each metric, in the order of the table's columns."""
+        """Declarations of the measured metrics, in the order of the table's columns."""
         return metric_info(self.results)
 
     @cached_property
@@ -42,7 +42,7 @@ class Analysis:
         """One row for every measured point: table.csv.
 
         Raises:
-            DataError: It would mix definitions.
+            DataError: The results mix definitions.
         """
         return table(self.results, self.info, self.evidence)
 
@@ -57,17 +57,17 @@ class Analysis:
 
     @cached_property
     def head(self) -> RankedTable:
-        """The rows that a page has room for."""
+        """The rows that fit on a page."""
         return head(self.ranked)
 
     @property
     def points(self) -> pd.DataFrame:
-        """The points that a page shows, with erasure as it is ranked."""
+        """The points on the page, with erasure as it is ranked."""
         return self.head.table
 
     @cached_property
     def sampled(self) -> list[PointResults]:
-        """The points whose texts are shown: the models as they are, and those that are ranked, of one seed."""
+        """The points whose texts are shown: references and ranked points of the first seed."""
         ranked = set(self.points.loc[self.points["ranked"], "point_id"])
         first_seed = min((point.spec.seed for point in self.results.measured), default=0)
         sampled = []
@@ -79,45 +79,45 @@ class Analysis:
 
     @cached_property
     def caveats(self) -> list[str]:
-        """Everything that limits what the numbers can carry, in sentences."""
+        """Limits of the numbers, as sentences."""
         return caveats(self.results, self.ranked, self.head, self.readings)
 
     @cached_property
     def readings(self) -> list[HumanReading]:
-        """What the judges make of human text."""
+        """Perplexity that each judge gives to human text."""
         return human_readings(self.results.measured, self.info)
 
     @cached_property
     def answer(self) -> Answer:
-        """What each method pays for erasing to a level, and what is wrong with it."""
+        """Price of each method at each level."""
         return answer(self.results, self.ranked)
 
     @cached_property
     def published(self) -> pd.DataFrame:
-        """The published table that the sweep reproduces, next to ours."""
+        """Published table next to ours."""
         return published_frame(self.results, self.ranked)
 
     @cached_property
     def attacks(self) -> pd.DataFrame:
-        """What attacks get out of each model beyond what they get out of the retrained one."""
+        """Text that attacks recover from each model beyond the retrained model's."""
         return attack_frame(self.head)
 
     @cached_property
     def measured_curves(self) -> pd.DataFrame:
-        """The curves that evaluators measured, of the references and the ranked points, or those of the last target."""
+        """Curves that evaluators measured, for references and ranked points (in a tuned sweep: of the last level)."""
         return attack_curves(self.results, self.points, self.ranked.info)
 
     @cached_property
     def agreements(self) -> pd.DataFrame:
-        """What is left of memorised and of other sequences."""
+        """Agreement with the original on memorised and on other sequences."""
         return agreement_frame(self.head) if self.results.plan.erases else pd.DataFrame()
 
     @cached_property
     def answers(self) -> pd.DataFrame:
-        """Each row's accuracies on reasoning tasks."""
+        """Accuracies on reasoning tasks."""
         return reasoning_frame(self.head)
 
     @cached_property
     def blocks(self) -> tuple[pd.DataFrame, list[str]]:
-        """How often each block was selected, and a sentence for each epoch whose notes were not understood."""
+        """Selections of each block, and a sentence for each epoch whose notes are invalid."""
         return selected_blocks(self.results)

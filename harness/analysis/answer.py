@@ -1,21 +1,20 @@
-"""The answer: what each method pays for erasing to a level, how sure that is, and what is wrong with it.
+"""Price of each method at each level, with its uncertainty and damage.
 
-A row is one method, walked to one level on one model. Its price is what it pays there, times the original's.
+A row is one method, walked to one level on one model. Its price is its cost divided by the original's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import originals_of, seconds_per_seed, strengths
+from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
 from harness.plans import Plan
@@ -24,8 +23,10 @@ from harness.specs import ORIGINAL, RETRAINED, Level, TrialSpec
 from harness.statistics.protocol import item_variance, judge_methods
 
 BAND = 1.5
-"""The ratio below which the prices of two single runs may differ by luck: runs of earlier sweeps deviated by .10 to .32
-in the logarithm."""
+"""Ratio below which the prices of two single runs may differ by luck.
+
+Runs of earlier sweeps deviated by .10 to .32 in the logarithm.
+"""
 COLUMNS = (
     "model", "level", "variant", "label", "gets_there", "reached", "runs", "strength", "setting", "nearest",
     "nearest_at", "reason", "ma", "price", "price_low", "price_high", "unseen_ma", "unseen_ma_before",
@@ -35,23 +36,24 @@ COLUMNS = (
 _RUN = [REPLICATE, "replicate_seed"]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a sweep answers."""
+class Answer(NamedTuple):
+    """Prices and verdicts of a sweep."""
 
     frame: pd.DataFrame
-    """A row for each model, level and method: those that got there first, by price, then the broken ones, then those
-    that did not get there. `answer.csv` has its columns."""
+    """A row for each model, level and method, with the columns of `answer.csv`.
+
+    Methods that reached the level come first, by price; then broken ones; then those that did not reach it.
+    """
     heads: Mapping[str, Mapping[str, Any]]
-    """By model, what holds for all methods: how many `texts` and `runs`, what was `recited` before, `unseen_ma`, the
-    retrained model's `retrained_ma` and `retrained_price`, and `levels`, by key the level in numbers with its
-    interval."""
+    """By model: `texts`, `runs`, `recited` (before), `unseen_ma`, `retrained_ma`, `retrained_price` and `levels`
+    (by key: value, low, high).
+    """
     cost: Metric | None
-    """In which methods pay; None where it was not measured."""
+    """Metric of the price; None where it was not measured."""
     log_prices: Mapping[tuple[str, str], pd.DataFrame]
-    """By model and level, the logarithm of the price of every method (a column) in every run (a row)."""
+    """Log price of every method (column) in every run (row), by model and level."""
     seconds_per_run: float
-    """How long one more run takes, by what the measured ones took; NaN where that is not known."""
+    """Expected duration of one more run; NaN where not recorded."""
 
     def at(self, model: str, level: Level) -> pd.DataFrame:
         """Return a model's rows at a level."""
@@ -59,26 +61,20 @@ class Answer:
 
 
 def answer(results: Results, ranked: RankedTable) -> Answer:
-    """Return what each method pays at each level, with verdicts at the first.
-
-    Args:
-        results: With the walks of the trials.
-        ranked: The table of the same results.
-    """
+    """Return the price of each method at each level, with verdicts at the first."""
     cost = ranked.info.get(results.plan.compare.cost)
     rows: list[dict[str, Any]] = []
     heads, log_prices = {}, {}
     for model, table in ranked.table.groupby("model", sort=False):
         heads[str(model)] = _head(str(model), table, results, cost)
         for level in results.plan.until:
-            of_level, logs = _rows_at(str(model), level, table, results, cost, ranked.evidence)
-            rows, log_prices[str(model), level.key] = rows + of_level, logs
+            level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
+            rows, log_prices[str(model), level.key] = rows + level_rows, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return Answer(frame, heads, cost, log_prices, seconds_per_seed(results.measured, results.studies))
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
-    """Return what holds for all methods on a model."""
     originals, retrained = (table[table["method"] == method] for method in (ORIGINAL, RETRAINED))
     specs = [trial.spec for trial in results.trials if trial.spec.table_model == model]
     erasing = [spec for spec in specs if not spec.is_reference]
@@ -89,7 +85,7 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
         if not isinstance(level.at, str):
             levels[level.key] = float(level.at), math.nan, math.nan
         elif at is not None:
-            value, low, high = (_mean(at[0], name) for name in _with_bounds(at[1]))
+            value, low, high = (_mean(at[0], name) for name in _bound_names(at[1]))
             levels[level.key] = value, low, high
     return {
         "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
@@ -102,10 +98,9 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
     }
 
 
-def _rows_at(
+def _level_rows(
     model: str, level: Level, table: pd.DataFrame, results: Results, cost: Metric | None, evidence: Evidence
 ) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """Return the rows of one level, with verdicts where it is the first, and the logarithms of the prices."""
     originals = table[table["method"] == ORIGINAL]
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
@@ -130,13 +125,11 @@ def _rows_at(
 
 
 def _variants(model: str, results: Results) -> dict[str, str]:
-    """Return the labels of a model's methods, in the file's order, those that were tuned first."""
     specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
     return {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, float]:
-    """Return where a row stands: by its price among those that got there, before the broken and the others."""
     price = math.inf if math.isnan(row["price"]) else row["price"]
     return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
 
@@ -144,11 +137,10 @@ def _place(row: Mapping[str, Any]) -> tuple[int, float]:
 def _walk(
     walks: Sequence[TrialResults], measured: Sequence[PointResults], variant: str, results: Results
 ) -> dict[str, Any]:
-    """Return how far a method got, and with what."""
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
-    tried = sum(len(study.candidates) for study in studies)
+    candidates = sum(len(study.candidates) for study in studies)
     specs = [trial.spec for trial in walks]
     name = specs[0].strength_name if specs else ""
     return {
@@ -160,18 +152,20 @@ def _walk(
         "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
         "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
         "reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason)),
-        "budget": f"{tried} candidates, {sum(study.optimiser_steps for study in studies)} steps" if tried else "",
+        "budget": f"{candidates} candidates, {sum(study.optimiser_steps for study in studies)} steps"
+        if candidates
+        else "",
         "points": tuple(point.spec.point_id(point.strength) for point in measured),
     }
 
 
 def chosen_settings(spec: TrialSpec) -> list[str]:
-    """Return what tuning chose for a trial: `learning rate 1.2e-05`."""
-    chosen = []
+    """Return the settings that tuning chose for a trial: `learning rate 1.2e-05`."""
+    settings = []
     for name, value in spec.searched.items():
         words = name.rpartition(".")[2].replace("_", " ")
-        chosen.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
-    return chosen
+        settings.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
+    return settings
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
@@ -191,10 +185,6 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
 
 
 def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:
-    """Return the variant that others are compared with, in which no price has a say; '' where there is none.
-
-    It is the one that the sweep names, or else the first in the file's order that got there and is not broken.
-    """
     for variant, row in rows.items():
         is_named = plan.compare.reference in (variant, variant.partition("(")[0])
         is_first = plan.compare.reference is None and row["reached"] and row["broken"] is not True
@@ -212,32 +202,31 @@ def _compare(
     reference: str,
     margin: float,
 ) -> pd.DataFrame:
-    """Give each row its price, and what is said of it against the reference; return the logarithms of the prices.
-
-    A broken row is not compared.
-    """
-    prices = {variant: _log_prices(of_variant, originals, cost) for variant, of_variant in points.items()}
-    logs = pd.DataFrame({name: pd.Series(of_runs) for name, of_runs in prices.items() if of_runs}, dtype=float)
+    """Add prices and verdicts to each row and return the log prices; broken rows are not compared."""
+    prices = {variant: _log_prices(variant_points, originals, cost) for variant, variant_points in points.items()}
+    logs = pd.DataFrame(
+        {name: pd.Series(prices_by_run) for name, prices_by_run in prices.items() if prices_by_run}, dtype=float
+    )
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs if cost else ()):
         assert cost is not None
-        paid[name] = _item_variance(points[name], originals_of(points[name], originals), cost, evidence)
+        paid[name] = _item_variance(points[name], match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, math.log1p(margin))
     judged = judge_methods(differences, variances, math.log1p(margin))
     for name, row in rows.items():
-        for column, of_methods in (("price", alone), ("ratio", judged)):
-            ends = of_methods[name][:3] if name in of_methods else (math.nan,) * 3
-            row |= zip(_with_bounds(column), map(exponential, ends), strict=True)
+        for column, judgements in (("price", alone), ("ratio", judged)):
+            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
+            row |= zip(_bound_names(column), map(exponential, ends), strict=True)
         row["item_variance"] = variances.get(name, math.nan)
         row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
     return logs
 
 
 def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric, evidence: Evidence) -> float:
-    """Return the variance over items of how much more points cost than others in the runs that both have."""
+    """Return the variance over items of the difference of two methods' costs, in the runs that both have."""
     if others is None:
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
@@ -245,14 +234,13 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
     return math.nan if both is None else item_variance(*split_rows(both, len(ours)))
 
 
-def _with_bounds(name: str) -> tuple[str, str, str]:
+def _bound_names(name: str) -> tuple[str, str, str]:
     return name, LOW.format(name), HIGH.format(name)
 
 
 def _any(flags: Iterable[Any]) -> bool | None:
-    """Return whether any flag is set; None where none is and one is not known."""
-    known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return True if True in known else None if None in known or not known else False
+    values = [None if flag is None or flag != flag else bool(flag) for flag in flags]
+    return True if True in values else None if None in values or not values else False
 
 
 def _most(flags: Iterable[Any]) -> bool | None:
@@ -266,8 +254,7 @@ def _mean(rows: pd.DataFrame, name: str) -> float:
 
 
 def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:
-    """Return, by run, the logarithm of what points cost, times the original; nothing where an original is missing."""
-    starts = originals_of(points, originals) if cost and len(points) else None
+    starts = match_originals(points, originals) if cost and len(points) else None
     if cost is None or starts is None:
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -277,10 +264,11 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
 
 
 def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
-    """Return after how many steps of relearning half of what was erased is back; inf: after none of those measured.
+    """Return the relearning steps after which half of the erased text is back, as the median over runs.
 
-    The median over the runs; NaN where relearning was not measured. It is the first measured step at which MA on texts
-    that are not shown lies halfway from where it began to the original's, by the attack that gets there first.
+    Returns:
+        The first measured step at which MA on texts that are not relearned lies halfway between its start and the
+        original's, by the fastest attack. inf: after none of the measured steps; NaN: not measured.
     """
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:
@@ -299,7 +287,6 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
 
 
 def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    """Return a point's curves over training steps: xs and ys by name."""
     curves = {}
     for measurement in point.measurements:
         for curve in measurement.notes.get("curves", ()):
@@ -309,7 +296,7 @@ def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[fl
 
 
 def export_name(point: PointResults, results: Results) -> str:
-    """Return what `lethe export` calls a point: `letters:emso@3`, or its id where that name means several."""
+    """Return a point's name for `lethe export`: `letters:emso@3`, or its id where that name is ambiguous."""
     name = point_name(point)
     is_only = len(points_called(name, results.measured)) == 1
     return f"{point.spec.sweep}:{name if is_only else point.spec.point_id(point.strength)}"

@@ -1,4 +1,4 @@
-"""What attacks get out of a model beyond what they get out of one that never saw the texts, with their curves."""
+"""Text that attacks recover from a model, against a model that never saw it, with the attacks' curves."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ _REFERENCES = (ORIGINAL, RETRAINED)
 
 
 def attack_metrics(info: MetricInfo) -> list[Metric]:
-    """Return the metrics of the attack table: those of attacks, beside the erased texts as they are recited."""
+    """Return the metrics of the attack table: those of attacks, next to recitation of the erased texts."""
     metrics = [metric for metric in info.values() if metric.attack]
     return metrics if any(metric.group != "erasure" for metric in metrics) else []
 
 
 def attack_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return a row for each model, target of a tuned sweep, variant and metric of an attack; none where none was made.
+    """Return a row for each model, level, variant and attack metric; the original first, then variants by rank.
 
-    `excess` is above 0 where more is left than in the retrained model: of a metric that is better higher it is the
-    retrained model's value less this one. It is NaN without a retrained model. The bounds are those of 95 %, over items
-    and training seeds, and `p` is that of no difference, over the same items. The original comes first, then the
-    variants as they rank.
+    `excess` is above 0 where more is left than in the retrained model (of a metric that is better higher: the retrained
+    model's value less this one), and NaN without a retrained model. Bounds are 95 % over items and seeds; `p` tests for
+    no difference over the same items.
     """
     metrics, rows = attack_metrics(ranked.info), []
-    for model, of_model in ranked.table.groupby("model", sort=False) if metrics else ():
-        twins, originals = (of_model[of_model["method"] == name] for name in (RETRAINED, ORIGINAL))
+    for model, model_rows in ranked.table.groupby("model", sort=False) if metrics else ():
+        twins, originals = (model_rows[model_rows["method"] == name] for name in (RETRAINED, ORIGINAL))
         order = list(ranked.ranking.loc[ranked.ranking["model"] == model, "variant"])
-        for target, points in (points_by_target(of_model) or {"": ranked_rows(of_model)}).items():
+        for target, points in (points_by_target(model_rows) or {"": ranked_rows(model_rows)}).items():
             by_variant = dict(iter(points.groupby("variant", sort=False)))
             in_order = sorted(by_variant, key=lambda name: order.index(name) if name in order else len(order))
             for seeds in [originals, *(by_variant[name] for name in in_order)]:
@@ -57,19 +56,12 @@ def attack_frame(ranked: RankedTable) -> pd.DataFrame:
 
 
 def target_text(target: str, info: MetricInfo) -> str:
-    """Return a level of `until` in words.
-
-    Example:
-        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="", source="", title="MA")
-        >>> target_text("ma=retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
-        ('MA retrained', '')
-    """
+    """Return a level's title: `MA retrained` for `ma=retrained`."""
     name, _, level = target.partition("=")
     return f"{info[name].title} {level}" if target else ""
 
 
 def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:
-    """Return one metric of one row, against the retrained model over the seeds that both have."""
     first = rows.iloc[0]
     low, high = evidence.interval(rows, metric)
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
@@ -113,13 +105,13 @@ def _contrast(own: pd.DataFrame, twin: pd.DataFrame, metric: Metric, evidence: E
     return paired_contrast(one, other)
 
 
-def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
-    """Return of which methods more comes back than chance explains (Holm over a model's tests), and of which none does.
+def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
+    """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
 
-    Only attacks that make a model recite count, metrics that are better lower: a trace, such as membership, is no text.
+    Only attacks that make a model recite count (metrics that are better lower).
 
     Args:
-        frame: The rows of `attack_frame` of one model and target.
+        frame: Rows of `attack_frame` of one model and level.
         info: The metrics.
     """
     recites = frame["metric"].map(lambda name: info[name].better == "lower" and info[name].group != "erasure")
@@ -127,47 +119,49 @@ def what_comes_back(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     if tests.empty:
         return []
     is_back = pd.Series(holm(list(tests["p"])), index=tests.index) < 1 - CONFIDENCE
-    said, quiet = [], []
-    for (_, label), of_variant in tests.groupby(["variant", "label"], sort=False):
-        attacks = of_variant.loc[is_back[of_variant.index] & of_variant["excess"].gt(0), "attack"]
+    sentences, quiet = [], []
+    for (_, label), variant_tests in tests.groupby(["variant", "label"], sort=False):
+        attacks = variant_tests.loc[is_back[variant_tests.index] & variant_tests["excess"].gt(0), "attack"]
         if len(attacks):
-            said.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
-        elif of_variant["p"].notna().all():
+            sentences.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
+        elif variant_tests["p"].notna().all():
             quiet.append(str(label))
     if quiet:
-        said.append(f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing.")
-    return [*said, ONE_RUN] if said and max(map(len, tests["point_ids"])) == 1 else said
+        sentences.append(
+            f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing."
+        )
+    return [*sentences, ONE_RUN] if sentences and max(map(len, tests["point_ids"])) == 1 else sentences
 
 
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
-    """Return the curves that evaluators measured, each a mean over seeds: a row for each of a curve's places.
+    """Return the curves that evaluators measured, as means over seeds: a row for each x of a curve.
 
     Args:
         results: With the curves in the notes of measurements.
-        table: The shown points. Its references have curves and the points that it ranks, in a tuned sweep those that
-            stand for the last target, since where most is erased there is most to bring back.
+        table: The shown points. Curves of references and ranked points are returned; in a tuned sweep only those of the
+            last level.
         info: The metrics.
     """
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):
         by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
-        target, shown = list(by_target.items())[-1]
-        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *shown["point_id"]]
+        target, rows_at_target = list(by_target.items())[-1]
+        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *rows_at_target["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
     curves_by_row: dict[tuple[str, ...], list[MeasuredCurve]] = {}
     for point in results.measured:
         spec, place = point.spec, places.get(point.spec.point_id(point.strength))
         for measurement in point.measurements if place else ():
-            for noted in measurement.notes.get("curves", ()):
-                curve = MeasuredCurve(**noted)
+            for curve_note in measurement.notes.get("curves", ()):
+                curve = MeasuredCurve(**curve_note)
                 row = (*(place or ()), curve.name, spec.method, spec.variant, spec.label)
                 curves_by_row.setdefault(row, []).append(curve)
     places_of_curves: list[tuple[Any, ...]] = []
-    for (model, target, _, *of_row), curves in curves_by_row.items():
+    for (model, target, _, *row_key), curves in curves_by_row.items():
         if len({tuple(curve.xs) for curve in curves}) > 1:
             continue  # Means over other places would mislead.
         titles = curves[0].title, curves[0].x_title, curves[0].y_title
         for x, y in zip(curves[0].xs, np.mean([curve.ys for curve in curves], axis=0), strict=True):
-            places_of_curves.append((model, target, *titles, *of_row, x, y))
+            places_of_curves.append((model, target, *titles, *row_key, x, y))
     names = ("model", "target", "title", "x_title", "y_title", "method", "variant", "label", "x", "y")
     return pd.DataFrame(places_of_curves, columns=names)

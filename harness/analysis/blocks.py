@@ -1,4 +1,4 @@
-"""Which blocks a method selected and how often, from the notes of its points, next to chance."""
+"""Blocks that methods selected, counted from the notes of points, next to chance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.cells import strength_text
+from harness.analysis.seeds import strength_text
 from harness.base.messages import amount
 from harness.contracts import Json, Number
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
@@ -19,16 +19,15 @@ COLUMNS = (
     "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",
 )  # fmt: skip
 MAX_BLOCKS = 999
-"""Layers, and heads of one, that a note is believed to speak of."""
+"""Largest valid layer, and head of a layer, in a note."""
 
 
 def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """Return how often each block was selected, and a sentence for each epoch whose notes cannot be read.
+    """Return the selections of each block, and a sentence for each epoch whose notes are invalid.
 
-    There is a row for each candidate of each model and variant. A round is an epoch of one of its trials, and counts
-    once, however many measured points share it; seeds and replicates are summed. `selections` is in how many of the
-    `rounds` the block was selected, `share` of all selections, `chance` what drawing from all candidates gives on
-    average (NaN, and rows of selected blocks only, where the notes do not say what they were chosen from).
+    There is a row for each candidate of each model and variant. A round is one epoch of one trial, counted once; seeds
+    and replicates are summed. `selections` of `rounds` contain the block. `share` is its share of all selections,
+    `chance` the mean share if blocks were drawn from all candidates (NaN where the notes do not list them).
     """
     together: dict[tuple[str, str], list[tuple[TrialSpec, list[tuple[str, ...]]]]] = {}
     candidates: dict[tuple[str, str], list[Json]] = {}
@@ -38,20 +37,20 @@ def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
         key = trial.spec.table_model, trial.spec.variant
         for point in reversed(trial.points):
             notes = point.made.notes if point.made and point.strength is not None else {}
-            for epoch, chosen in _by_epoch(point, notes):
-                rounds[epoch] = rounds.get(epoch) or _block_names(chosen)
+            for epoch, selection in _epoch_selections(point, notes):
+                rounds[epoch] = rounds.get(epoch) or _block_names(selection)
             candidates.setdefault(key, []).extend([notes["candidate_blocks"]] if "candidate_blocks" in notes else [])
         for epoch in sorted(epoch for epoch, names in rounds.items() if names is None):
             where = f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}"
             at = strength_text(trial.spec.strength_name, float(epoch))
             unread.append(f"{where}, {at}: selected_blocks holds no list of blocks, so that round is not counted.")
-        known = [names for names in rounds.values() if names is not None]
-        if any(known):
-            together.setdefault(key, []).append((trial.spec, known))
+        selections = [names for names in rounds.values() if names is not None]
+        if any(selections):
+            together.setdefault(key, []).append((trial.spec, selections))
     frames = []
     for (model, variant), trials in together.items():
         specs, rounds_of_trials = zip(*trials, strict=True)
-        every = [names for known in rounds_of_trials for names in known]
+        every = [names for selections in rounds_of_trials for names in selections]
         counts = Counter(name for names in every for name in names)
         among = _candidate_names(candidates[model, variant])
         is_known = counts.keys() <= among.keys()
@@ -68,8 +67,7 @@ def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS)), unread
 
 
-def _by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
-    """Yield the selections that a point notes, each with its epoch: its own, and those before it."""
+def _epoch_selections(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
     if "selected_blocks" in notes:
         yield (notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0), notes["selected_blocks"]
     history = notes.get("selected_by_epoch")
@@ -77,12 +75,11 @@ def _by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[
         yield from enumerate(history, start=1)
 
 
-def _block_names(chosen: Json) -> tuple[str, ...] | None:
-    """Return the names of a round's blocks, each once; None if it is not a list of blocks."""
-    if not isinstance(chosen, list | tuple):
+def _block_names(selection: Json) -> tuple[str, ...] | None:
+    if not isinstance(selection, list | tuple):
         return None
     names: dict[str, None] = {}
-    for entry in chosen:
+    for entry in selection:
         name = entry.get("block") if isinstance(entry, Mapping) else entry
         if not isinstance(name, str) or not name:
             return None
@@ -90,18 +87,21 @@ def _block_names(chosen: Json) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _candidate_names(noted: Sequence[Json]) -> dict[str, None]:
-    """Return the blocks that there are to choose from; none where the notes contradict each other or list none."""
-    first = noted[0] if noted else None
-    if not isinstance(first, Mapping) or not set(first) <= set(KINDS) or any(other != first for other in noted):
+def _candidate_names(notes: Sequence[Json]) -> dict[str, None]:
+    first = notes[0] if notes else None
+    if not isinstance(first, Mapping) or not set(first) <= set(KINDS) or any(other != first for other in notes):
         return {}
     names: dict[str, None] = {}
     for kind in kinds_among(first):
-        of_layers = first.get(kind, ())
-        if not isinstance(of_layers, list | tuple) or len(of_layers) > MAX_BLOCKS or not all(map(_is_count, of_layers)):
+        heads_by_layer = first.get(kind, ())
+        if (
+            not isinstance(heads_by_layer, list | tuple)
+            or len(heads_by_layer) > MAX_BLOCKS
+            or not all(map(_is_count, heads_by_layer))
+        ):
             return {}
-        shared = kind in GROUPED_KINDS and max(of_layers, default=0) < max(first.get("W_q", ()), default=0)
-        for layer, count in enumerate(of_layers):
+        shared = kind in GROUPED_KINDS and max(heads_by_layer, default=0) < max(first.get("W_q", ()), default=0)
+        for layer, count in enumerate(heads_by_layer):
             ends = [f".{'G' if shared else 'H'}{head}" for head in range(count)] if kind in HEAD_KINDS else [""] * count
             names |= dict.fromkeys(f"L{layer}.{kind}{end}" for end in ends)
     return names
@@ -116,14 +116,12 @@ def _order(name: str) -> tuple[int, str, int]:
 
 
 def selection_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return what one variant selected on one model: how much, of which kinds, and how deep.
-
-    Args:
-        frame: Its rows of `selected_blocks`.
-    """
+    """Return sentences about one variant's selections on one model: their number, kinds and depth."""
     first, total = frame.iloc[0], int(frame["selections"].sum())
     trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
-    said = [f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."]
+    sentences = [
+        f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."
+    ]
     placed = frame[frame["kind"] != ""]
     has_chance = placed["chance"].notna().all()
 
@@ -131,17 +129,17 @@ def selection_sentences(frame: pd.DataFrame) -> list[str]:
         chance = f" (by chance {100 * len(part) / len(placed):.0f} %)" if has_chance else ""
         return f"{100 * part['selections'].sum() / max(1, placed['selections'].sum()):.0f} %{chance}"
 
-    chosen = {*placed.loc[placed["selections"] > 0, "kind"]}
-    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if kind in chosen]
-    said += [f"By kind: {', '.join(kinds)}."] if kinds else []
+    selected_kinds = {*placed.loc[placed["selections"] > 0, "kind"]}
+    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if kind in selected_kinds]
+    sentences += [f"By kind: {', '.join(kinds)}."] if kinds else []
     if has_chance and len(placed):
         layers = int(placed["layer"].max()) + 1
         shallow = placed[placed["layer"] < (third := max(1, round(layers / 3)))]
-        said.append(f"In the first third of the layers ({third} of {layers}): {text(shallow)}.")
+        sentences.append(f"In the first third of the layers ({third} of {layers}): {text(shallow)}.")
     if len(placed) < len(frame):
         others = ", ".join(frame.loc[frame["kind"] == "", "block"].head(5))
-        said.append(f"{others}: no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share.")
-    return said
+        sentences.append(f"{others}: no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share.")
+    return sentences
 
 
 def selection_grid(frame: pd.DataFrame) -> tuple[Any, list[str]]:

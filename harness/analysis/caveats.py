@@ -1,20 +1,17 @@
-"""What limits a sweep's numbers: what went wrong, whom to trust, and what its design keeps them from showing."""
+"""Limits of a sweep's numbers: failures, unsuitable judges and the sweep's own design."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.analysis.cells import number, strength_text
-from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
-from harness.analysis.damage import unmeasured_damage
-from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_metrics
+from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
+from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, number, table_metrics
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows
+from harness.analysis.seeds import ranked_rows, strength_text
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
@@ -22,45 +19,42 @@ from harness.records.tuned import edges_reached
 from harness.specs import ORIGINAL, UNSEEN_ROWS
 
 MAX_FAILURES = 40
-"""Trials that failed, named one by one."""
+"""Failed trials that are listed by name."""
 UNKNOWN_LANGUAGE = 1000.0
-"""Perplexity of human text from which on a judge knows no more of it than how frequent its tokens are."""
+"""Perplexity of human text above which a judge does not know the language."""
 UNLIKE_HUMANS = 10.0
-"""Times the perplexity of what the original wrote: the judge then knows its habits better than human ones."""
+"""Ratio of human text's perplexity to the original's above which a judge knows only the original's style."""
 
 
-@dataclass(frozen=True)
-class HumanReading:
-    """What one judge makes of the human continuations that one model's are compared with."""
+class HumanReading(NamedTuple):
+    """Perplexity that one judge gives to the human continuations of one model."""
 
     model: str
     role: str
     judge: str
     metric: Metric | None
-    """What comes from this judge, if it was measured."""
+    """First measured metric of this judge, if any."""
     perplexity: float
-    """That of the human continuations, by the formula of the role's metric."""
+    """Perplexity of the human continuations."""
     original: float
-    """That of what the original model wrote; NaN where it is not measured."""
+    """Perplexity of the original model's text; NaN where not measured."""
 
     def __str__(self) -> str:
-        """Return what a report says of it."""
-        said = f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
+        """Return a sentence for the report."""
+        sentence = (
+            f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
+        )
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
-        return f"{said}{_rounded(self.perplexity)}{own}."
+        return f"{sentence}{_rounded(self.perplexity)}{own}."
 
 
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
-    """Return what each model's judges make of human text, as evaluators noted it under `human_perplexity`.
-
-    The note is a mapping of a judge's role to a perplexity. It is the same for every point of a model,
-    so each comes back once.
-    """
+    """Return the readings that evaluators noted under `human_perplexity` (by role), each once a model."""
     readings: dict[tuple[str, str], HumanReading] = {}
     for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
         for measurement in point.measurements:
-            noted = measurement.notes.get("human_perplexity")
-            for role, perplexity in noted.items() if isinstance(noted, dict) else ():
+            perplexities = measurement.notes.get("human_perplexity")
+            for role, perplexity in perplexities.items() if isinstance(perplexities, dict) else ():
                 key = point.spec.model.id, role
                 if key in readings or role not in point.spec.judges or math.isnan(perplexity):
                     continue
@@ -74,15 +68,15 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
 
 
 def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
-    """Return a warning for each judge whose reading of human text is out of reason.
+    """Return a warning for each judge whose perplexity of human text is implausible.
 
-    A judge that knows a language gives human text a perplexity of some tens (the embedded one, of its own
-    small corpus, 3 to 5). Two bounds, neither of which a fitting judge comes near:
+    A judge that knows a language gives human text a perplexity of some tens (the embedded one 3 to 5 on its own
+    corpus). There are two bounds:
 
-    - 1,000: what the frequencies of English tokens alone give. Above it the judge does not know the language:
-      its perplexity ranks noise, and its features put all texts in one place, so that MAUVE calls anything healthy.
-    - 10 times what the original wrote: such a judge knows how the original writes, and not how people do, so
-      that a lower perplexity is no better text. Seen for perplexity alone; MAUVE has no such number.
+    - 1,000: what the frequencies of English tokens give. Above it the judge does not know the language: its perplexity
+      ranks noise, and MAUVE calls anything healthy.
+    - 10 times the original's text: such a judge knows the original's style only, so a lower perplexity is no better
+      text.
     """
     warned = []
     for reading in readings:
@@ -92,7 +86,7 @@ def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
             reason = "It knows how the original writes, and not how people do"
         else:
             continue
-        metric = in_sentence(reading.metric) if reading.metric else "what it judges"
+        metric = lower_title(reading.metric) if reading.metric else "what it judges"
         remedy = f"Name one that does in the sweep file (judges.{reading.role})"
         warned.append(f"{reading} {reason}, so {metric} says little here. {remedy}.")
     return warned
@@ -103,43 +97,44 @@ def _rounded(perplexity: float) -> str:
 
 
 def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
-    """Return everything that limits what the numbers can carry.
+    """Return the limits of the numbers, as sentences.
 
     Args:
         results: All that was measured.
-        whole: Its points.
-        shown: Those that a page shows.
-        readings: What the judges make of human text.
+        whole: All ranked points.
+        shown: The points on the page.
+        readings: Of `human_readings`.
     """
-    said = []
+    sentences = []
     failed = [trial for trial in results.trials if trial.failure]
     for trial in failed[:MAX_FAILURES]:
         error = trial.failure.reason if trial.failure else ""
-        said.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
+        sentences.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
     if len(failed) > MAX_FAILURES:
-        said.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
+        sentences.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
     if missing := list(results.statuses.values()).count("missing"):
-        said.append(f"{missing} of {len(results.trials)} trials are not finished.")
-    said += results.plan.shared_texts
+        sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
+    sentences += results.plan.shared_texts
     for file, clause in changed_plugins(results):
-        said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
+        sentences.append(
+            f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's."
+        )
     for study in results.studies:
-        of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
-    said += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
-    said += changed_choices(results.measured)
-    said += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
-    said += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
-    return said + _warnings_of_plugins(results.measured)
+        search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
+        sentences += [f"{search}: {edge}." for edge in edges_reached(study)]
+    sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
+    sentences += changed_choices(results.measured)
+    sentences += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
+    sentences += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
+    return sentences + _warnings_of_plugins(results.measured)
 
 
 def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
-    """Return a sentence for everything that the sweep's own design keeps its numbers from showing."""
+    """Return a sentence for each limit that follows from the sweep's own design."""
     return [*_unranked_metrics(ranked), *_one_learning_rate(points)]
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
-    """Yield a sentence for each metric that comes from fewer generated texts than it needs."""
     fewest: dict[str, int] = {}
     for point in points:
         for measurement in point.measurements:
@@ -154,18 +149,17 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
 
 
 def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
-    """Yield how many points cannot be called healthy or collapsed, and which healthy ones repeat themselves."""
     bounds = collapse_bounds(whole.info, results.plan.collapse)
     points = whole.table[~whole.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
     unmeasured = set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds}
-    lacking = [in_sentence(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
+    lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
     lacking += sorted(unmeasured)
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
     if len(unknown) and results.plan.erases:
         yield f"{len(unknown)} of {len(points)} points {lack}: whether they collapsed is unknown."
     healthy = ranked_rows(whole.table[whole.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(in_sentence(metric) for metric, _, _ in bounds)
+    judges = " nor ".join(lower_title(metric) for metric, _, _ in bounds)
     for name in repetitions(whole.info):
         for row in healthy[healthy[name] > REPEATS].to_dict("records"):
             yield (
@@ -175,24 +169,19 @@ def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
-    """Return what methods and evaluators warned of: each once, with its trials.
-
-    Of the notes' two keys `erasure_warnings` is left out of an original, which nobody erased from.
-    """
     trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
         notes = [point.made.notes] if point.made else []
         notes += [measurement.notes for measurement in point.measurements]
         keys = ("warnings",) if point.spec.method == ORIGINAL else ("warnings", "erasure_warnings")
-        for noted in notes:
+        for note in notes:
             for key in keys:
-                for warning in noted.get(key, ()):
+                for warning in note.get(key, ()):
                     trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
 
 
 def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
-    """Yield which metrics rank nothing on a model, and why, and which take no part in the intervals of its ranks."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
@@ -211,7 +200,6 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
 
 
 def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
-    """Yield the learning rate that all trained methods of every model ran at, if several methods did."""
     rates: defaultdict[str, set[float]] = defaultdict(set)
     variants: defaultdict[str, set[str]] = defaultdict(set)
     for point in points:
@@ -225,23 +213,23 @@ def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
 
 
 def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
-    """Yield for each model how many greedy choices its precision changed: the original's, and the most of any point."""
+    """Yield a sentence for each model about the greedy choices that its precision changed."""
     by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
     for point in points:
         for measurement in point.measurements:
-            if noted := measurement.notes.get("changed_choices"):
-                by_model.setdefault((point.spec.model.short_name, noted["precision"]), []).append((point, noted))
+            if counts := measurement.notes.get("changed_choices"):
+                by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
-        most, of_most = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
-        of_original = ""
-        for point, noted in counted:
+        most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
+        original = ""
+        for point, counts in counted:
             if point.spec.method == ORIGINAL:
-                of_original = f"{_share_changed(noted)} of the original's, and "
+                original = f"{_share_changed(counts)} of the original's, and "
         yield (
             f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
-            f"{of_original}at most {_share_changed(of_most)} ({point_name(most)})."
+            f"{original}at most {_share_changed(largest)} ({point_name(most)})."
         )
 
 
-def _share_changed(noted: Mapping[str, Any]) -> str:
-    return f"{noted['changed']:,} of {noted['choices']:,} ({noted['changed'] / noted['choices']:.2%})"
+def _share_changed(counts: Mapping[str, Any]) -> str:
+    return f"{counts['changed']:,} of {counts['choices']:,} ({counts['changed'] / counts['choices']:.2%})"

@@ -1,15 +1,15 @@
-"""What a trade-off figure draws, as plain numbers: a curve for each variant through its strengths."""
+"""Curves of a trade-off figure: one for each variant, through its strengths."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.damage import State, state_of_repeats
-from harness.analysis.metrics import MetricInfo, arrow, metrics_in
+from harness.analysis.metrics import MetricInfo, arrow, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
 from harness.metric import exponential
@@ -19,26 +19,24 @@ STYLES = (
     ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),
     ("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h"),
 )  # fmt: skip
-"""Colours that differ with any common colour blindness, none the red of a collapse, and their markers."""
+"""Colours that are distinct for the colour-blind, none of them red (collapse), with their markers."""
 _CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """One strength of a variant: the mean over its seeds."""
 
     strength: float
     x: float
     y: float
     x_ends: tuple[float, float]
-    """Of the 95 % interval over the seeds; NaN for one seed."""
+    """95 % interval over the seeds; NaN for one seed."""
     y_ends: tuple[float, float]
     state: State
-    """The worst of any seed."""
+    """The worst of all seeds."""
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A variant's points by rising strength; a reference row's single point."""
 
     method: str
@@ -46,17 +44,17 @@ class Curve:
     label: str
     points: tuple[CurvePoint, ...]
     is_trajectory: bool = True
-    """False: of a tuned variant; its points differ in more than their strength, and nothing lies between them."""
+    """False for a tuned variant: its points differ in more than their strength."""
 
     @property
     def is_reference(self) -> bool:
-        """Return whether this is the original or the retrained model."""
+        """Whether this is a reference row."""
         return self.method in REFERENCE_ROWS
 
 
 def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]:
-    """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
-    drawn = []
+    """Return a model's curves in the plane of two metrics, without points that lack either."""
+    model_curves = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
         is_tuned = bool((rows["until"] != "").all())
         points = []
@@ -67,12 +65,11 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
                 points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
-            drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
-    return drawn
+            model_curves.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
+    return model_curves
 
 
 def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[float, float]]:
-    """Return a metric's mean over the rows of a point, the table's, and the ends of its interval."""
     values = seeds[metric.name].to_numpy(dtype=float)
     if metric.aggregate == "mean":
         mean, half = mean_and_interval(list(values))
@@ -83,9 +80,9 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
 
 
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
-    """Return the (x, y) metrics of a trade-off figure's panels: each erasure axis against each generation axis."""
+    """Return the (x, y) metrics of a figure's panels: each erasure axis against each generation axis."""
     axes: dict[str, list[Metric]] = {"erasure": [], "generation": []}
-    for metric in metrics_in(info, "erasure", "generation"):
+    for metric in select_metrics(info, "erasure", "generation"):
         if metric.axis is not None:
             axes[metric.group].append(metric)
             axes[metric.group].sort(key=lambda metric: metric.axis or 0)
@@ -93,10 +90,7 @@ def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
 
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for each variant, in the table's order: the same in all figures of a report.
-
-    Beyond the list's length colours repeat, with another marker.
-    """
+    """Return a colour and a marker for each variant, in the table's order; colours repeat with another marker."""
     variants = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique()
     colours, markers = zip(*STYLES, strict=True)
     size = len(STYLES)
@@ -107,7 +101,7 @@ def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
 
 
 def better_corner(x: Metric, y: Metric) -> str:
-    """Return the arrow to the corner where both metrics are best; one that has an aim instead of a side says so."""
+    """Return the arrow to the corner where both metrics are best, or each metric's aim."""
     sides = _better_side(x, "←", "→"), _better_side(y, "↓", "↑")
     return _CORNERS.get(sides) or ", ".join(sides)
 

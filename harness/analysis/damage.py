@@ -1,35 +1,155 @@
-"""Damage beyond the forget set: points that erased more than they were to, and points that no longer count."""
+"""Damage of points: collapsed models, and models that erased more than the forget set.
+
+The paper marks collapsed models red without stating a threshold. MAUVE below a quarter of the original's gives all 10
+red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 times the original's gives nine of the
+10 and none of the others. MAUVE misses a model that writes retain text at 12 times the original's perplexity;
+perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metric.collapse` names a metric's bounds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import pandas as pd
 
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import MetricInfo
-from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS
+from harness.analysis.metrics import MetricInfo, lower_title
+from harness.contracts import Metric
+from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, CollapseBounds
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 
+CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
+Side = Literal["inside", "below", "above"]
+REPEATS = 0.5
+"""Share of repeated n-grams above which text is degenerate."""
+COLUMNS = ("collapsed", "collapse_class", "collapse_reason")
+
+
+def side(value: float, original: float, low: float, high: float = math.inf) -> Side | None:
+    """Return where a value lies against `low` to `high` times the original's; None where not known."""
+    if math.isnan(value) or not math.isfinite(original):
+        return None
+    return "below" if value < low * original else "above" if value > high * original else "inside"
+
+
+def collapse_bounds(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
+    """Return the bounded metrics, each with its lowest and highest ratio to the original's."""
+    rules = []
+    for rule, bound in asdict(bounds).items():
+        low, high = bound if isinstance(bound, tuple) else (bound, math.inf)
+        rules += [(metric, low, high) for metric in info.values() if metric.collapse == rule]
+    return rules
+
+
+def repetitions(info: MetricInfo) -> list[str]:
+    """Return the names of the metrics that are shares of repeated n-grams."""
+    return [metric.name for metric in info.values() if metric.collapse == "repetition"]
+
+
+def describe_rules(info: MetricInfo, bounds: CollapseBounds) -> str:
+    """Return the rules of a collapse: `its MAUVE is below 0.25 times the original's, or ...`."""
+    clauses = []
+    for metric, low, high in collapse_bounds(info, bounds):
+        out = f"below {low:g}" if math.isinf(high) else f"outside {low:g} to {high:g}"
+        clauses.append(f"its {lower_title(metric)} is {out} times the original's")
+    return ", or ".join(clauses)
+
+
+def collapse_class(collapsed: bool | None, repetition: float, too_predictable: bool | None) -> CollapseClass:
+    """Return the class of a collapse: it repeats itself (`degenerate`) or writes nonsense (`gibberish`).
+
+    Degenerate text has rep_n above one half or a perplexity below its bound; every other collapse is gibberish.
+    `unknown`: the collapse, or everything that would show its class, was not measured.
+
+    Source:
+        EMSO, section 4.2, "Model collapse".
+    """
+    if not collapsed:
+        return "unknown" if collapsed is None else "healthy"
+    if repetition > REPEATS or too_predictable:
+        return "degenerate"
+    return "unknown" if math.isnan(repetition) and too_predictable is None else "gibberish"
+
+
+def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = None) -> pd.DataFrame:
+    """Return the table with its collapse columns set on every row.
+
+    `collapsed` is True, False or None; `collapse_class` is one of the four, '' for holdout rows; `collapse_reason`
+    contains the names of the metrics outside their bounds. Each row is compared with its model's original of the same
+    seed, else with the mean of all seeds. The retrained model is never collapsed.
+    """
+    bounds = bounds or CollapseBounds()
+    rules = collapse_bounds(info, bounds)
+    names = [metric.name for metric, _, _ in rules]
+    is_bounded = asdict(bounds).keys() <= {metric.collapse for metric, _, _ in rules}
+    originals = table[table["method"] == ORIGINAL]
+    by_seed = originals.groupby(["model", "seed"])[names].mean().to_dict(orient="index")
+    by_model = originals.groupby("model")[names].mean().to_dict(orient="index")
+    repeated = table[repetitions(info)].astype(float).max(axis=1) if repetitions(info) else math.nan
+    flags = []
+    for row in table[["method", "model", "seed", *names]].assign(repeated=repeated).to_dict(orient="records"):
+        original = by_seed.get((row["model"], row["seed"])) or by_model.get(row["model"]) or {}
+        flags.append(_row_flags(row, original, rules, is_bounded))
+    columns = pd.DataFrame(flags, index=table.index, columns=list(COLUMNS), dtype=object)
+    flagged: pd.DataFrame = table.assign(**{name: columns[name] for name in COLUMNS})
+    return flagged
+
+
+def _row_flags(
+    row: Mapping[Hashable, Any],
+    original: Mapping[Hashable, float],
+    rules: Sequence[tuple[Metric, float, float]],
+    is_bounded: bool,
+) -> tuple[bool | None, CollapseClass | Literal[""], tuple[str, ...]]:
+    """Return whether a row's model collapsed, its class, and the metrics that show it.
+
+    One metric outside its bounds is enough; a healthy row needs all of them measured.
+    """
+    if row["method"] == RETRAINED:
+        # Nothing was erased from it: where it differs from the original it is the better of the two.
+        return False, "healthy", ()
+    outside = []
+    is_known, is_too_predictable = is_bounded, None
+    for metric, low, high in rules:
+        at = side(row[metric.name], original.get(metric.name, math.nan), low, high)
+        is_known &= at is not None
+        if at in ("below", "above"):
+            outside.append(metric.name)
+        if at and metric.better == "lower":
+            is_too_predictable = bool(is_too_predictable) or at == "below"
+    collapsed = bool(outside) if outside or is_known else None
+    if row["method"] in UNSEEN_ROWS:
+        return collapsed, "", ()
+    return collapsed, collapse_class(collapsed, row["repeated"], is_too_predictable), tuple(outside)
+
+
+def verdict(collapse_class: str, reasons: Sequence[str]) -> str:
+    """Return a row's class with the metrics that show it."""
+    return f"{collapse_class}: {' and '.join(reasons)}" if reasons else collapse_class
+
+
 MA, UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL = "ma", "unseen_ma", "unseen_nll", "general_nll"
-"""The metrics that are compared; a sweep that lacks one of the last three has no flag."""
+"""Compared metrics; a sweep that lacks one of the last three has no flag."""
 MAX_EXCESS = math.log(1.1)
-"""By how much unseen texts' NLL may rise above general texts' rise, in nats a token: a tenth of their perplexity."""
+"""Rise of unseen texts' NLL above general texts' that is allowed, in nats a token: a tenth of their perplexity."""
 State = Literal["collapsed", "over-erased", ""]
 
 
 def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> list[bool | None]:
-    """Return for each point whether it erased more than it was to; None where that was not measured.
+    """Return the over-erased flag of each point; None where not measured.
 
-    Over-erased is a point whose MA on the forget set lies below the original's on unseen texts of the same kind and
-    below the retrained model's, where there is one; or by which the NLL of such texts rose more than that of general
-    texts did, and by more than `MAX_EXCESS`. Each must be beyond noise: the 95 % interval of the difference, with items
-    drawn by clusters and both models paired by text, excludes 0. Under the `table` definition MA is of other positions,
-    and only the NLLs are compared. References are not over-erased.
+    A point is over-erased if either holds beyond noise (the 95 % interval excludes 0; items drawn by clusters, both
+    models paired by text):
+
+    - its MA on the forget set lies below the original's on unseen texts and below the retrained model's, where there is
+      one (not under the `table` definition, whose MA is at other positions);
+    - the NLL of unseen texts rose more than that of general texts, by more than `MAX_EXCESS`.
+
+    References are never over-erased.
     """
     originals, retrained = _points_by_run(table, ORIGINAL), _points_by_run(table, RETRAINED)
     flags: list[bool | None] = []
@@ -41,12 +161,12 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
             flags.append(None)
             continue
         rises = [_rise(row["point_id"], original, name, info, evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
-        clauses = [_is_above(*rises, by=MAX_EXCESS)]
+        clauses = [_is_above(rises[0], rises[1], by=MAX_EXCESS)]
         if row["definition"] == "exact" and MA in info:
-            left = evidence.of_points([row["point_id"]], info[MA])
-            below = [_is_above(evidence.of_points([original], info[UNSEEN_MA]), left)]
+            forget_items = evidence.point_values([row["point_id"]], info[MA])
+            below = [_is_above(evidence.point_values([original], info[UNSEEN_MA]), forget_items)]
             if twin is not None:
-                below.append(_is_above(evidence.of_points([twin], info[MA]), left))
+                below.append(_is_above(evidence.point_values([twin], info[MA]), forget_items))
             clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]
@@ -55,7 +175,7 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
 
 
 def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], str]:
-    """Return a reference's point by model and seed, and its first by model."""
+    """Return a reference's point by (model, seed), and its first by (model,)."""
     points: dict[tuple[Any, ...], str] = {}
     for row in table[table["method"] == method].to_dict(orient="records"):
         points[row["model"], row["seed"]] = row["point_id"]
@@ -64,8 +184,7 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
 
 
 def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence) -> ItemValues | None:
-    """Return by how much each text's value of a metric rose over the original's."""
-    values = evidence.of_points([point_id, original], info[name])
+    values = evidence.point_values([point_id, original], info[name])
     if values is None:
         return None
     rise_1N = values.values_RN[:1] - values.values_RN[1:]
@@ -73,7 +192,6 @@ def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: E
 
 
 def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0) -> bool | None:
-    """Return whether one mean is above the other by more than so much, beyond noise; None where it is not known."""
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
@@ -84,27 +202,22 @@ def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0)
 
 
 def point_state(row: Mapping[Any, Any]) -> State:
-    """Return how a point is broken, as it is marked in every table, figure and card; '' for one that is not.
-
-    Example:
-        >>> point_state({"collapsed": True, "over_erased": True}), point_state({"collapsed": None, "over_erased": True})
-        ('collapsed', 'over-erased')
-    """
+    """Return a point's mark in tables and figures: 'collapsed', 'over-erased' or ''."""
     return "collapsed" if row.get("collapsed") is True else "over-erased" if row.get("over_erased") is True else ""
 
 
 def state_of_repeats(rows: pd.DataFrame) -> State:
-    """Return the state of a point that several rows repeat: the worst of theirs."""
+    """Return the worst state of a point's repeats."""
     return point_state({name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")})
 
 
 def is_broken(rows: pd.DataFrame) -> pd.Series:
-    """Return which points collapsed or are over-erased: they take no rank and are never recommended."""
+    """Return the mask of collapsed or over-erased points: they take no rank and are never recommended."""
     return rows["collapsed"].eq(True) | rows["over_erased"].eq(True)
 
 
 def unmeasured_damage(table: pd.DataFrame) -> str:
-    """Return the caveat of models of which no erased point has its damage measured; '' where each has."""
+    """Return a caveat about models without any measured damage; '' where there are none."""
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
     is_known = erased["over_erased"].notna().groupby(erased["model"], sort=False).any()
     models = [str(model) for model in is_known.index[~is_known]]

@@ -1,4 +1,4 @@
-"""The evidence for each number of a table: the values of its items, as arrays that can be resampled."""
+"""Per-item values behind each number of a table, as arrays that can be resampled."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from harness.statistics.bootstrap import CONFIDENCE, DRAWS, draws, interval, rep
 from harness.statistics.item_values import Floats, ItemValues
 
 ROWS_AT_ONCE = 64
-"""Points whose intervals are drawn together: their draws take some ten megabytes."""
+"""Points whose intervals are drawn together, in about ten megabytes."""
 REPLICATE = "replicate"
-"""The column that says which model a row is of, where `model` names all that were pretrained alike."""
+"""Column of the replicate model, where `model` is the name that all replicates share."""
 LOW, HIGH = "{}_low", "{}_high"
-"""The columns of a table that bound a metric's 95 % interval."""
+"""Columns of the bounds of a metric's 95 % interval."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The items of every measured point, read once for all that compares them."""
+    """Items of every measured point."""
 
     by_point: Mapping[str, Mapping[str, MetricItems]] = field(default_factory=dict)
-    """By a point's id, then by metric."""
+    """Items by point id and metric."""
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """What the draws of each set of items are called."""
+    """Names of the draws of each set of items."""
     _intervals: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
-    """Of what was drawn from items, by metric and points: ranks and cells have the same draws."""
+    """Cached intervals by metric and points."""
 
     def items(self, point_id: str, metric: Metric) -> MetricItems | None:
-        """Return what each item of a point has of a metric; None where the point keeps none."""
+        """Return a point's items of a metric; None where it has none."""
         return self.by_point.get(point_id, {}).get(metric.name)
 
     def of(self, rows: pd.DataFrame, metric: Metric) -> ItemValues | None:
-        """Return what each item has of a metric in the rows of a table: seeds, or replicates, of one variant.
+        """Return the items of one variant's rows (seeds or replicates); None where a row has none.
 
-        An item that a row does not list is not known there. None where a row keeps none.
+        An item that a row lacks is NaN there.
         """
-        return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
+        return self.point_values(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
 
-    def of_points(
+    def point_values(
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> ItemValues | None:
-        """Return the same of points; `models_R` as of `ItemValues`."""
-        known = []
+        """Return the items of points; `models_R` as in `ItemValues`."""
+        items_by_point = []
         for point_id in point_ids:
             items = self.items(point_id, metric)
             if items is None:
                 return None
-            known.append(items)
-        if any(items.ids != known[0].ids for items in known):
-            known = _aligned(known)
-        if not known or not known[0].ids:
+            items_by_point.append(items)
+        if any(items.ids != items_by_point[0].ids for items in items_by_point):
+            items_by_point = _aligned(items_by_point)
+        if not items_by_point or not items_by_point[0].ids:
             return None
-        ids = known[0].ids
+        ids = items_by_point[0].ids
         if ids not in self._names:
             self._names[ids] = digest_of(list(ids))
-        _, clusters_N = np.unique(known[0].clusters, return_inverse=True)
+        _, clusters_N = np.unique(items_by_point[0].clusters, return_inverse=True)
         return ItemValues(
-            values_RN=np.stack([items.values_N for items in known]),
-            weights_RN=np.stack([items.weights_N for items in known]),
+            values_RN=np.stack([items.values_N for items in items_by_point]),
+            weights_RN=np.stack([items.weights_N for items in items_by_point]),
             clusters_N=clusters_N,
             items=self._names[ids],
             models_R=models_R,
@@ -79,10 +79,10 @@ class Evidence:
         )
 
     def draws(self, rows: pd.DataFrame, metric: Metric) -> Floats:
-        """Return draws (D,) of a metric's mean over rows: seeds, or replicates, of one variant; NaN where not known.
+        """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.
 
-        With items over them and, with several rows, over those; without, over several rows alone, and of one row by
-        the noise that the metric declares, which is independent for each variant.
+        Items and rows are drawn. Without items, several rows are drawn, and one row gets the metric's declared noise,
+        independently for each variant.
         """
         if not len(rows):
             return np.full(DRAWS, np.nan)
@@ -92,7 +92,7 @@ class Evidence:
             return drawn_D
         numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
         if len(numbers_R) > 1:
-            return replicate_draws_of(numbers_R, metric, models_R)
+            return draw_from_replicates(numbers_R, metric, models_R)
         [row] = rows.to_dict("records")
         names = [str(row[name]) for name in (REPLICATE, "variant", "seed")]
         normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
@@ -102,9 +102,9 @@ class Evidence:
         return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-        """Return the 95 % interval of a metric's mean over rows, of what `draws` draws; NaN, NaN where it is not known.
+        """Return the 95 % interval of a metric's mean over rows, from `draws`; NaN, NaN where not known.
 
-        Of the noise that a metric declares it is the normal distribution's, within the metric's bounds.
+        For declared noise it is the normal distribution's, within the metric's bounds.
         """
         key = metric.name, *rows["point_id"]
         if key in self._intervals:
@@ -119,8 +119,8 @@ class Evidence:
         return float(low), float(high)
 
 
-def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
-    """Return draws (D,) of a mean of numbers that no items stand behind: of an `exp_mean` of their logarithms."""
+def draw_from_replicates(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
+    """Return draws (D,) of a mean over replicates without items; of an `exp_mean`, of the logarithms."""
     if metric.aggregate == "mean":
         return replicate_draws(numbers_R, models_R, metric.low, metric.high)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -129,21 +129,20 @@ def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.i
 
 
 def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
-    """Return the items whose ids are among `shared`, in the order of their ids."""
+    """Return the items whose ids are in `shared`, sorted by id."""
     in_order = sorted(range(len(items.ids)), key=items.ids.__getitem__)
     rows = [row for row in in_order if items.ids[row] in shared]
     ids, clusters = (tuple(np.array(names, dtype=object)[rows]) for names in (items.ids, items.clusters))
     return MetricItems(ids, clusters, items.values_N[rows], items.weights_N[rows])
 
 
-def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
-    """Return several points' items as lists of the same items, in the order of their ids; others are not known."""
+def _aligned(items_by_point: Sequence[MetricItems]) -> list[MetricItems]:
     by_id: dict[str, str] = {}
-    for items in known:
+    for items in items_by_point:
         by_id |= zip(items.ids, items.clusters, strict=True)
     ids, clusters = zip(*sorted(by_id.items()), strict=True)
     aligned = []
-    for items in known:
+    for items in items_by_point:
         rows = dict(zip(items.ids, range(len(items.ids)), strict=True))
         at = [rows.get(id, -1) for id in ids]
         values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
@@ -152,36 +151,31 @@ def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
 
 
 def read_evidence(results: Results) -> Evidence:
-    """Return the items of every measured point.
-
-    Ids and clusters, which are the same for all methods, are held once.
+    """Return the items of every measured point; ids and clusters are shared between points.
 
     Raises:
-        DataError: A file of them was damaged after the journal was read.
+        DataError: A file of items was damaged after the journal was read.
     """
-    held: dict[tuple[str, ...], tuple[str, ...]] = {}
+    ids_cache: dict[tuple[str, ...], tuple[str, ...]] = {}
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point in results.measured:
-        kept = by_point[point.spec.point_id(point.strength)] = results.items(point)
-        for name, items in kept.items():
-            clusters = held.setdefault(items.clusters, items.clusters)
-            kept[name] = replace(items, ids=held.setdefault(items.ids, items.ids), clusters=clusters)
+        point_items = by_point[point.spec.point_id(point.strength)] = results.items(point)
+        for name, items in point_items.items():
+            clusters = ids_cache.setdefault(items.clusters, items.clusters)
+            point_items[name] = replace(items, ids=ids_cache.setdefault(items.ids, items.ids), clusters=clusters)
     return Evidence(by_point)
 
 
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
-    """Return the standard error of a metric's mean with copies of a text counted once, as `draws` counts them.
-
-    None where no item is a copy: then the evaluator's own standard error is right.
-    """
+    """Return a mean's standard error with copies of a text counted once; None where there are no copies."""
     items = evidence.items(point_id, metric)
-    if items is None or not items.has_copies or (values := evidence.of_points([point_id], metric)) is None:
+    if items is None or not items.has_copies or (values := evidence.point_values([point_id], metric)) is None:
         return None
     return float(values.standard_errors()[0])
 
 
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:
-    """Return, for a table's points, the columns that bound each metric's interval; none if no point keeps items."""
+    """Return the columns of each metric's interval; none if no point has items."""
     columns: dict[str, NDArray[np.float64]] = {}
     if not any(evidence.by_point.values()):
         return columns
@@ -189,17 +183,16 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
         if not metric.items:
             continue
         bounds_P2 = np.full((len(point_ids), 2), np.nan)
-        for rows in _on_same_items(point_ids, metric, evidence):
+        for rows in _group_by_items(point_ids, metric, evidence):
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 part = rows[start : start + ROWS_AT_ONCE]
-                if (values := evidence.of_points([point_ids[row] for row in part], metric)) is not None:
+                if (values := evidence.point_values([point_ids[row] for row in part], metric)) is not None:
                     bounds_P2[part] = row_intervals(values)
         columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
     return columns
 
 
-def _on_same_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
-    """Return the places of points that have a metric's values on the same items, group by group."""
+def _group_by_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for row, point_id in enumerate(point_ids):
         items = evidence.items(point_id, metric)

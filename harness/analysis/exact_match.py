@@ -1,7 +1,6 @@
-"""How much of what the original model said is left: of the sequences that it recites wholly, and of all others.
+"""Agreement with the original's continuations, for sequences that it recites wholly and for all others.
 
-Of a sequence the original agrees with itself as long as its continuation is; it recites it wholly (the sequence is
-memorised) if it agrees as long with the text. So both follow from the original's own items, in any sweep.
+The original agrees with itself for a whole continuation. A sequence is memorised if it agrees with the text as long.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import estimate
 
 GROUPS = {"memorized": True, "other": False}
-"""The columns of the two groups, and whether the original recites their sequences wholly."""
+"""Columns of the two groups, and whether the original recites their sequences wholly."""
 MIN_SEQUENCES = 5
-"""Sequences that each group needs: the mean of fewer says nothing of a group."""
+"""Sequences that each group needs."""
 
 
 def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return how many tokens each model says as the original does, up to the first that differs.
+    """Return the number of tokens up to the first that differs from the original's, for each model and point.
 
-    Each model's original comes first, then the retrained one, and each variant's points by rising strength; a point
-    that a seed lacks is left out. `memorized` and `other` are means over the two groups' sequences, with their 95 %
-    intervals; `memorized_sequences` and `other_sequences` are how many the replicate has that has fewest.
+    Each model's original comes first, then the retrained one, then each variant's points by rising strength; points
+    that lack a seed are left out. `memorized` and `other` are means over the groups' sequences, with 95 % intervals;
+    `memorized_sequences` and `other_sequences` are the smallest counts of any replicate.
 
     Source: EMSO paper, section 4.4, figure 5.
     """
@@ -44,12 +43,12 @@ def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
     if metrics is None:
         return pd.DataFrame()
     for model, rows in ranked.table.groupby("model", sort=False):
-        of_model = rows[~rows["method"].isin(UNSEEN_ROWS)]
-        counts = _counts(memorized := _memorized_ids(of_model, ranked.evidence, metrics))
+        model_rows = rows[~rows["method"].isin(UNSEEN_ROWS)]
+        counts = _counts(memorized := _memorized_ids(model_rows, ranked.evidence, metrics))
         if min(counts, default=0) >= MIN_SEQUENCES:
             counted = dict(zip((f"{group}_sequences" for group in GROUPS), counts, strict=True))
             frames += [
-                {"model": model, **counted, **row} for row in _rows(of_model, memorized, ranked.evidence, metrics)
+                {"model": model, **counted, **row} for row in _rows(model_rows, memorized, ranked.evidence, metrics)
             ]
     return pd.DataFrame(frames)
 
@@ -57,7 +56,6 @@ def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
 def _memorized_ids(
     rows: pd.DataFrame, evidence: Evidence, metrics: tuple[Metric, Metric]
 ) -> dict[str, dict[str, bool]]:
-    """Return for each replicate which sequences its original recites wholly; nothing where one has no items."""
     memorized: dict[str, dict[str, bool]] = {}
     for replicate, originals in rows[rows["method"] == ORIGINAL].groupby(REPLICATE, sort=False):
         with_text, with_itself = (evidence.items(originals.iloc[0]["point_id"], metric) for metric in metrics)
@@ -69,18 +67,25 @@ def _memorized_ids(
 
 
 def _counts(memorized: Mapping[str, Mapping[str, bool]]) -> list[int]:
-    """Return how many sequences of each group the replicate has that has fewest; nothing without items."""
-    counts = [(sum(of_ids.values()), len(of_ids) - sum(of_ids.values())) for of_ids in memorized.values()]
-    return [min(of_group) for of_group in zip(*counts, strict=True)]
+    counts = [
+        (sum(membership.values()), len(membership) - sum(membership.values())) for membership in memorized.values()
+    ]
+    return [min(group_counts) for group_counts in zip(*counts, strict=True)]
 
 
 def _rows(
     rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metrics: tuple[Metric, Metric]
 ) -> list[dict[str, Any]]:
-    by_group = {group: _of_group(is_asked, rows, memorized, evidence, metrics[1]) for group, is_asked in GROUPS.items()}
-    items = [each[metrics[1].name].values_N for of_group in by_group.values() for each in of_group.by_point.values()]
+    by_group = {
+        group: _group_evidence(is_asked, rows, memorized, evidence, metrics[1]) for group, is_asked in GROUPS.items()
+    }
+    items = [
+        each[metrics[1].name].values_N
+        for group_evidence in by_group.values()
+        for each in group_evidence.by_point.values()
+    ]
     bounded = replace(metrics[1], high=float(np.nanmax(np.concatenate(items))))
-    found = []
+    records = []
     for variant, points in rows.groupby("variant", sort=False):
         first = points.iloc[0]
         count = len(points[[REPLICATE, "seed"]].drop_duplicates())
@@ -89,41 +94,38 @@ def _rows(
                 continue  # A mean over other seeds than asked for would mislead.
             row = {"variant": variant, "label": first["label"], "strength_name": first["strength_name"]}
             row |= {"strength": repeats["strength"].iloc[0], "collapsed": bool(repeats["collapsed"].eq(True).any())}
-            for group, of_group in by_group.items():
-                values = of_group.of(repeats, bounded)
+            for group, group_evidence in by_group.items():
+                values = group_evidence.of(repeats, bounded)
                 ends = (math.nan, math.nan)
                 if values is not None and first["method"] != ORIGINAL:  # It agrees with itself by definition.
                     ends = interval(draws(values))
                 row[group] = estimate(values) if values is not None else math.nan
                 row[f"{group}_low"], row[f"{group}_high"] = ends
-            found.append(row)
+            records.append(row)
     first_rows = [ORIGINAL, RETRAINED]
-    return sorted(found, key=lambda row: first_rows.index(row["variant"]) if row["variant"] in first_rows else 2)
+    return sorted(records, key=lambda row: first_rows.index(row["variant"]) if row["variant"] in first_rows else 2)
 
 
-def _of_group(
+def _group_evidence(
     is_asked: bool, rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
 ) -> Evidence:
-    """Return the items of every row that are of the group; of replicates, those of any of them.
-
-    What is of the other group in a replicate is not known of it.
-    """
+    """Return the items of one group, NaN in replicates whose original puts them in the other."""
     members: dict[str, set[str]] = {}
-    for replicate, of_ids in memorized.items():
-        members[replicate] = {id for id, is_recited in of_ids.items() if is_recited is is_asked}
-    of_any = set().union(*members.values())
+    for replicate, membership in memorized.items():
+        members[replicate] = {id for id, is_recited in membership.items() if is_recited is is_asked}
+    member_ids = set().union(*members.values())
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point_id, replicate in zip(rows["point_id"], rows[REPLICATE], strict=True):
-        kept = evidence.items(point_id, metric)
-        if kept and replicate in memorized:
-            items = chosen_items(kept, of_any)
+        items = evidence.items(point_id, metric)
+        if items and replicate in memorized:
+            items = chosen_items(items, member_ids)
             is_member_N = np.array([id in members[replicate] for id in items.ids], dtype=bool)
             by_point[point_id] = {metric.name: replace(items, values_N=np.where(is_member_N, items.values_N, math.nan))}
     return Evidence(by_point)
 
 
-def why_no_groups(plan: Plan) -> str:
-    """Return why a sweep shows nothing of its groups whose forget set was mixed on purpose; '' for any other sweep."""
+def explain_no_groups(plan: Plan) -> str:
+    """Return why a sweep with a mixed forget set shows no groups; '' for any other sweep."""
     if all(spec.forget.not_memorized is None for spec in plan.trials):
         return ""
     return (

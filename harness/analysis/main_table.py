@@ -1,4 +1,4 @@
-"""The paper's main table as a frame, what models recite as one, and reasoning before and after as another."""
+"""Frames of the paper's main table, of recitation before erasure, and of reasoning."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.collapse import verdict
-from harness.analysis.metrics import arrow, mean_over, metrics_in, table_metrics
+from harness.analysis.damage import verdict
+from harness.analysis.metrics import arrow, mean_over, select_metrics, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
 from harness.analysis.seeds import ranked_rows, strengths
 from harness.contracts import CloserTo, Metric
@@ -19,41 +19,40 @@ NEEDS = {
     "retain_data": ("w/ RD", "need retain data"),
     "none": ("w/o REF", "need no reference"),
 }
-"""A method's `reference`, its group's title in the paper, and what that means."""
+"""Title in the paper and meaning of each `reference`."""
 READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model", HOLDOUT: "Unseen texts", STAND_IN: "Validation texts"}
-"""What each reference row was measured on, and by whom if not by the original."""
+"""Texts, and model if not the original, of each reference row."""
 
 
 def shown_metrics(ranked: RankedTable) -> Sequence[Metric]:
-    """Return the metrics of the main table; where no other was measured the reasoning tasks."""
-    return table_metrics(ranked.info) or metrics_in(ranked.info, "reasoning")
+    """Return the metrics of the main table; the reasoning tasks where nothing else was measured."""
+    return table_metrics(ranked.info) or select_metrics(ranked.info, "reasoning")
 
 
 def main_frame(ranked: RankedTable) -> pd.DataFrame:
     """Return the main table: for each model its reference rows, then its variants by what they need.
 
-    Each metric is a mean over seeds, with `NAME_low` and `NAME_high` and, where it is the better the nearer it is to
-    something, `NAME_aim`. `state` is why a row takes no rank, else its collapse class. `place` is its place in the
-    ranking, and `compared` says whether its numbers may be the best.
+    Metrics are means over seeds, with `NAME_low`, `NAME_high` and, for metrics with an aim, `NAME_aim`. `state` is why
+    a row is unranked, else its collapse class; `place` is its rank; `compared` is whether its numbers may be the best.
     """
     metrics, needed = shown_metrics(ranked), [*NEEDS]
     rows = []
-    for model, of_model in ranked.table.groupby("model", sort=False):
+    for model, model_rows in ranked.table.groupby("model", sort=False):
         ranking = ranked.ranking[ranked.ranking["model"] == model].reset_index(drop=True)
-        references = of_model[of_model["method"].isin(REFERENCE_ROWS)]
+        references = model_rows[model_rows["method"].isin(REFERENCE_ROWS)]
         by_method = dict(iter(references.groupby("method", sort=False)))
         for seeds in [by_method[name] for name in REFERENCE_ROWS if name in by_method]:
             rows.append(_row(ranked, seeds, metrics) | {"compared": False, "place": -1})
-        erased = dict(iter(ranked_rows(of_model).groupby("variant", sort=False)))
+        erased = dict(iter(ranked_rows(model_rows).groupby("variant", sort=False)))
         states = {state["variant"]: state | {"place": place} for place, state in enumerate(ranking.to_dict("records"))}
-        for variant in sorted(erased, key=lambda variant: _place_of(states[variant]["reference"], needed)):
+        for variant in sorted(erased, key=lambda variant: _sort_key(states[variant]["reference"], needed)):
             rows.append(_row(ranked, erased[variant], metrics) | _ranks(ranked, states[variant]))
-    known = {name: value for row in rows for name, value in row.items()}
+    columns = {name: value for row in rows for name, value in row.items()}
     names = ["model", "needs", "label", "strength", "collapsed", "compared", "state", "place", *rank_names(ranked.info)]
-    return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(metric.name for metric in metrics), *known])))
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(metric.name for metric in metrics), *columns])))
 
 
-def _place_of(reference: str, needed: Sequence[str]) -> int:
+def _sort_key(reference: str, needed: Sequence[str]) -> int:
     return needed.index(reference) if reference in needed else len(needed)
 
 
@@ -85,10 +84,10 @@ def _ranks(ranked: RankedTable, state: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def recited_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return what the models recite where nothing was erased: a row for each metric, a column for each kind of text."""
+    """Return recitation before erasure: a row for each metric, a column for each kind of text."""
     rows = []
-    for model, of_model in ranked.table.groupby("model", sort=False):
-        by_method = dict(iter(of_model.groupby("method", sort=False)))
+    for model, model_rows in ranked.table.groupby("model", sort=False):
+        by_method = dict(iter(model_rows.groupby("method", sort=False)))
         for metric in [metric for metric in ranked.info.values() if metric.group != "reasoning"]:
             row = {"model": model, "metric": f"{metric.title} {arrow(metric)}", "unit": metric.unit}
             for method in [method for method in READ_BY if method in by_method]:
@@ -100,18 +99,17 @@ def recited_frame(ranked: RankedTable) -> pd.DataFrame:
 
 
 def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return a row for each model's references and ranked variants; no rows if the sweep measured no reasoning task.
+    """Return a row for each model's references and ranked variants; empty without reasoning tasks.
 
-    Each task is a mean over seeds with its 95 % interval, `NAME_low` and `NAME_high`; `NAME_change` is its difference
-    from the original's mean.
+    Each task is a mean over seeds with `NAME_low`, `NAME_high` and `NAME_change`, the difference from the original's.
     """
-    tasks, rows = metrics_in(ranked.info, "reasoning"), []
+    tasks, rows = select_metrics(ranked.info, "reasoning"), []
     table = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
-    for _, of_model in table.groupby("model", sort=False) if tasks else ():
-        originals = of_model[of_model["method"] == ORIGINAL]
-        is_reference = of_model["method"].isin(REFERENCE_ROWS)
-        shown = pd.concat([of_model[is_reference], ranked_rows(of_model[~is_reference])])
-        for variant, seeds in shown.groupby("variant", sort=False):
+    for _, model_rows in table.groupby("model", sort=False) if tasks else ():
+        originals = model_rows[model_rows["method"] == ORIGINAL]
+        is_reference = model_rows["method"].isin(REFERENCE_ROWS)
+        table_rows = pd.concat([model_rows[is_reference], ranked_rows(model_rows[~is_reference])])
+        for variant, seeds in table_rows.groupby("variant", sort=False):
             row = _row(ranked, seeds, tasks)
             row["strength"] = f"{seeds['strength_name'].iloc[0]} {strengths(list(seeds['strength']))}".strip()
             for task in tasks if variant != ORIGINAL else ():

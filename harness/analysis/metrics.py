@@ -1,11 +1,9 @@
-"""What tables and figures know of each metric: what its evaluator declared, and nothing else.
-
-A journal carries the declarations in each measurement. A table.csv has them beside it, in `<name>.metrics.yaml`.
-"""
+"""Metrics as declared in a journal or next to a table.csv (`<name>.metrics.yaml`), and formats of numbers."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -23,21 +21,22 @@ from harness.metric import metric_of
 from harness.plans import Compare
 from harness.records.results import Results
 from harness.specs import RETRAINED
-from harness.statistics.item_values import by_model
+from harness.statistics.item_values import Floats, by_model
 
+NOTHING = "–"
 MetricInfo = Mapping[str, Metric]
-"""Metric name to its declaration, in the order of a table's columns."""
+"""Declarations by name, in the order of a table's columns."""
 
 RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
-"""Those of which the average rank is made."""
+"""Groups of the average rank."""
 GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
 NOISE_DEVIATIONS = 1.5 * math.sqrt(2.0)
-"""Standard deviations of one value that `Metric.noise` is: 1.5 of those that a difference of two has."""
+"""`Metric.noise` in standard deviations of one value: 1.5 standard deviations of a difference of two."""
 _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
 def metric_info(results: Results) -> dict[str, Metric]:
-    """Return what the sweep's evaluators declared of every metric that they measured.
+    """Return the declarations of all measured metrics.
 
     Raises:
         DataError: Two evaluators report a metric of the same name.
@@ -55,71 +54,66 @@ def metric_info(results: Results) -> dict[str, Metric]:
                     )
                 if name not in metrics:
                     metrics[name] = metric_of(declared)
-    return in_column_order(metrics.values())
+    return sort_by_column(metrics.values())
 
 
-def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
+def sort_by_column(metrics: Iterable[Metric]) -> dict[str, Metric]:
     """Return metrics by name, in the order of a table's columns."""
     return {metric.name: metric for metric in sorted(metrics, key=lambda metric: metric.column)}
 
 
-def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
-    """Return the metrics whose ranks count, group by group."""
+def select_metrics(info: MetricInfo, *groups: Group) -> list[Metric]:
+    """Return the ranked metrics of groups, group by group."""
     return [metric for group in groups for metric in info.values() if metric.ranked and metric.group == group]
 
 
 def own_groups(info: MetricInfo) -> list[Group]:
-    """Return the groups of ranked metrics that are evaluators' own, in the order of a table's columns."""
+    """Return the groups that evaluators declared, in the order of a table's columns."""
     groups = dict.fromkeys(metric.group for metric in info.values() if metric.ranked)
     return [name for name in groups if name not in GROUP_TITLES]
 
 
 def table_metrics(info: MetricInfo) -> list[Metric]:
-    """Return the main table's columns: the ranked metrics of every group but reasoning, which has its own table."""
-    return metrics_in(info, *RANKED_GROUPS, *own_groups(info))
+    """Return the main table's columns: the ranked metrics of every group but reasoning."""
+    return select_metrics(info, *RANKED_GROUPS, *own_groups(info))
 
 
 def exact_matches(info: MetricInfo) -> tuple[Metric, Metric] | None:
-    """Return exact match with the text, and with the original; None if either was not measured item by item."""
+    """Return exact match with the text, and with the original; None if either lacks items."""
     by_reference = {metric.agrees_with: metric for metric in info.values() if metric.agrees_with and metric.items}
     return (by_reference["text"], by_reference["original"]) if len(by_reference) == 2 else None
 
 
 def group_title(group: Group) -> str:
-    """Return what tables call a group.
-
-    Example:
-        >>> group_title("erasure"), group_title("membership_inference")
-        ('Memorization', 'Membership inference')
-    """
+    """Return a group's title: `Membership inference` for `membership_inference`."""
     return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
-    """Return the metrics of erasure and of cost that a sweep compares by, where it has measured them."""
+    """Return the measured metrics of erasure and of cost by which a sweep compares."""
     return next((info[name] for name in ("ma", "el_3") if name in info), None), info.get(compare.cost)
 
 
-def in_sentence(metric: Metric) -> str:
-    """Return a metric's title as it stands within a sentence."""
+def lower_title(metric: Metric) -> str:
+    """Return a metric's title in the case of running text."""
     is_words = metric.title.replace(" ", "").isalpha() and metric.title == metric.title.capitalize()
     return metric.title.lower() if is_words else metric.title
 
 
 def declarations(info: MetricInfo) -> str:
-    """Return metrics as the YAML that `read_declarations` reads; what is a default is left out."""
-    stated = []
+    """Return metrics as YAML without defaults, for `read_declarations`."""
+    entries = []
     for metric in info.values():
         fields_of = asdict(metric).items()
-        stated.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
-    return yaml.safe_dump(stated, sort_keys=False, allow_unicode=True)
+        entries.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
+    return yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
 
 
 def read_declarations(table: Path) -> dict[str, Metric]:
-    """Return the metrics of a table.csv from the file beside it: its own, or else that of a sweep's table.
+    """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it.
 
     Raises:
-        DataError: There is none, or it does not declare metrics.
+        DataError: There is no such file, or it does not declare metrics.
     """
     beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
     files = [path for path in beside if path.is_file()]
@@ -131,8 +125,8 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         )
     file = files[0]
     try:
-        given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-        metrics = TypeAdapter(list[Metric]).validate_python(given)
+        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        metrics = TypeAdapter(list[Metric]).validate_python(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(f"{file} cannot be read: {error}.") from error
     except ValidationError as error:
@@ -141,41 +135,68 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         if "better" in first["loc"]:
             path, reason = f"{first['loc'][0]}.better", "give lower, higher, {aim: 0.5} or {aim: retrained}"
         raise DataError(f"{file} is no list of metrics: {path or 'it'}: {reason}.") from error
-    if unknown := sorted(set().union(*given) - _DEFAULTS.keys()):
+    if unknown := sorted(set().union(*content) - _DEFAULTS.keys()):
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
-    return in_column_order(metrics)
+    return sort_by_column(metrics)
 
 
-Floats = NDArray[np.float64]
+def number(value: float, metric: Metric | None = None) -> str:
+    """Return a number with three decimals, or two where the metric has no bound.
+
+    Example:
+        >>> number(0.61549), number(float("nan")), number(float("inf"))
+        ('0.615', '–', '∞')
+    """
+    if math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    bounded = metric is None or math.isfinite(metric.high)
+    return f"{value:.3f}" if bounded else f"{value:.2f}" if abs(value) < 1e5 else f"{value:.1e}"
+
+
+def split_title(title: str) -> tuple[str, str]:
+    """Return a metric's title and its subscript: ("EL", "3") for "EL_3"."""
+    parts = re.fullmatch(r"(.+)_(\d+)", title)
+    return (parts[1], parts[2]) if parts else (title, "")
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration in two units.
+
+    Example:
+        >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)
+        ('3.5 s', '2 min 10 s', '1 h 1 min', '–')
+    """
+    if seconds is None:
+        return NOTHING
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = round(seconds) // 60, round(seconds) // 3600
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {round(seconds) % 60} s"
 
 
 def arrow(metric: Metric) -> str:
-    """Return what stands beside a metric's title.
-
-    Example:
-        >>> about = dict(name="auc", unit="", low=0.0, high=1.0, group="membership", source="", title="AUC")
-        >>> [arrow(Metric(better=better, **about)) for better in ("lower", "higher", CloserTo(0.5))]
-        ['↓', '↑', '→ 0.5']
-    """
+    """Return the mark next to a metric's title: `↓`, `↑` or `→ 0.5`."""
     if isinstance(metric.better, CloserTo):
         return f"→ {metric.better.aim if isinstance(metric.better.aim, str) else format(metric.better.aim, 'g')}"
     return {"lower": "↓", "higher": "↑"}[metric.better]
 
 
 def deviations(values: Floats, metric: Metric, aims: Floats | float) -> Floats:
-    """Return values of which means may be taken and whose `costs` say which is better."""
+    """Return values whose means may be taken, and whose `costs` rank."""
     if isinstance(metric.better, CloserTo):
         return np.asarray(values - aims)
     return values if metric.better == "lower" else -values
 
 
 def costs(deviations: Floats, metric: Metric) -> Floats:
-    """Return what deviations, or means of them, cost: lower is better."""
+    """Return costs of deviations or of their means: lower is better."""
     return np.abs(deviations) if isinstance(metric.better, CloserTo) else deviations
 
 
 class Aims:
-    """What rows of a table are to be close to, for metrics that are the better the closer they are to something."""
+    """Aims of rows, for metrics that are better the closer they are to a value."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self._retrained = table[table["method"] == RETRAINED]
@@ -183,24 +204,24 @@ class Aims:
         self._by_metric: dict[str, tuple[Mapping[Hashable, float], Mapping[Hashable, float]]] = {}
 
     def of(self, rows: Mapping[str, Any] | pd.DataFrame, metric: Metric) -> Floats:
-        """Return each row's aim (R,): what the retrained model has at its seed, or else as the mean of all seeds.
+        """Return each row's aim (R,): the retrained model's value at its seed, else its mean over seeds.
 
-        NaN where there is no retrained model, and for a metric that has no aim.
+        NaN without a retrained model, and for a metric without an aim.
         """
         count = len(rows["seed"])
         aim = metric.better.aim if isinstance(metric.better, CloserTo) else np.nan
         if not isinstance(aim, str):
             return np.full(count, aim)
-        of_seed, of_model = self._levels(metric.name)
+        aims_by_seed, aims_by_model = self._levels(metric.name)
         keys = zip(rows["model"], rows["seed"], rows[self._own], strict=True)
-        return np.array([of_seed.get((model, seed), of_model.get(own, np.nan)) for model, seed, own in keys])
+        return np.array([aims_by_seed.get((model, seed), aims_by_model.get(own, np.nan)) for model, seed, own in keys])
 
     def deviations(self, rows: Mapping[str, Any] | pd.DataFrame, metric: Metric) -> Floats:
         """Return the deviation of every row (R,)."""
         return deviations(np.asarray(rows[metric.name], dtype=float), metric, self.of(rows, metric))
 
     def cost(self, rows: pd.DataFrame, metric: Metric) -> float:
-        """Return what the mean over rows costs; NaN where a row has no number, or no aim."""
+        """Return the cost of the mean over rows; NaN where a row has no number or no aim."""
         if isinstance(metric.better, CloserTo):
             return float(costs(self.deviations(rows, metric).mean(), metric)) if len(rows) else np.nan
         return float(deviations(np.array(mean_over(rows, metric)), metric, np.nan))
@@ -208,13 +229,13 @@ class Aims:
     def _levels(self, name: str) -> tuple[Mapping[Hashable, float], Mapping[Hashable, float]]:
         if name not in self._by_metric:
             numbers = self._retrained[self._retrained[name].notna()]
-            of_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
-            self._by_metric[name] = of_seed, numbers.groupby(self._own)[name].mean().to_dict()
+            means_by_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
+            self._by_metric[name] = means_by_seed, numbers.groupby(self._own)[name].mean().to_dict()
         return self._by_metric[name]
 
 
 def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] | None = None) -> float:
-    """Return the mean of a metric over replicates, models counting alike: of an `exp_mean` the geometric one."""
+    """Return the mean over replicates, models counting alike; the geometric mean of an `exp_mean`."""
     if metric.aggregate == "mean":
         return float(by_model(numbers_R, models_R).mean())
     with np.errstate(divide="ignore", over="ignore"):
@@ -222,7 +243,7 @@ def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] |
 
 
 def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
-    """Return what a table has of a metric over rows: `metric_mean`, models counting alike; NaN without a number."""
+    """Return `metric_mean` over rows; NaN without rows."""
     if not len(rows):
         return math.nan
     own = "replicate" if "replicate" in rows.columns else "model"
@@ -230,7 +251,7 @@ def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
 
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:
-    """Return whether two values differ by less than one seed can show: a share of the smaller where it has no bound."""
+    """Return whether two values differ by less than the metric's noise (a share of the smaller if unbounded)."""
     if metric.noise is None:
         return False
     allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
@@ -238,12 +259,12 @@ def is_within_noise(one: float, other: float, metric: Metric) -> bool:
 
 
 def noise_deviation(value: float, metric: Metric) -> float:
-    """Return the standard deviation of a value by the noise that its metric declares; NaN where it declares none."""
+    """Return the standard deviation of a value by the metric's declared noise; NaN where it declares none."""
     if metric.noise is None:
         return math.nan
     return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:
-    """Return whether rows cannot be ranked by a metric: it asks for what a retrained model has, and there is none."""
+    """Return whether rows lack the retrained model that a metric's aim needs."""
     return isinstance(metric.better, CloserTo) and bool(np.isnan(aims.of(rows, metric)).any())

@@ -1,7 +1,6 @@
-"""A published table next to ours: which row is which, what of it can be compared, and how far apart the figures are.
+"""A published table next to ours: matching rows, obstacles to a comparison, and differences.
 
-The plan alone decides what cannot be compared: the model, the definition, the texts, the judges and the training of
-a sweep are compared with what the published table was measured on.
+Obstacles follow from the plan: the model, definition, texts, judges and training are compared with the published ones.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.cells import strength_text
-from harness.analysis.metrics import mean_over, metrics_in, read_declarations
+from harness.analysis.metrics import mean_over, read_declarations, select_metrics
 from harness.analysis.ranking import RankedTable
+from harness.analysis.seeds import strength_text
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
 from harness.errors import DataError, unknown
 from harness.plugins import EVALUATORS, METHODS, plain_settings
@@ -29,13 +28,13 @@ COLUMNS = (
 )  # fmt: skip
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
 MAX_SPREAD = 2.0
-"""Times the tolerance: where our own interval reaches further, agreement says nothing. It excuses no disagreement."""
+"""Half width of our interval, in tolerances, above which agreement means nothing; it excuses no disagreement."""
 COMPARED = frozenset({
     "method", "reference", "settings", "strength_name", "strengths",  # these identify the row
     "model", "training", "memorization", "forget", "measured", "retain", "utility", "validation",
     "evaluators", "judges",
 })  # fmt: skip
-"""Fields of a trial that are compared with what a table states."""
+"""Fields of a trial that are compared with the table's conditions."""
 FIXED_BY_NO_TABLE = frozenset({
     "trial_id", "sweep", "variant", "label", "replicate_of",  # names
     "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading",  # decide no number
@@ -43,19 +42,18 @@ FIXED_BY_NO_TABLE = frozenset({
     "until", "walk_to", "levels", "unseen", "searched",  # how settings were chosen, which are compared
     "retrained",  # of reference rows, and what a level is
 })  # fmt: skip
-"""Fields that may be anything. One in neither set, which is added later, must have its default."""
+"""Fields that may have any value. A field in neither set must have its default."""
 _FOLLOWS = ("digest", "rows", "longest")
-"""Fields of a source that its others and the texts decide."""
+"""Fields of a source that follow from the others and the texts."""
 
 
 def published_frame(results: Results, ranked: RankedTable) -> pd.DataFrame:
-    """Return the published table that a sweep reproduces next to ours: a row for each model, row and figure.
+    """Return the published table next to ours: a row for each model, row and figure.
 
-    A model of ours stands next to the published one of its own id, or else next to the one at its place in the list.
-    `obstacles` is why two figures cannot be compared, and `is_inside` whether ours lies within the tolerance, which NaN
-    never does; it is None where nothing can be compared. `is_set_aside` says that nothing of ours is in the way, only
-    the published figure. The flag of a collapse has the name `collapsed`, and no metric. `lacking` is why we have no
-    such row.
+    A model of ours is matched with the published one of its id, else with the one at its place in the list. `obstacles`
+    is why two figures cannot be compared; `is_inside` is whether ours lies within the tolerance, or None;
+    `is_set_aside` is whether only the published figure prevents the comparison. The collapse flag is named `collapsed`
+    and has no metric. `lacking` is why we have no such row.
 
     Raises:
         DataError: There is no such published table.
@@ -92,8 +90,7 @@ def _row_cells(
     conditions: Conditions,
     theirs: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the figures of one row; a method's has its collapse flag last, if that is published."""
-    points, lacking = points_of(results, model, row)
+    points, lacking = match_points(results, model, row)
     ours = ranked.table[ranked.table["point_id"].isin([point.spec.point_id(point.strength) for point in points])]
     is_method, has_collapsed = row.method not in REFERENCE_ROWS, figures.get("collapsed") is True
     first = points[0] if points and is_method else None
@@ -102,12 +99,12 @@ def _row_cells(
     about["collapsed"] = bool(ours["collapsed"].eq(True).any())
 
     def differences(*metrics: Metric) -> list[str]:
-        found: dict[str, None] = {}
+        obstacles_found: dict[str, None] = {}
         for metric in metrics:
             for point in points:
-                of_point = condition_differences(point, metric, row, conditions, conditions.models[theirs])
-                found |= dict.fromkeys(of_point)
-        return list(found)
+                point_differences = condition_differences(point, metric, row, conditions, conditions.models[theirs])
+                obstacles_found |= dict.fromkeys(point_differences)
+        return list(obstacles_found)
 
     for name, declared in metrics.items():
         measured_as, published = conditions.measured_as.get(name, name), float(figures[name])
@@ -129,7 +126,7 @@ def _row_cells(
         cell = _cell(name, value, published, tolerance, (*obstacles, *theirs_only))
         yield about | cell | {"metric": declared, "is_set_aside": bool(theirs_only) and not obstacles}
     if "collapsed" in figures and is_method:
-        judges = [metric for metric in metrics_in(ranked.info, "generation") if metric.collapse]
+        judges = [metric for metric in select_metrics(ranked.info, "generation") if metric.collapse]
         obstacles = differences(*judges)
         if lacking or not judges:
             obstacles = [lacking or "this sweep measures nothing that shows a collapse"]
@@ -153,10 +150,10 @@ def _is_within(difference: float, tolerance: float) -> bool:
 
 
 def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return everything that keeps figures from being compared, each once, with the figures that it concerns."""
-    told = frame.explode("obstacles").dropna(subset="obstacles")
+    """Return each obstacle once, with the figures that it concerns."""
+    obstacles = frame.explode("obstacles").dropna(subset="obstacles")
     sentences = []
-    for obstacle, cells in told.groupby("obstacles", sort=False):
+    for obstacle, cells in obstacles.groupby("obstacles", sort=False):
         rows, names = (list(dict.fromkeys(cells[column])) for column in ("label", "name"))
         is_of_all = len(rows) == frame["label"].nunique() and len(names) == frame["name"].nunique()
         where = "everywhere" if is_of_all else f"{', '.join(names)} of {', '.join(rows)}"
@@ -164,8 +161,8 @@ def obstacle_sentences(frame: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
-    """Return the points of every seed that are a published row; or why there are none."""
+def match_points(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
+    """Return the points of every seed that match a published row, or why there are none."""
     settings = _settings_of_row(row)
     trials: list[TrialResults] = []
     for trial in results.trials:
@@ -174,8 +171,8 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
         if is_first and model in (spec.replicate_of, spec.model.id) and _is_row(spec, row, settings):
             trials.append(trial)
     if not trials:
-        asked = {**row.settings, "strength": row.strength} if row.strength is not None else row.settings
-        listed = ", ".join(f"{name} {value}" for name, value in asked.items())
+        settings_asked = {**row.settings, "strength": row.strength} if row.strength is not None else row.settings
+        listed = ", ".join(f"{name} {value}" for name, value in settings_asked.items())
         return [], f"no row of this sweep is {row.method}{f' with {listed}' if listed else ''}"
     points = []
     for trial in trials:
@@ -212,7 +209,7 @@ def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) ->
 def condition_differences(
     point: PointResults, metric: Metric, row: PublishedRow, conditions: Conditions, model_id: str
 ) -> Iterator[str]:
-    """Yield in what a point's number was measured otherwise than the published one."""
+    """Yield the differences between a point's conditions and the published number's."""
     spec = point.spec
     if other := _unlike_checkpoint(spec.model, [model_id]):
         yield f"another model ({other})"
@@ -226,8 +223,8 @@ def condition_differences(
     for evaluator in spec.evaluators:
         if evaluator.name in evaluators:
             yield from _evaluator_differences(evaluator, conditions.definition)
-    known = conditions.judges.get(metric.judge or "", ())
-    if metric.judge and known and (other := _unlike_checkpoint(spec.judges[metric.judge], known)):
+    judge_names = conditions.judges.get(metric.judge or "", ())
+    if metric.judge and judge_names and (other := _unlike_checkpoint(spec.judges[metric.judge], judge_names)):
         yield f"another judge ({other})"
     yield from _text_differences(spec, metric, conditions)
     if not spec.is_reference:
@@ -240,17 +237,17 @@ def condition_differences(
             yield f"other settings ({_unlike({field.name: ours}, {field.name: field.default})})"
 
 
-def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
-    """Return in what a model is not the hub's of one of these names; a local folder may have such a name too."""
-    if ours.id.lower() not in map(str.lower, known):
-        return f"{ours.id}, not {known[0]}"
+def _unlike_checkpoint(ours: Checkpoint, names: Sequence[str]) -> str:
+    """Return a difference between a model and the hub's of these names; a local folder may have such a name too."""
+    if ours.id.lower() not in map(str.lower, names):
+        return f"{ours.id}, not {names[0]}"
     if ours.revision is None and "/" in ours.id:
         return f"a folder of the name {ours.id}, not the hub's"
     return "" if ours.tokenizer == ours.location else f"{ours.id} with a tokenizer that is not its own"
 
 
 def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> Iterator[str]:
-    """Yield the settings of an evaluator that are not its defaults, but for those that metrics are named after."""
+    """Yield an evaluator's settings that are not defaults, but for those that metrics are named after."""
     if evaluator.name not in EVALUATORS.names():
         yield f"an evaluator that is not installed ({evaluator.name}), so that its settings cannot be compared"
         return
@@ -268,7 +265,6 @@ def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> 
 
 
 def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -> Iterator[str]:
-    """Yield which texts a number was measured on, or its model was erased with, that are not the table's."""
     is_of_utility = metric.group == "generation"
     if conditions.forget and not (spec.is_reference and is_of_utility):
         for source in filter(None, (spec.measured, spec.forget)):
@@ -289,30 +285,29 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
 
 
 def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
-    """Yield in what a model was trained otherwise: the erased one itself, or the memorised one that it is made of."""
     memorization = MemorizedTraining(**{**asdict(spec.memorization), **conditions.memorized_model})
-    stated = replace(spec, training=Training(**conditions.training), memorization=memorization)
+    published_spec = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":
-        if unlike := _unlike(_memorizing(spec), _memorizing(stated)):
+        if unlike := _unlike(_memorizing(spec), _memorizing(published_spec)):
             yield f"other training of the memorized model ({unlike})"
-    elif unlike := _unlike(_in_words(spec.training), _in_words(stated.training)):
+    elif unlike := _unlike(_training_settings(spec.training), _training_settings(published_spec.training)):
         yield f"other training ({unlike})"
 
 
 def _memorizing(spec: TrialSpec) -> dict[str, Any]:
-    return {**asdict(spec.memorization), **_in_words(spec.memorized_training)}
+    return {**asdict(spec.memorization), **_training_settings(spec.memorized_training)}
 
 
-def _in_words(training: Training) -> dict[str, Any]:
+def _training_settings(training: Training) -> dict[str, Any]:
     return {name: value for name, value in training.in_words().items() if name in training.identity()}
 
 
 def _unlike(
-    ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
+    ours: Mapping[str, Any], published: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
 ) -> str:
     differences = []
-    for name in dict.fromkeys([*stated, *(ours if all_of_ours else ())]):
-        mine, theirs = ours.get(name), stated.get(name)
+    for name in dict.fromkeys([*published, *(ours if all_of_ours else ())]):
+        mine, theirs = ours.get(name), published.get(name)
         if mine != theirs and name not in ignored:
             has = f"no {name}" if mine is None else f"{name} {mine}"
             differences.append(f"{has}, not {'none' if theirs is None else theirs}")

@@ -1,22 +1,22 @@
-"""Whether there is anything to erase, and whether a method erased it.
+"""Tests for recitation before erasure, and for erasure.
 
-A model that recites nothing still gives numbers, and numbers can always be ranked. So before any answer stands what
-the original recites of the forget set, against a control: unseen texts, or the retrained model on the forget set. Means
-over many texts hide a few, so single texts that are recited word for word count too.
+Numbers of a model that recites nothing can still be ranked. So the original's recitation of the forget set is compared
+with a control: unseen texts, or the retrained model on the forget set. Means over many texts hide a few, so single
+texts that are recited word for word count too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.evidence import Evidence, chosen_items, interval_columns, split_rows
-from harness.analysis.metrics import Aims, MetricInfo, exact_matches, metrics_in
-from harness.analysis.seeds import originals_of
+from harness.analysis.metrics import Aims, MetricInfo, exact_matches, select_metrics
+from harness.analysis.seeds import match_originals
 from harness.analysis.table import STANDARD_ERROR
 from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
@@ -25,9 +25,9 @@ from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05
-"""A smaller difference between two shares is no recitation, however certain it is."""
+"""Smallest difference between two shares that counts as recitation."""
 STANDARD_ERRORS = 2.0
-"""Nor is one that chance gives to one model in twenty."""
+"""Standard errors that a difference must exceed."""
 CONTROLS = {
     RETRAINED: "the retrained model, which never saw it, does",
     HOLDOUT: "unseen texts of its kind",
@@ -35,82 +35,79 @@ CONTROLS = {
 }
 NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
 TOKENS = 50
-"""A text is recited where its continuation is said for so many tokens to the letter, or wholly where it is shorter.
+"""Tokens of a continuation that must be recited word for word; a shorter one wholly.
 
 Source: Carlini et al., "Quantifying Memorization Across Neural Language Models", 2022, arXiv:2202.07646.
 """
 MIN_TOKENS = 32
-"""Tokens of a continuation that is to show anything: shorter ones are guessed too often.
+"""Tokens of the shortest continuation that counts: shorter ones are guessed too often.
 
 Source: Biderman et al., "Emergent and Predictable Memorization in Large Language Models", 2023, arXiv:2304.11158.
 """
 MAX_NAMES = 8
 """Ids of texts that a sentence lists."""
 MIN_TEXTS = 8
-"""Fewer texts show nothing: not even that they all changed alike (a sign test of seven, by three metrics)."""
+"""Texts of the smallest test: a sign test of seven, by three metrics, cannot reach 5 %."""
 
 Share = tuple[float, float]
 """A share of what could be recited, and its standard error over the sequences."""
 
 
-@dataclass(frozen=True)
-class Recitation:
-    """What is known of one model's original."""
+class Recitation(NamedTuple):
+    """Result of the test on one model's original."""
 
     recites: bool | None
-    """None: nothing shows it."""
-    said_first: str
-    """What a reader must know before any answer; '' where means show that it recites, or no one asks."""
+    """True, False, or None where nothing shows it."""
+    warning: str
+    """Warning to print before any answer; '' where means show that the model recites."""
     by_stand_in: bool = False
-    """Whether texts of another kind were all there was to compare with."""
+    """Whether the only control was texts of another kind."""
     answer: str = ""
-    """The same where nothing is erased: yes, no or not known, and by which figures; '' where no one asks."""
+    """Answer of a sweep without erasure: yes, no or not known, with figures."""
     ranked_on: frozenset[str] = frozenset()
-    """The items on which erasure is ranked, where single texts are recited and means over all do not show it."""
+    """Items on which erasure is ranked, where means over all texts hide the recited ones."""
 
     @property
     def needs_unseen_texts(self) -> bool:
-        """Return whether texts of the forget set's kind that the model never saw would make it surer."""
+        """Whether unseen texts of the forget set's kind would make it surer."""
         return self.by_stand_in or self.recites is None
 
 
-@dataclass(frozen=True)
-class RecitedTexts:
-    """What one model recites of some texts; copies of a text are one."""
+class RecitedTexts(NamedTuple):
+    """Texts that one model recites; copies of a text count once."""
 
     clusters: Mapping[str, str]
-    """The text that each item is, or is a copy of; items that are too short are left out."""
+    """Text of each item, or the text that it copies; items that are too short are left out."""
     ids: frozenset[str]
-    """The items that it recites."""
+    """Recited items."""
     least: float
-    """The tokens for which it recites each, at least."""
+    """Tokens recited of each, at least."""
 
     @property
     def texts(self) -> int:
-        """Return how many texts there are."""
+        """Number of texts."""
         return len(set(self.clusters.values()))
 
     @property
     def recited(self) -> int:
-        """Return how many of them it recites."""
+        """Number of recited texts."""
         return len({self.clusters[id] for id in self.ids})
 
     @property
     def share(self) -> Share:
-        """Return the share that it recites; the standard error is NaN for a single text."""
+        """Share of recited texts; its standard error is NaN for a single text."""
         share = self.recited / self.texts
         return share, math.sqrt(share * (1 - share) / (self.texts - 1)) if self.texts > 1 else math.nan
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the count as a phrase."""
         return f"{self.recited or 'none'} of the {self.texts} texts word for word for {self.least:g} tokens or more"
 
 
 def is_beyond(original: Share, control: Share) -> bool:
     """Return whether one share exceeds another by more than the floor and by more than chance.
 
-    The standard error of the difference is that of independent shares; where both are of the same texts
-    (the retrained model's), it is an upper bound.
+    The standard error is that of independent shares; where both share their texts, it is an upper bound.
 
     Example:
         >>> is_beyond((0.95, 0.01), (0.31, 0.01)), is_beyond((0.09, 0.01), (0.10, 0.01))
@@ -123,34 +120,34 @@ def is_beyond(original: Share, control: Share) -> bool:
 
 
 def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> dict[str, Recitation]:
-    """Return for each model of a table whether its original recites the forget set.
+    """Return for each model whether its original recites the forget set.
 
-    It does if any ranked erasure metric that is lower the better, and that comes with a standard error, is
-    beyond the same metric of every control. Validation texts count only where there is no other control.
-    It also does if it recites a single text word for word, and no control does: see `recited_texts`.
+    It recites if a ranked erasure metric that is lower the better and has a standard error is beyond the same metric of
+    every control, or if it recites a single text word for word and no control does (`recited_texts`). Validation texts
+    are a control only where there is no other.
     """
-    asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
+    metrics = [metric for metric in select_metrics(info, "erasure") if metric.better == "lower"]
     by_model = {}
     for model, rows in table.groupby("model", sort=False):
         by_model[str(model)] = Recitation(None, "")
-        if asked:
-            by_model[str(model)] = _recitation(rows, asked, recited_texts(rows, info, evidence or Evidence()))
+        if metrics:
+            by_model[str(model)] = _recitation(rows, metrics, recited_texts(rows, info, evidence or Evidence()))
     return by_model
 
 
-def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return what must be read before any answer, each sentence once, with its models where there are several."""
+def headline_warnings(by_model: Mapping[str, Recitation]) -> list[str]:
+    """Return the warnings to print before any answer, each once, with its models where there are several."""
     sentences: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
-        if recitation.said_first:
-            sentences.setdefault(recitation.said_first, []).append(model)
+        if recitation.warning:
+            sentences.setdefault(recitation.warning, []).append(model)
     if len(by_model) == 1:
         return list(sentences)
     return [f"{', '.join(models)}: {sentence}" for sentence, models in sentences.items()]
 
 
 def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return whether each model recites, where nothing was erased, and what would make that surer."""
+    """Return sentences on whether each model recites, and what would make that surer."""
     answers = []
     for model, recitation in by_model.items():
         if recitation.answer:
@@ -159,14 +156,14 @@ def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
     return answers
 
 
-def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
-    original = _shares(rows, ORIGINAL, asked)
+def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
+    original = _shares(rows, ORIGINAL, metrics)
     figures: dict[str, str] = {}
     passed: dict[str, bool] = {}
     for kind in CONTROLS:
         pairs = []
-        shares = _shares(rows, kind, asked)
-        for metric in asked:
+        shares = _shares(rows, kind, metrics)
+        for metric in metrics:
             if metric.name in original and metric.name in shares:
                 ours, theirs = original[metric.name], shares[metric.name]
                 pairs.append(f"{metric.title} {ours[0]:.3f} against {theirs[0]:.3f}")
@@ -197,29 +194,28 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
     return Recitation(False, f"{first} {NAME_A_HOLDOUT}." if by_stand_in else first, by_stand_in, f"No: {sentence}")
 
 
-def _controls(known: Iterable[str]) -> list[str]:
-    """Return the controls that count of those that are known: validation texts only where they are all there is."""
-    controls = sorted(CONTROLS.keys() & known, key=list(CONTROLS).index)
+def _controls(methods: Iterable[str]) -> list[str]:
+    controls = sorted(CONTROLS.keys() & methods, key=list(CONTROLS).index)
     return [kind for kind in controls if kind != STAND_IN] or controls
 
 
-def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Set[str]) -> RecitedTexts | None:
-    """Return the texts that the original recites word for word where no control does; None if there are none.
+def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured: Set[str]) -> RecitedTexts | None:
+    """Return the texts that the original recites word for word and no control does; None if there are none.
 
-    Where a control recites some too, its share must be measurably smaller. The retrained model is asked of the same
-    texts, so what it recites can be guessed and does not count. A control of a single text shows nothing.
+    Where a control recites some, its share must be measurably smaller. Texts that the retrained model recites can be
+    guessed and do not count. A control of a single text shows nothing.
 
     Args:
-        texts: What each reference row recites.
-        passed: The controls whose means show that the original recites more.
-        known: All whose means show anything.
+        texts: Recited texts of each reference row.
+        passed: Controls whose means show that the original recites more.
+        measured: Controls whose means are known.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
-    controls = _controls(telling | known)
+    controls = _controls(telling | measured)
     if ORIGINAL not in texts or telling.isdisjoint(controls):
         return None
     guessed = texts[RETRAINED].ids if RETRAINED in texts else frozenset()
-    own = replace(texts[ORIGINAL], ids=texts[ORIGINAL].ids - guessed)
+    own = texts[ORIGINAL]._replace(ids=texts[ORIGINAL].ids - guessed)
     for kind in set(controls) - passed:
         is_clean = kind in telling and (kind == RETRAINED or not texts[kind].ids)
         if not is_clean and not (kind in telling and is_beyond(own.share, texts[kind].share)):
@@ -233,13 +229,15 @@ def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTe
         if id in recited.ids:
             firsts.setdefault(cluster, id)
     count, names = f"{recited.recited} of {recited.texts} texts", first_names(sorted(firsts.values()), MAX_NAMES)
-    told = f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
+    sentence = (
+        f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
+    )
     hidden = "Means over all texts do not show that it recites any"
     first = (
-        f"Ranked on the {count} that the original recites {told} Erasure is shown on these only. {hidden}; "
+        f"Ranked on the {count} that the original recites {sentence} Erasure is shown on these only. {hidden}; "
         "they are in table.csv."
     )
-    answer = f"Yes: the original recites {count} {told} {hidden}."
+    answer = f"Yes: the original recites {count} {sentence} {hidden}."
     return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
 
 
@@ -255,14 +253,13 @@ def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
 
 
-def _shares(rows: pd.DataFrame, method: str, asked: Sequence[Metric]) -> dict[str, Share]:
-    """Return a row's mean of each metric over the seeds, and of its standard errors: seeds share the texts."""
-    of_method = rows[rows["method"] == method]
+def _shares(rows: pd.DataFrame, method: str, metrics: Sequence[Metric]) -> dict[str, Share]:
+    method_rows = rows[rows["method"] == method]
     shares = {}
-    for metric in asked:
+    for metric in metrics:
         error = STANDARD_ERROR.format(metric.name)
         if error in rows.columns:
-            share = float(of_method[metric.name].mean(skipna=False)), float(of_method[error].mean(skipna=False))
+            share = float(method_rows[metric.name].mean(skipna=False)), float(method_rows[error].mean(skipna=False))
             if all(map(math.isfinite, share)):
                 shares[metric.name] = share
     return shares
@@ -278,10 +275,7 @@ def _reason_unknown(methods: set[str]) -> str:
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
-    """Return what each reference row of one model recites; without those whose items do not show it.
-
-    Seeds, and replicates, of a row count together: a text is recited if any of them recites it.
-    """
+    """Return the recited texts of each reference row whose items show them; of seeds and replicates, the union."""
     metrics = exact_matches(info)
     if metrics is None or not any(evidence.by_point.values()):
         return {}
@@ -302,11 +296,11 @@ def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> d
     return recited
 
 
-def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
+def _recited(items_by_row: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
     clusters: dict[str, str] = {}
     recited: set[str] = set()
     least = math.inf
-    for items in of_rows:
+    for items in items_by_row:
         for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
             if lengths.get(id, 0.0) >= MIN_TOKENS:
                 clusters[id] = cluster
@@ -316,57 +310,56 @@ def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> Re
     return RecitedTexts(clusters, frozenset(recited), least)
 
 
-def on_texts(
+def restrict_to_texts(
     table: pd.DataFrame, info: MetricInfo, evidence: Evidence, ids_by_model: Mapping[str, frozenset[str]]
 ) -> tuple[pd.DataFrame, Evidence]:
-    """Return a table and its evidence with the ranked metrics of erasure measured on some texts of each model only.
+    """Return a table and its evidence with the ranked metrics of erasure on some texts of each model only.
 
-    Rows of unseen texts are of other texts, and stay as they are. A metric is NaN that is not known of any of the
-    texts, has no items, or compares all texts with unseen ones: what a text adds to that depends on all others.
+    Holdout rows stay as they are. A metric is NaN if it has no items, is not known of any of the texts, or compares all
+    texts with unseen ones.
     """
-    metrics = {metric.name: metric for metric in metrics_in(info, "erasure")}
+    metrics = {metric.name: metric for metric in select_metrics(info, "erasure")}
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
-    chosen = table[is_chosen]
+    model_rows = table[is_chosen]
     by_point = dict(evidence.by_point)
     columns: dict[str, list[float]] = {name: [] for name in metrics}
-    for point_id, model in zip(chosen["point_id"], chosen["model"], strict=True):
-        kept = dict(evidence.by_point.get(point_id, {}))
+    for point_id, model in zip(model_rows["point_id"], model_rows["model"], strict=True):
+        items_by_metric = dict(evidence.by_point.get(point_id, {}))
         for name, metric in metrics.items():
-            whole = kept.pop(name, None)
+            whole = items_by_metric.pop(name, None)
             is_of_text = metric.items == "sequence"
             items = chosen_items(whole, ids_by_model[model]) if whole and is_of_text else None
             columns[name].append(math.nan)
             if items and items.ids:
-                kept[name] = items
+                items_by_metric[name] = items
                 columns[name][-1] = aggregated(items.values_N, items.weights_N, metric.aggregate)
-        by_point[point_id] = kept
+        by_point[point_id] = items_by_metric
     restricted = Evidence(by_point)
-    bounds = interval_columns(list(chosen["point_id"]), metrics, restricted)
-    shown = {}
+    bounds = interval_columns(list(model_rows["point_id"]), metrics, restricted)
+    values_by_metric = {}
     for name, values in {**columns, **bounds}.items():
         if name in table.columns:
-            shown[name] = table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
-    return table.assign(**shown), restricted
+            values_by_metric[name] = table[name].where(~is_chosen, pd.Series(values, model_rows.index, dtype=float))
+    return table.assign(**values_by_metric), restricted
 
 
 def has_erased_nothing(
     rows: pd.DataFrame, originals: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence, aims: Aims
 ) -> bool:
-    """Return whether no metric shows that a variant erased anything; False where that is not known.
+    """Return whether no metric shows that a variant erased anything; False where not known.
 
-    A metric shows it where it is better than the original's, and the paired test over texts (copies are one; the mean
-    of the seeds of each) gives p < 0.05, corrected for the number of metrics (Holm). There is no floor: it is the same
-    texts and the same model, so that only chance stands between a difference and an erasure. With fewer than eight
-    texts any improvement counts, and on the other side of what it should be close to nothing is known.
+    A metric shows it where it is better than the original's and the paired test over texts (copies count once; mean of
+    seeds) gives p < 0.05, Holm-corrected over the metrics. There is no floor: texts and model are the same. With fewer
+    than eight texts any improvement counts.
 
     Args:
-        rows: The points that stand for the variant, one for each seed of a model.
+        rows: The points of the variant, one for each seed of a model.
         originals: The rows of the original.
-        metrics: The ranked ones of erasure.
+        metrics: The ranked metrics of erasure.
         evidence: The items behind both.
-        aims: What metrics are to be close to.
+        aims: Aims of the rows.
     """
-    starts = originals_of(rows, originals)
+    starts = match_originals(rows, originals)
     if starts is None or not metrics:
         return False
     both, p_values = pd.concat([rows, starts]), []

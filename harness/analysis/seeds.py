@@ -1,4 +1,4 @@
-"""Repeats: which rows stand for a variant, and what several seeds say together."""
+"""Repeats: the rows of a variant, and statistics over several seeds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean, and the half width of its 95 % interval; NaN for fewer than two values.
-
-    NaN among the values makes both NaN: a mean over other seeds than asked for would mislead.
+    """Return the mean, and the half width of its 95 % interval; NaN for fewer than two values or with NaN among them.
 
     Source:
         Student, "The probable error of a mean", 1908: t of n - 1 degrees of freedom.
@@ -39,57 +37,54 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
         return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
-def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as it is averaged: replicates of a model under its name, each of their seeds one of its own.
+def rename_replicates(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with replicates under their model's name and with a distinct seed for each of their seeds.
 
-    `replicate` and `replicate_seed` keep what each row's model and seed are.
+    `replicate` and `replicate_seed` contain each row's own model and seed.
     """
     own = table["model"]
     named = table["replicate_of"].replace("", pd.NA).fillna(own)
-    shown: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
-    for _, rows in shown[table["replicate_of"] != ""].groupby("model"):
-        shown.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
-    return shown
+    renamed: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
+    for _, rows in renamed[table["replicate_of"] != ""].groupby("model"):
+        renamed.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
+    return renamed
 
 
-def originals_of(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
-    """Return each row's original, of its seed or else the first of its model; None where a row has none."""
+def match_originals(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
+    """Return each row's original, of its seed else the first of its model; None where a row has none."""
     starts = []
-    for replicate, seed, of_replicate in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
-        of_model = originals[originals["replicate"] == replicate]
-        if not len(of_model):
+    for replicate, seed, replicate_seed in zip(rows["replicate"], rows["seed"], rows["replicate_seed"], strict=True):
+        model_rows = originals[originals["replicate"] == replicate]
+        if not len(model_rows):
             return None
-        of_seed = of_model[of_model["seed"] == seed]
-        starts.append((of_seed if len(of_seed) else of_model).head(1).assign(replicate_seed=of_replicate))
-    found: pd.DataFrame = pd.concat(starts)
-    return found
+        seed_rows = model_rows[model_rows["seed"] == seed]
+        starts.append((seed_rows if len(seed_rows) else model_rows).head(1).assign(replicate_seed=replicate_seed))
+    rows_found: pd.DataFrame = pd.concat(starts)
+    return rows_found
 
 
 def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return one variant's rows as groups that repeat each other: seeds, and replicates, of one point.
-
-    They share a strength, or the level that they were walked to.
-    """
+    """Return one variant's rows in groups of repeats: seeds and replicates of one strength or level."""
     grid = rows[rows["until"] == ""]
     return [*points_by_target(rows).values(), *(points for _, points in grid.groupby("strength", dropna=False))]
 
 
 def points_by_target(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows that were walked to each level; nothing where none was."""
+    """Return the rows that were walked to each level."""
     return {str(level): points for level, points in rows[rows["until"] != ""].groupby("until", sort=False)}
 
 
-def as_measured(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what `with_replicates` was given."""
+def restore_replicates(table: pd.DataFrame) -> pd.DataFrame:
+    """Undo `rename_replicates`."""
     own: pd.DataFrame = table.assign(model=table["replicate"], seed=table["replicate_seed"])
     return own.drop(columns=["replicate", "replicate_seed"])
 
 
 def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that stand for their variant: one for each model, variant and seed.
+    """Return one row for each model, variant and seed.
 
     Raises:
-        DataError: Two rows stand for the same, so that no one can tell which is ranked.
+        DataError: A variant has two ranked rows of one seed.
     """
     rows = table[table["ranked"]]
     twice = rows[rows.duplicated(["model", "variant", "seed"])]
@@ -103,7 +98,7 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def work_seconds(points: Sequence[PointResults]) -> float:
-    """Return how long points took to erase and to measure, without what was done again; what is not recorded as 0."""
+    """Return the seconds of erasing and measuring points, without repetitions; unrecorded ones count 0."""
     erasing: dict[str, float] = {}
     measuring = 0.0
     for point in points:
@@ -116,43 +111,42 @@ def work_seconds(points: Sequence[PointResults]) -> float:
 
 
 def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
-    """Return how long another training seed would take by what the measured ones did; NaN where that is not known.
+    """Return the expected seconds of another training seed, with its search where each seed has one.
 
-    Unseen texts are measured once for all seeds; where each seed has a search of its own, that is counted too. What a
-    trial did not record leaves it unknown.
+    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
     """
-    of_seeds = [point for point in points if not point.spec.is_of_unseen]
-    seeds = {point.spec.seed for point in of_seeds}
-    is_known = all(point.made or point.spec.is_reference for point in of_seeds)
+    seed_points = [point for point in points if not point.spec.is_of_unseen]
+    seeds = {point.spec.seed for point in seed_points}
+    is_known = all(point.made or point.spec.is_reference for point in seed_points)
     searching = 0.0
     for study in studies:
         if study.spec.per == "seed":
             searching += math.fsum(candidate.seconds for candidate in study.candidates)
-    return (work_seconds(of_seeds) + searching) / len(seeds) if is_known and seeds else math.nan
+    return (work_seconds(seed_points) + searching) / len(seeds) if is_known and seeds else math.nan
 
 
 def seed_count(table: pd.DataFrame) -> int:
-    """Return how many seeds a table has; rows of unseen texts have one for all."""
+    """Return the number of seeds of a table, holdout rows left out."""
     return int(table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique())
 
 
 def strengths(values: Sequence[float]) -> str:
-    """Return the strength that stands for a variant; the range of them where seeds differ.
+    """Return the range of a variant's strengths over seeds.
 
     Example:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
         ('7', '5–7', '0.05', '')
     """
-    known = np.unique(values)
-    known = known[~np.isnan(known)]
-    return "–".join(f"{value:.4g}" for value in [*known[:1], *known[1:][-1:]])
+    numbers = np.unique(values)
+    numbers = numbers[~np.isnan(numbers)]
+    return "–".join(f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]])
+
+
+def strength_text(name: str, value: float) -> str:
+    """Return a point's strength: `gamma 0.05`; '' for a reference row."""
+    return f"{name} {strengths([value])}".strip()
 
 
 def worst_class(classes: Sequence[str]) -> str:
-    """Return the collapse class that stands for several seeds: that of any that collapsed, first.
-
-    Example:
-        >>> worst_class(["healthy", "gibberish"]), worst_class(["healthy", "unknown"])
-        ('gibberish', 'unknown')
-    """
+    """Return the worst collapse class of several seeds: gibberish, degenerate, unknown, healthy."""
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))

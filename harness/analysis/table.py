@@ -1,4 +1,4 @@
-"""The table: one row for every measured point, from the journal or from a table.csv."""
+"""Table of a sweep, one row for every measured point, from the journal or from a table.csv."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.collapse import flag
-from harness.analysis.damage import over_erased
+from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
 from harness.base.csv_text import split_lists
@@ -36,16 +35,16 @@ TRAILING = (
     "erase_seconds", "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
 )  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
-"""The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
+"""Column of a metric's standard error over its texts, where the evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 
 
 def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
-    """Return one row for each measured point of the sweep, with the columns of table.csv.
+    """Return one row for each measured point, with the columns of table.csv.
 
-    A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
-    stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
-    items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies once.
+    A metric that a point lacks is NaN. `ranked` marks at most one point of each trial; a `control` is shown without a
+    rank. With items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies
+    once.
     """
     evidence = evidence or Evidence()
     rows = []
@@ -62,19 +61,17 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     frame = frame.reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
     flagged["over_erased"] = pd.Series(over_erased(flagged, info, evidence), flagged.index, dtype=object)
-    return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
+    return flagged.assign(frontier=_frontier_flags(flagged, info, results.plan.compare))
 
 
 def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
-    """Return the columns of a table's numbers: its metrics, then their standard errors and bounds that it has."""
     others = list(map(STANDARD_ERROR.format, info))
     for name in info:
         others += LOW.format(name), HIGH.format(name)
     return [*info, *(name for name in others if name in frame.columns and name not in info)]
 
 
-def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
-    """Return which points no other of their method beats, by model and seed, whatever setting made them."""
+def _frontier_flags(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
     axes = first_axes(info, compare)
     is_first = pd.Series(False, index=table.index)
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
@@ -88,9 +85,9 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
 
 
 def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
-    """Return which points no other beats: one at least as good in both costs, and better in one.
+    """Return the mask of points that no other beats: at least as good in both costs, and better in one.
 
-    Equal points both stay. A point that lacks a number is never among them, and beats none.
+    Equal points all stay. A point that lacks a number is out, and beats none.
 
     Example:
         >>> non_dominated(np.array([0.1, 0.2, 0.2, np.nan]), np.array([3.0, 2.0, 4.0, 0.0])).tolist()
@@ -102,7 +99,6 @@ def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
 
 
 def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
-    """Return a point's row; of texts of which some are copies, its standard errors count each text once."""
     spec, made = point.spec, point.made
     row: dict[str, Any] = {
         "sweep": spec.sweep,
@@ -131,8 +127,8 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         row[name] = storable(value) if isinstance(value, str) else value
     for measurement in point.measurements:
         errors = measurement.notes.get("standard_errors", {})
-        shown = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
-        for name in [metric["name"] for metric in shown]:
+        metrics = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
+        for name in [metric["name"] for metric in metrics]:
             if name in measurement.numbers:
                 row[name] = measurement.numbers[name]
             if name in errors:
@@ -151,10 +147,9 @@ def _definition(point: PointResults) -> str:
 
 
 def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
-    """Return the point that is ranked: at the strength that the sweep names, or else the last one.
+    """Return the point that is ranked: at the strength that the sweep names, else the last.
 
-    In a tuned sweep it is the walk to the first level, and no other. A cumulative trial that failed
-    on its way has not reached its last point yet, so none is ranked.
+    In a tuned sweep it is the walk to the first level. A cumulative trial that failed before its last point has none.
     """
     if not trial.measured or trial.spec.is_reference:
         return None
@@ -171,13 +166,11 @@ def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
 def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     """Return a table.csv, ours or a published one, with every column that a table has, and its metrics.
 
-    A published table needs `model`, `method` and a metric that the file beside it declares; what else it lacks is
-    filled: a row is a method's only point (`variant` = `method`, no strength, seed 0), and is ranked unless it is a
-    reference row. Columns that are no table's own are kept as text.
+    A published table needs `model`, `method` and a declared metric. Missing columns are filled: `variant` = `method`,
+    no strength, seed 0, ranked unless it is a reference row. Unknown columns stay text.
 
     Raises:
-        DataError: No file, no CSV, required columns missing, or a number that is none; named by
-            file, line and column.
+        DataError: The file is missing or no CSV, lacks columns, or has an invalid number (with line and column).
     """
     try:
         content = BytesIO(read_file(path, "a table"))
@@ -200,20 +193,20 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
         (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
         (["collapsed", "over_erased", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
-    for names, parse, wanted in kinds:
+    for names, parse, expectation in kinds:
         for name in frame.columns.intersection(names):
-            frame[name] = _parsed_column(path, frame[name], parse, wanted)
+            frame[name] = _parsed_column(path, frame[name], parse, expectation)
     return _typed(split_lists(_filled(frame, path.stem)), numbers), info
 
 
-def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], expectation: str) -> pd.Series:
     values = []
     for line, cell in enumerate(cells, start=2):
         try:
             values.append(parse(cell.strip()) if cell.strip() else None)
         except ValueError:
             raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {wanted}."
+                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {expectation}."
             ) from None
     return pd.Series(values, index=cells.index, dtype=object)
 
@@ -252,7 +245,6 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     flags = {name: frame[name].astype(object) for name in ("collapsed", "over_erased")}
     frame = frame.assign(seed=frame["seed"].fillna(0), **flags)

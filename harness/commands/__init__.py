@@ -1,1 +1,1 @@
-"""What is typed: one file is one verb of `lethe`."""
+"""Longer parts of the verbs of `lethe`."""

@@ -1,4 +1,4 @@
-"""The catalogue of plugins, and one plugin tested by the conformance suite on the smallest miniature."""
+"""Catalogue of plugins, and the conformance suite for one plugin."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
 def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str]:
     about, hints = _field_docs(plugin), fields_of(plugin)
     for field in dataclasses.fields(plugin):
-        default = "needed" if field.default is dataclasses.MISSING else f"default {_as_yaml(field.default)}"
+        default = "needed" if field.default is dataclasses.MISSING else f"default {_format_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
         yield f"    {field.name}: {allowed(hints[field.name])}; {default}{tuned}"
         if field.name in about:
@@ -91,11 +91,11 @@ def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str
 
 def _tried(dimension: Dimension) -> str:
     if isinstance(dimension, Choice):
-        return f"among {', '.join(map(_as_yaml, dimension.values))}"
+        return f"among {', '.join(map(_format_yaml, dimension.values))}"
     return f"from {dimension.low:g} to {dimension.high:g}"
 
 
-def _as_yaml(value: Any) -> str:
+def _format_yaml(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -104,7 +104,7 @@ def _first_paragraph(plugin: type[Any]) -> str:
 
 
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
-    """Return the string below each field, from the source of the class and of those it inherits from."""
+    """Return the string below each field, from the sources of the class and its bases."""
     docs: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(plugin.__mro__)):
         try:
@@ -121,7 +121,7 @@ GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}
 _SUITES = {"method": "MethodConformance", "evaluator": "EvaluatorConformance"}
 
 
-def check_plugin(text: str, given: Sequence[str]) -> int:
+def check_plugin(text: str, overrides: Sequence[str]) -> int:
     """Run the conformance suite on one plugin, named by its file or name, and return the exit code."""
     try:
         import pytest
@@ -129,7 +129,7 @@ def check_plugin(text: str, given: Sequence[str]) -> int:
         raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
     registry, name = _named_plugin(text)
     plugin, kind = registry.load(name), registry.kind
-    settings = _checked_settings(plugin, name, given)
+    settings = _checked_settings(plugin, name, overrides)
     tell(f"The {kind} '{name}' ({sys.modules[plugin.__module__].__file__}), checked on the smallest miniature.")
     for variable in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
         os.environ.pop(variable, None)
@@ -154,7 +154,6 @@ def check_plugin(text: str, given: Sequence[str]) -> int:
 
 
 def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
-    """Return the registry and name of the plugin that an argument names, by its file or its name."""
     if not (text.endswith(".py") or "/" in text):
         kinds = [registry for registry in (METHODS, EVALUATORS) if text in registry.names()]
         if not kinds:
@@ -195,9 +194,9 @@ def _imported(file: Path) -> ModuleType:
     return module
 
 
-def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> dict[str, Any]:
+def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) -> dict[str, Any]:
     settings = {}
-    for text in given:
+    for text in overrides:
         name, equals, value = text.partition("=")
         try:
             settings[name] = parse(value)

@@ -1,10 +1,10 @@
-"""Models and data sets of the hub that a sweep names: where, whether they are here, and fetched."""
+"""Download of the hub's models and data sets that a sweep names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from harness import miniature
 from harness.base import hub
@@ -20,31 +20,30 @@ from harness.planning.sweep_file import read_sweep_file
 from harness.specs import ORIGINAL
 
 AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
-"""Judges that are no repositories: the embedded ones, and the model itself."""
+"""Judges that need no download: the embedded ones, and the model itself."""
 
 
-@dataclass(frozen=True)
-class HubContent:
-    """A model or data set of the hub, and where the file names it."""
+class HubContent(NamedTuple):
+    """A model or data set of the hub, and its place in the sweep file."""
 
     path: str
     repository: Repository
     configuration: str | None = None
     """A data set's configuration."""
     weights: bool = True
-    """False: only a model's tokenizer."""
+    """False: only the tokenizer."""
 
     def is_here(self) -> bool:
-        """Return whether the cache has it."""
+        """Return whether the cache contains it."""
         if self.repository.kind == "dataset":
             return hub.cached_data_set(self.repository, self.configuration) is not None
         return all(hub.cached(self.repository, patterns) for patterns in self._patterns())
 
     def fetch(self) -> None:
-        """Bring it into the cache.
+        """Download it.
 
         Raises:
-            ModelError, DataError: The hub does not have it, or of a model no safetensors.
+            ModelError, DataError: The hub lacks it, or a model has no safetensors.
         """
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
@@ -58,7 +57,7 @@ class HubContent:
         return [hub.DESCRIPTION, hub.WEIGHTS] if self.weights else [hub.DESCRIPTION]
 
     def provide(self, *, check: bool) -> bool:
-        """Fetch it if it is missing, unless this is a check; print a line about it, and return whether it is here."""
+        """Download it if missing, unless `check`; print a line, and return whether it is here."""
         reason, is_here = "", self.is_here()
         if not is_here and not check:
             try:

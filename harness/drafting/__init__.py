@@ -1,1 +1,1 @@
-"""Sweep files that Lethe writes itself, for `lethe init` and `lethe audit`."""
+"""Sweep files that `lethe init` and `lethe audit` write."""

@@ -1,42 +1,35 @@
-"""A commented sweep file for a model and texts, which plans without a fault."""
+"""Sweep files for a model and texts: a commented first sweep, and an audit without methods."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from harness import plugins
+from harness.analysis.analysis import Analysis
+from harness.base.files import writing
 from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Method, Number, Training
 from harness.data.sequences import LEAST_TOKENS
 from harness.data.sources import Role
-from harness.drafting.given_texts import (
-    MINIATURE,
-    Given,
-    TextLengths,
-    filled,
-    flow,
-    is_miniature,
-    named_source,
-    read_given,
-    read_lengths,
-)
+from harness.drafting import given_texts
 from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
 from harness.errors import ConfigError, DataError, PluginError, TrialError
+from harness.execution.job import Folders
+from harness.execution.progress import SweepProgress
+from harness.execution.waves import run_inline, run_waves
 from harness.miniature import FORGET_RECORDS
 from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.planning.machine import this_machine
-from harness.planning.memory import weights_bytes
+from harness.planning.memory import refuse_unfit, weights_bytes
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.plugins import (
-    EVALUATORS,
-    METHODS,
-    declared_space,
-    default_declaration,
-    default_reference,
-    default_strength,
-)
+from harness.records.journal import Journal
+from harness.records.results import read_results
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 
@@ -50,22 +43,22 @@ PROPOSED = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
 )
-"""Methods of ours that a first sweep runs: the EMSO paper's and NPO."""
+"""Methods of a first sweep: the EMSO paper's and NPO."""
 MIN_EPOCHS = 3
 """Fewest values of a cumulative strength: a curve needs three points."""
 MAX_EPOCHS = 5
-"""Most values of a cumulative strength: each is a point to measure."""
+"""Most values of a cumulative strength."""
 FACTORS = (0.5, 1, 2, 4)
-"""Times its default, of any other strength."""
+"""Multiples of the default of any other strength."""
 
 
 def strength_grid(plugin: type[Method]) -> list[Number]:
-    """Return strengths that make a curve: rising, the method's default among them; nothing if it declares none.
+    """Return rising strengths around the method's default; nothing if it declares none.
 
-    Of a cumulative strength whole steps up to the default, three at least, and five at most, closer at the beginning;
-    else multiples of the default. All are within what a search may try, where the method says that.
+    A cumulative strength has three to five whole steps up to the default, closer at the beginning; others are multiples
+    of the default. All lie within the declared range.
     """
-    default, dimension = default_strength(plugin), declared_space(plugin).get(plugin.strength.field)
+    default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
     if isinstance(dimension, Choice):
         return sorted(dimension.values)
     if default is None:
@@ -82,33 +75,33 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with what it needs, as a comment if it is left out, or ours and not `PROPOSED`."""
-    for name in METHODS.names():
+    """Yield the row of every method with its needs, commented out if it is left out or not `PROPOSED`."""
+    for name in plugins.METHODS.names():
         try:
-            plugin = METHODS.load(name)
+            plugin = plugins.METHODS.load(name)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
         grid = strength_grid(plugin)
-        row = f"{name}: {flow({plugin.strength.field: grid or ['...']})}"
+        row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
             continue
-        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{METHODS.package}.")
-        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
+        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
-    """Yield the row of every evaluator, with the settings given; of those that need more to be said, as a comment."""
-    for name in EVALUATORS.names():
+    """Yield the row of every evaluator with its settings, commented out if it needs more."""
+    for name in plugins.EVALUATORS.names():
         try:
-            plugin = EVALUATORS.load(name)
-            declared = default_declaration(plugin)
+            plugin = plugins.EVALUATORS.load(name)
+            declared = plugins.default_declaration(plugin)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
-        row = f"{name}: {flow(dict(settings.get(name, {})))}"
+        row = f"{name}: {given_texts.flow(dict(settings.get(name, {})))}"
         metrics, reads = declared or ((), ())
         groups = {metric.group for metric in metrics}
         if declared is None or "reasoning" in groups:
@@ -122,25 +115,25 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
 
 
 MAX_TEXTS = 512
-"""Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
+"""Default number of texts: more take long and hardly change results."""
 STEPS = 16
-"""Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
+"""Optimiser steps of an epoch, so that an early stop can distinguish epochs."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Utility texts: MAUVE needs so many."""
+"""Utility texts, as MAUVE needs."""
 PROBED_BYTES = 1_000_000_000
-"""Bytes of weights: on a CPU a larger model would be tried for too long."""
+"""Bytes of weights above which probing on a CPU takes too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
-"""EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
+"""EL after every prefix takes long; eight prefixes of each text give the same to 0.01."""
 MICRO_BATCH = 16
 
 
 def first_sweep(
-    given: Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
+    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return a new sweep file, and each method that is left out of it with the reason.
+    """Return a new sweep file, and the reason for each method that is left out.
 
     Raises:
-        ConfigError: Something else than a method is wrong with the file.
+        ConfigError: Something other than a method is wrong with the file.
         DataError: The texts cannot be used, or no method is left.
         ModelError: The model or its tokenizer cannot be loaded.
     """
@@ -151,35 +144,37 @@ def first_sweep(
     return content, left_out
 
 
-def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
-    read = read_given(given, MAX_TEXTS)
+def _file_parts(
+    given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
+) -> dict[str, Any]:
+    read = given_texts.read_given(given, MAX_TEXTS)
     model = read.model
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if read.lengths is not None:
         sampled = f" {read.forget['sequences']} of them are drawn at random." if read.sampled_of else ""
         about_texts = (
-            f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
-            "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
+            f"{read.lengths.description}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # "
+            "The prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
         )
     count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
-    of_miniature = is_miniature(model.id)
+    is_miniature = given_texts.is_miniature(model.id)
     return {
         **read.settings(),
         "retain": _retain_texts(model, retain, given.field, count),
         "utility": _utility_texts(model, utility, given.field),
         "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
         "file": printable(str(out)),
-        "name": flow(name),
+        "name": given_texts.flow(name),
         "about_texts": about_texts,
-        "is_embedded": given.texts == MINIATURE,
-        "is_miniature": of_miniature,
+        "is_embedded": given.texts == given_texts.MINIATURE,
+        "is_miniature": is_miniature,
         "has_own_texts": bool(retain and utility),
         # The miniature's rates: docs/decisions/0003.
-        "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
+        "learning_rate": "4.0e-5" if is_miniature else "1.0e-5",
         "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
         "rates": [],
-        "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
+        "memorized_model": "{learning_rate: 1.0e-3}" if is_miniature else "",
         "early_stop": Training().early_stop,
         "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
         "original's; null: never",
@@ -190,20 +185,22 @@ def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility:
     }
 
 
-def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> TextLengths:
-    return read_lengths(source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS)
+def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> given_texts.TextLengths:
+    return given_texts.read_lengths(
+        source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS
+    )
 
 
 def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
-    source = named_source(retain or MINIATURE, field)
+    source = given_texts.named_source(retain or given_texts.MINIATURE, field)
     if retain:  # As many as there are forget sequences.
         usable = sum(tokens >= LEAST_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
         source["sequences"] = min(count, max(1, usable))
-    return flow(source)
+    return given_texts.flow(source)
 
 
 def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
-    source = named_source(utility or MINIATURE, field)
+    source = given_texts.named_source(utility or given_texts.MINIATURE, field)
     lengths = _lengths(model, source, "utility")
     total = len(lengths.tokens_N)
     # Of a file the other half is for validation, which takes what follows.
@@ -215,11 +212,10 @@ def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
             f"{prompts} of them are no longer than {room + PROMPT_TOKENS} here. Give longer ones with --utility."
         )
     cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": min(REFERENCE_TOKENS, room)}
-    return flow(source | cut)
+    return given_texts.flow(source | cut)
 
 
 def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
-    """Return a file that plans, and the methods that are left out of it with the reasons."""
     left_out: dict[str, str] = {}
     machine = this_machine()
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
@@ -229,40 +225,88 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):
             raise DataError("No method is left that could erase from this model: " + "; ".join(left_out.values()))
-        content = filled(
+        content = given_texts.filled(
             "init.yaml.j2",
             **parts,
             methods=methods,
             evaluators=evaluators,
             micro_batch=min(MICRO_BATCH, parts["global_batch"]),
-            resources=flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
+            resources=given_texts.flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
         )
         try:
             plan_of(sweep_file_of(content, out))
         except ConfigError as error:
-            refused = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
-            if len(refused) < len(error.faults) or refused.keys() <= left_out.keys():
+            reasons = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
+            if len(reasons) < len(error.faults) or reasons.keys() <= left_out.keys():
                 raise
-            left_out |= refused
+            left_out |= reasons
         else:
             return content, left_out
 
 
 def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the least learning rate of a few that erases on this model, and what was seen of the others."""
     machine = this_machine()
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
-    tried: list[ProbedRate] = []
+    rates: list[ProbedRate] = []
     try:
         for probed in probed_rates(content, out, parts["count"], tell):
-            tried.append(probed)
+            rates.append(probed)
             tell(f"  {probed}")
     except (ConfigError, TrialError) as error:
         reasons = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
         why = printable(" ".join(reasons)).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    settings = rate_settings(tried, float(parts["learning_rate"]), parts["steps"])
+    settings = rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
     if "early_stop" in settings:
         tell(f"early_stop: {settings['about_early_stop']}. Name texts that it was trained on: --retain and --utility.")
     return settings
+
+
+FILE = Path("audit.yaml")
+MAX_AUDIT_TEXTS = 256
+"""Default number of texts: MA is then known to 0.01, in about a minute."""
+SMALL_BYTES = 100_000_000
+"""Bytes of weights below which a second thread does not help."""
+
+
+@contextmanager
+def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
+    """Measure a model on texts in this process, in the results folder or a temporary one."""
+    with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
+        temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
+    with temporary or nullcontext(str(results)) as root:
+        with given_texts.faults_of_given(given):
+            planned = plan_of(sweep_file_of(audit_file(given, attacks=attacks), FILE))
+            refuse_unfit(FILE, planned.trials)
+        folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
+        journal = Journal(folders.results / "journal")
+        with journal.held():
+            journal.write_plan(planned)
+            with SweepProgress(len(planned.trials)) as progress:
+                run_waves(read_results(planned, journal), folders, run_inline, progress)
+            measured = read_results(planned, journal)
+        yield Analysis(measured)
+
+
+def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
+    """Return the sweep file that the audit runs."""
+    read = given_texts.read_given(given, MAX_AUDIT_TEXTS)
+    if read.sampled_of:
+        count = read.forget["sequences"]
+        tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")
+    machine = this_machine()
+    cpus = 1 if weights_bytes(read.model) < SMALL_BYTES else os.cpu_count() or 1
+    utility = given_texts.named_source(given.texts, given.field) | {
+        "prompts": 1,
+        "prompt_tokens": 1,
+        "reference_tokens": 1,
+    }
+    return given_texts.filled(
+        "audit.yaml.j2",
+        question=printable(f"Does {given.model} recite {given.texts}?"),
+        utility=given_texts.flow(utility),
+        attacks=attacks,
+        resources=given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
+        **read.settings(),
+    )

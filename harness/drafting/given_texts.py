@@ -1,13 +1,12 @@
-"""Texts that a command was given: which source they are of, how long they are, and where to cut them."""
+"""Texts that a command was given: their source, lengths and cuts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def filled(template: str, **parts: object) -> str:
-    """Return a template with its parts put in."""
+    """Return a template with its parts filled in."""
     environment = Environment(
         loader=PackageLoader("harness.drafting", ""),
         autoescape=False,
@@ -53,39 +52,38 @@ def flow(value: Any) -> str:
 
 
 MINIATURE = "miniature"
-"""Given instead of a path, it means the embedded corpus."""
-LEAST_TOKENS = 16
-"""A prefix of 8 tokens and a continuation of 8 are the least that says something."""
+"""Names the embedded corpus instead of a path."""
+MIN_TOKENS = 16
+"""A prefix and a continuation of 8 tokens each."""
 SAMPLED_TEXTS = 64
-"""Enough to see how a tokenizer reads them."""
+"""Texts that show how a tokenizer reads them."""
 MAX_UNKNOWN = 0.05
-FEWEST_BYTES = 2.0
-"""A token of a language that the tokenizer was made for has about four."""
-LEAST_VOCABULARY = 10_000
-"""A tokenizer of fewer tokens, of bytes say, knows hardly a word whole in any language."""
+MIN_BYTES_PER_TOKEN = 2.0
+"""Bytes a token below which the tokenizer does not fit the language; usual are four."""
+MIN_VOCABULARY = 10_000
+"""Tokens of a vocabulary below which few whole words fit in any language."""
 
 
-@dataclass(frozen=True)
-class TextLengths:
+class TextLengths(NamedTuple):
     """Lengths of texts by a model's tokenizer."""
 
     label: str
     """The texts' name in messages."""
     tokens_N: tuple[int, ...]
-    """Tokens of each text, counted up to the most that would be used."""
+    """Tokens of each text, counted up to a maximum."""
     bytes_per_token: float
-    """Bytes of UTF-8 per token; small where the tokenizer spells the texts letter by letter."""
+    """Bytes of UTF-8 per token."""
 
     @property
-    def in_words(self) -> str:
-        """Return how many texts there are, and how long."""
+    def description(self) -> str:
+        """Return the number of texts and their lengths."""
         shortest, longest = min(self.tokens_N), max(self.tokens_N)
         length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         return f"{len(self.tokens_N):,} text{'s' * (len(self.tokens_N) > 1)} of {length} tokens"
 
     def warning(self, vocabulary: int) -> str:
-        """Return what is odd in how the tokenizer reads the texts, '' if nothing is."""
-        if vocabulary < LEAST_VOCABULARY or self.bytes_per_token >= FEWEST_BYTES:
+        """Return a warning about an unsuitable tokenizer, or ''."""
+        if vocabulary < MIN_VOCABULARY or self.bytes_per_token >= MIN_BYTES_PER_TOKEN:
             return ""
         return (
             f"{self.label}: a token holds {self.bytes_per_token:.1f} bytes of these texts, and about 4 of a text in a "
@@ -94,9 +92,8 @@ class TextLengths:
         )
 
 
-@dataclass(frozen=True)
-class Given:
-    """A model and texts, as a user named them on the command line."""
+class Given(NamedTuple):
+    """A model and texts, as named on the command line."""
 
     model: str
     texts: str
@@ -108,8 +105,7 @@ class Given:
     sequences: int | None = None
 
 
-@dataclass(frozen=True)
-class ReadTexts:
+class ReadTexts(NamedTuple):
     """The given texts as the forget set of the given model."""
 
     given: Given
@@ -117,7 +113,7 @@ class ReadTexts:
     forget: Mapping[str, Any]
     """Settings of the sweep file."""
     lengths: TextLengths | None
-    """None of the embedded corpus, whose lengths are known."""
+    """Lengths of the texts; None for the embedded corpus, whose lengths are known."""
     sampled_of: int
     """Number of all texts, where not all are used; else 0."""
 
@@ -134,7 +130,7 @@ class ReadTexts:
 
 
 def read_given(given: Given, most_texts: int) -> ReadTexts:
-    """Read the given texts, at most so many unless the user gave a number; their lengths decide any open setting.
+    """Read the given texts, at most so many unless the user gave a number; open settings follow from their lengths.
 
     Raises:
         DataError: The texts cannot be read, or are too short.
@@ -145,9 +141,9 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     check_tokenizer(model)
     block = named_source(given.texts, given.field)
     names = ("prefix_tokens", "sequence_tokens", "sequences")
-    said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
-        return ReadTexts(given, model, {**block, **said}, None, 0)
+        return ReadTexts(given, model, {**block, **settings}, None, 0)
     most = min(given.sequence_tokens or usual_length(model), positions(model))
     lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
     if warning := lengths.warning(vocabulary(model)):
@@ -162,15 +158,12 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
 
 
 def usual_length(model: Checkpoint) -> int:
-    """Return where long texts are cut for a model: after the tokens of the Extraction Challenge's, or what it recites.
-
-    The miniature's models never memorised more than the beginning of a text.
-    """
+    """Return the default length of texts: the Extraction Challenge's, or less for miniatures."""
     return (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
 
 
 def is_miniature(model_id: str) -> bool:
-    """Return whether a model has read the embedded corpus alone: one of the shipped, or a replicate."""
+    """Return whether a model is one of the shipped miniatures or a replicate."""
     return (
         knows_only_the_miniature("perplexity", model_id)
         or read_manifest(path_of(model_id, ModelError).resolve()) is not None
@@ -178,7 +171,7 @@ def is_miniature(model_id: str) -> bool:
 
 
 def named_source(text: str, field: str = "text") -> dict[str, Any]:
-    """Return the settings of a sweep file's source that read what a user named.
+    """Return the settings of a sweep file's source for a user's argument.
 
     Args:
         text: A file of JSON lines or an array of token ids, by its ending; a folder of the Extraction Challenge; or
@@ -212,7 +205,7 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
 
 @contextmanager
 def faults_of_given(given: Given) -> Iterator[None]:
-    """Turn the faults of a sweep file that a command made into a DataError about what the user gave."""
+    """Turn the faults of a drafted sweep file into a DataError about the user's arguments."""
     try:
         yield
     except ConfigError as error:
@@ -227,10 +220,10 @@ def faults_of_given(given: Given) -> Iterator[None]:
 def read_lengths(
     block: Mapping[str, Any], role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int
 ) -> TextLengths:
-    """Return how long the texts of a source are, each counted up to `most` tokens.
+    """Return the lengths of a source's texts, each counted up to `most` tokens.
 
     Raises:
-        DataError: There is no text, one cannot be used, or the tokenizer does not know what they are written in.
+        DataError: There is no text, one cannot be used, or the tokenizer does not know their language.
     """
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
     label = source.path or f"the miniature's {role} texts"
@@ -252,7 +245,7 @@ def read_lengths(
 
 
 def chosen_prefix(lengths: TextLengths) -> int:
-    """Return how long a prefix suits texts: half of the shortest, so that every continuation is as long or longer.
+    """Return half of the shortest length, so that every continuation is at least as long.
 
     Raises:
         DataError: A text is too short to be continued.
@@ -261,11 +254,11 @@ def chosen_prefix(lengths: TextLengths) -> int:
         >>> chosen_prefix(TextLengths("a.jsonl", (60, 200, 190), 4.0))
         30
     """
-    short = [tokens for tokens in lengths.tokens_N if tokens < LEAST_TOKENS]
+    short = [tokens for tokens in lengths.tokens_N if tokens < MIN_TOKENS]
     if short:
         count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
         raise DataError(
-            f"{lengths.label}: {len(short)} of {count} texts have fewer than {LEAST_TOKENS} tokens (the shortest has "
+            f"{lengths.label}: {len(short)} of {count} texts have fewer than {MIN_TOKENS} tokens (the shortest has "
             f"{min(short)}, the median {median}), too few for a beginning that identifies a text. Remove or "
             "join such texts, or say how long a beginning is with --prefix-tokens."
         )

@@ -1,7 +1,7 @@
-"""The learning rate of a new sweep file: the least of a few at which some steps of gradient ascent erase on this model.
+"""Learning rate of a new sweep file, probed by a few steps of gradient ascent on the model.
 
-A rate that erases on one model leaves another as it was, or ruins it. So a few are tried on a few of the texts, as
-candidates of a search are: MA on half of them, and the model's own perplexity on validation texts, before and after.
+A few rates are tried on a few of the texts, as candidates of a search are: MA on half of them, and the model's own
+perplexity on validation texts, before and after.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.base.files import writing
 from harness.drafting.given_texts import flow
@@ -27,35 +27,34 @@ from harness.records.record import Candidate
 from harness.records.results import is_outside
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-"""Tried from the least on, until one erases."""
+"""Tried in this order, until one erases."""
 TEXTS, BATCH = 8, 4
 PASSES = (2, 4, 8)
-"""Over these texts, after which it is looked: 16 steps at most, as many as an epoch of the sweep has."""
+"""Passes over the texts after which it is measured: at most 16 steps, an epoch of the sweep."""
 VALIDATION_TEXTS = 16
-"""Enough to see a model collapse."""
+"""Texts that show a collapse."""
 ERASED = 0.9
-"""Largest share of the original's MA that a rate which erases leaves."""
+"""Largest share of the original's MA that counts as erased."""
 METHOD, RATE = "gradient_ascent", "training.learning_rate"
 
 
-@dataclass(frozen=True)
-class ProbedRate:
-    """The effect of a few steps at one learning rate."""
+class ProbedRate(NamedTuple):
+    """Effect of a few steps at one learning rate."""
 
     rate: float
     steps: int
     ma: float
-    """Afterwards, on texts that the steps ascended on."""
+    """After the steps, on texts that they ascended on."""
     ma_before: float
     perplexity: float
     """The model's own, on validation texts."""
     perplexity_before: float
     is_collapsed: bool
-    """True where perplexity left the sweep's bounds."""
+    """Whether perplexity left the sweep's bounds."""
 
     @property
     def erases(self) -> bool:
-        """Return whether it erases, and leaves a model."""
+        """Whether it erases without collapse."""
         return self.ma_before > 0 and self.ma <= ERASED * self.ma_before and not self.is_collapsed
 
     def __str__(self) -> str:
@@ -68,17 +67,17 @@ class ProbedRate:
 
 
 def probed_rates(content: str, out: Path, texts: int, progress: Callable[[str], None]) -> Iterator[ProbedRate]:
-    """Yield what steps at rising rates do to the model of a sweep file, up to the first that erases, or collapses.
+    """Yield the effects of rising rates, up to the first that erases or collapses.
 
     Args:
         content: The file, which plans.
-        out: Where it will be: what it names is found from there.
-        texts: How many it has to erase; at most 8 are used.
+        out: Its future path: relative names are found from there.
+        texts: Number of texts to erase; at most 8 are used.
         progress: Called with a sentence as each rate is tried.
 
     Raises:
-        ConfigError: The texts are too few to be tried.
-        StorageError: There is no room for what is tried.
+        ConfigError: The texts are too few.
+        StorageError: The disk is full.
         TrialError: A step failed.
     """
     planned = _planned_probe(content, out, min(texts, TEXTS))
@@ -101,18 +100,18 @@ def probed_rates(content: str, out: Path, texts: int, progress: Callable[[str], 
 
 
 def _ignore(event: Event) -> None:
-    """Show nothing of a candidate: it takes seconds."""
+    pass
 
 
 def _probed(candidate: Candidate, rate: float, is_collapsed: bool) -> ProbedRate:
-    last, before = candidate.probes[-1], candidate.original
+    last, original = candidate.probes[-1], candidate.original
     return ProbedRate(
         rate=rate,
         steps=int(last["optimiser_steps"]),
         ma=float(last[PROBED_ERASURE]),
-        ma_before=before[PROBED_ERASURE],
+        ma_before=original[PROBED_ERASURE],
         perplexity=float(last[PROBED_UTILITY]),
-        perplexity_before=before[PROBED_UTILITY],
+        perplexity_before=original[PROBED_UTILITY],
         is_collapsed=is_collapsed,
     )
 
@@ -140,19 +139,20 @@ def _cheaper(study: StudySpec) -> StudySpec:
 
 
 UNKNOWN_PERPLEXITY = 1000.0
-"""Perplexity of validation texts above which a model does not know such texts, so they tell nothing."""
+"""Perplexity of validation texts above which the model does not know them, so that they show nothing."""
 
 
-def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
-    """Return the least rate that erases, or the highest that leaves a model, or the usual one, with its comments.
+def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
+    """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
 
     Args:
-        tried: Rates that rise; the last one erases or collapses, if any does.
-        usual: Taken where each leaves no model.
-        steps: Of an epoch: a rate that erased in fewer is divided by as much, since Adam moves weights by it each step.
+        rates: Rising rates; the last one erases or collapses, if any does.
+        usual: Taken where each collapses.
+        steps: Of an epoch: a rate that erased in fewer is divided accordingly, since Adam moves weights by it each
+        step.
     """
-    last = tried[-1]
-    rate = next((one.rate for one in reversed(tried) if not one.is_collapsed), usual)
+    last = rates[-1]
+    rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)
     about = "none erased in a few steps of gradient ascent: raise it"
     if last.erases:
         about = "the least that erased in a few steps of gradient ascent"
@@ -162,8 +162,8 @@ def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict
             rate /= longer
     elif last.is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
-    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
-    perplexity = tried[0].perplexity_before
+    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}
+    perplexity = rates[0].perplexity_before
     if perplexity > UNKNOWN_PERPLEXITY:
         about = f"never: the model does not know the validation texts (perplexity {perplexity:,.0f})"
         settings |= {"early_stop": "null", "about_early_stop": about}

@@ -1,1 +1,1 @@
-"""What is shown: the journal turned into tables, ranks, flags, figures and one HTML page."""
+"""Tables, figures, pages and cards of a sweep."""

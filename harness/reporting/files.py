@@ -1,11 +1,19 @@
-"""A sweep's results folder: tables, figures and report, each written whole or not at all."""
+"""Report page, files of a sweep's results folder (each written atomically), and tags for MLflow."""
 
 from __future__ import annotations
 
+import math
+import re
+from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+from markupsafe import Markup
+
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import declarations
+from harness.analysis.curves import styles
+from harness.analysis.metrics import NOTHING, declarations
 from harness.analysis.ranking import RankedTable, head, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
@@ -13,20 +21,22 @@ from harness.errors import LetheError
 from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
-from harness.reporting.figures.style import rendered
-from harness.reporting.page import page
+from harness.reporting.render import Column, cell_texts
+from harness.reporting.section import PageContext, Section, html_templates
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.main_table import main_latex, main_markdown
+from harness.reporting.sections.repeat import provenance
+from harness.reporting.style import REFERENCE_STYLES, rendered
 from harness.reporting.summary import answer_text, caption
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
-"""Names, without their endings, of the files that belong to no section."""
+"""Names, without endings, of the files that belong to no section."""
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write everything that a sweep leaves, and return the files.
+    """Write all tables, figures and the report; return the files.
 
-    table.csv comes first, so that the numbers are there even if they cannot be ranked.
+    table.csv is first, so that it exists even if ranking fails.
 
     Raises:
         DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
@@ -48,7 +58,7 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
 
 
 def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
-    """Write the report of what a sweep that was ended has measured; return the sentence that says where it is."""
+    """Write the report of a sweep that was ended early; return a sentence with its location."""
     try:
         measured = read_tuned(plan, journal)
         if not measured.measured:
@@ -61,7 +71,7 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """Return the files in a sweep's folder that `write` made, sorted by name."""
+    """Return the files in a folder that `write` made, sorted by name."""
     stems = set(_STEMS)
     for section in SECTIONS:
         stems.update(section.stems)
@@ -69,14 +79,88 @@ def written_files(folder: Path) -> list[Path]:
 
 
 def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
-    """Write ranking.csv, table.md, which begins with the answer, and table.tex; return the files."""
-    shown = head(ranked)
-    words = [*ranked.said_first, caption(shown.table)]
+    """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
+    page_rows = head(ranked)
+    words = [*ranked.headline_warnings, caption(page_rows.table)]
     bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
     names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", main_markdown(shown, question, " ".join(words), answer)),
-        write_whole(folder / "table.tex", main_latex(shown, " ".join([*words, question]))),
+        write_whole(folder / "table.md", main_markdown(page_rows, question, " ".join(words), answer)),
+        write_whole(folder / "table.tex", main_latex(page_rows, " ".join([*words, question]))),
     ]
+
+
+def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
+    """Return the report of a sweep, finished or not.
+
+    Args:
+        analysis: The sweep's numbers.
+        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
+        is_kept: Whether the journal stays, so that the report can be made again.
+    """
+    templates = html_templates()
+    contents: list[tuple[str, str]] = []
+
+    def section_heading(title: str, anchor: str = "") -> Markup:
+        """Return a section's heading, and add it to the contents."""
+        anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
+        contents.append((anchor, title))
+        return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
+
+    has_points = analysis.results.plan.erases and len(analysis.points) > 0
+    texts = []
+    for section in sections or [section(analysis) for section in SECTIONS]:
+        if section.needs_points and not has_points:
+            continue
+        tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
+        figures = {**section.figures, **tall}.items()
+        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in figures}
+        text = section.html(PageContext(pictures, section_heading))
+        if text.strip():
+            texts.append(section_heading(section.title) + text if section.title else text)
+    return templates.get_template("page.html.j2").render(
+        sections=texts,
+        contents=contents,
+        plan=analysis.results.plan,
+        results=analysis.results,
+        definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
+        provenance=provenance(analysis.results),
+        is_kept=is_kept,
+    )
+
+
+_WORDS = {True: "true", False: "false"}
+TAGGED = ("collapsed", "over_erased")
+
+
+def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
+    """Return each point's tags by its id: collapsed, over-erased, ranked, frontier, colour.
+
+    `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
+    retrained model, over all seeds, with its interval.
+    """
+    excesses: dict[str, dict[str, str]] = {}
+    for row in attacked.to_dict("records") if attacked is not None else ():
+        if not math.isnan(row["excess"]):
+            text, interval = cell_texts(row, Column("excess", "", "change"))
+            for point_id in row["point_ids"]:
+                tag = f"{text} ({interval})" if interval else text
+                excesses.setdefault(point_id, {})[f"excess.{row['metric']}"] = tag
+    colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    for variant, (colour, _) in styles(table).items():
+        colours.setdefault(variant, colour)
+    columns = ["point_id", "model", "method", "variant", *TAGGED, "collapse_class", "ranked", "frontier"]
+    tags = {}
+    for row in table[columns].to_dict(orient="records"):
+        point = {
+            **{name: _WORDS.get(row[name], "unknown") for name in TAGGED},
+            "collapse_class": row["collapse_class"] or "none",
+            "ranked": _WORDS[bool(row["ranked"])],
+            "frontier": _WORDS[bool(row["frontier"])],
+        }
+        if row["variant"] in colours:
+            point["mlflow.runColor"] = colours[row["variant"]]
+        tags[row["point_id"]] = point | excesses.get(row["point_id"], {})
+    return tags

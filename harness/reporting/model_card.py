@@ -1,7 +1,6 @@
-"""The card of an exported model: what was erased how, what that cost, what was measured, and what that does not show.
+"""Model card of an exported model, without any text of the forget set.
 
-It has names, numbers, settings and digests, and no text of the forget set. The front matter is what the hub calls a
-model index.
+Its front matter is a model index, as on the hub.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import arrow, group_title, in_sentence
+from harness.analysis.metrics import arrow, group_title, lower_title
 from harness.base.messages import printable
 from harness.contracts import Json, Metric
 from harness.records.results import PointResults
@@ -31,17 +30,17 @@ def model_card(
     """Return the README.md of an exported model.
 
     Args:
-        point: Whose model it is.
+        point: Of the model.
         analysis: Of its sweep.
         weights: The sha256 of each file of weights by its name.
         made_by: Versions of packages by name.
-        is_adapter: Whether the folder has a LoRA adapter for peft, and not the model that was measured.
+        is_adapter: Whether the folder contains a LoRA adapter for peft instead of the measured model.
     """
     spec, table = point.spec, analysis.table
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
-    before = original.to_dict("records")[0] if len(original) else {}
+    original_row = original.to_dict("records")[0] if len(original) else {}
     strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
     title = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     measured: list[tuple[str, ...]] = []
@@ -58,13 +57,13 @@ def model_card(
             if not spec.shows(metric.group, metric.items):
                 continue
             dataset = _dataset(metric, spec, evaluator)
-            digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, before.get(name, math.nan))]
+            digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, original_row.get(name, math.nan))]
             measured.append((f"{metric.title} {arrow(metric)}", *digits, dataset["name"], measurement.definition))
             if math.isfinite(value):
                 task = "multiple-choice" if metric.group == "reasoning" else "text-generation"
-                shown = {"task": {"type": task, "name": group_title(metric.group)}, "dataset": dataset, "metrics": []}
-                of_texts = results.setdefault((measurement.key, metric.group, dataset["name"]), shown)
-                of_texts["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
+                entry = {"task": {"type": task, "name": group_title(metric.group)}, "dataset": dataset, "metrics": []}
+                result = results.setdefault((measurement.key, metric.group, dataset["name"]), entry)
+                result["metrics"].append({"type": name, "name": metric.title, "value": value, "args": dict(about)})
     front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
     front["pipeline_tag"] = "text-generation"
     if spec.model.revision:
@@ -72,7 +71,7 @@ def model_card(
     front |= {"tags": ["lethe", "unlearning", spec.method]}
     front["model-index"] = [{"name": title, "results": list(results.values())}]
     cost = analysis.info.get(analysis.results.plan.compare.cost)
-    ratio = row[cost.name] / before[cost.name] if cost and before else math.nan
+    ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
     card = text_file(
         "card.md.j2",
         front_matter=yaml.safe_dump(front, sort_keys=False, allow_unicode=True),
@@ -81,7 +80,7 @@ def model_card(
         measured=measured,
         left_out=left_out,
         point=point,
-        paid="" if cost is None or math.isnan(ratio) else f"{in_sentence(cost)} ×{ratio:.2f}",
+        paid="" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}",
         weights=weights,
         source_name=_source_name,
         without_folders=_without_folders,
@@ -93,7 +92,7 @@ def model_card(
 
 
 def _without_folders(value: Json) -> Json:
-    """Return a setting; where it is a path, its last name: where somebody keeps files is nobody's business."""
+    """Return a setting with paths reduced to their last names, for privacy."""
     is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
     return Path(value).name if is_path else value
 
@@ -113,7 +112,6 @@ def _dataset(metric: Metric, spec: TrialSpec, evaluator: EvaluatorSpec) -> dict[
 
 
 def _source_name(source: Source) -> str:
-    """Return what a source is called, without the folders above a file of the user's."""
     if source.path is None:
         return source.source
     return source.path if source.source == "hub" and not source.path.startswith("/") else Path(source.path).name

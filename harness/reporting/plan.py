@@ -1,21 +1,28 @@
-"""What `--plan` shows: every trial with its strengths and state, what is left to be done, and what it will need."""
+"""View of a plan for the terminal: trials, their states, and their needs of memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.base.messages import amount
+from harness.base.messages import amount, console
 from harness.contracts import Json, Precision
-from harness.planning.memory import MemoryNeed, gigabytes
+from harness.errors import ConfigError
+from harness.execution.job import Folders
+from harness.execution.waves import shared_jobs
+from harness.planning.machine import this_machine
+from harness.planning.memory import MemoryNeed, gigabytes, memory_needs, needs_warning, unfit
 from harness.plans import Plan
 from harness.plugins import METHODS
+from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
-from harness.records.tuned import is_over
+from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
+from harness.records.tuned import is_over, largest_candidate, read_tuned, specs_left
 from harness.specs import EvaluatorSpec, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
@@ -26,12 +33,12 @@ NOTE = (
 
 
 def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Group:
-    """Return the plan for a terminal.
+    """Return the trials of a plan.
 
     Args:
-        plan: A sweep, resolved.
+        plan: A resolved sweep.
         statuses: Each trial's state, by its id.
-        to_memorize: How many memorised models are to be trained.
+        to_memorize: Number of memorised models left to train.
     """
     table = _empty_table(("State", "Row", "Model", "Strengths", "Seed", "Trial"), unfolded=("Row", "Trial"))
     counts: Counter[Status] = Counter()
@@ -49,7 +56,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     return Group(
         Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold"),
         table,
-        *map(Text, readings_of(plan.trials)),
+        *map(Text, describe_readings(plan.trials)),
         Text(f"Each point is measured by: {evaluators}."),
         *(Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)),
         Text(
@@ -61,7 +68,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
 
 
 def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
-    """Return an empty table. Its cells are `Text`: the brackets of a plain string would be read as markup."""
+    """Return an empty table for `Text` cells: brackets of plain strings would be read as markup."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading in unfolded)
@@ -69,8 +76,8 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
 
 
 def one_step_epochs(plan: Plan) -> list[str]:
-    """Return a sentence for every batch of a plan that holds more than the forget set."""
-    said = []
+    """Return a sentence for every batch that exceeds the forget set."""
+    sentences = []
     for spec in (*plan.trials, *(study.trial for study in plan.studies)):
         batches = {}
         if not spec.is_reference and METHODS.load(spec.method).searched_training:
@@ -79,21 +86,21 @@ def one_step_epochs(plan: Plan) -> list[str]:
             batches["memorized_model"] = spec.memorization.global_batch
         for name, batch in batches.items():
             if 0 < spec.forget.rows < batch:
-                said.append(
+                sentences.append(
                     f"{name}.global_batch ({batch}) is above the number of forget sequences ({spec.forget.rows}): "
                     "every epoch is one step on all of them."
                 )
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(sentences))
 
 
-def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
-    """Return a sentence on each model: how its texts begin and end, how long they may be, in which precision it is."""
+def describe_readings(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
+    """Return a sentence on each model: its special tokens, maximal length and precision."""
     by_model = {spec.model.id: spec for spec in trials if spec.reading}
-    said = []
+    sentences = []
     for spec in by_model.values():
         parts = [_how_it_reads(spec.reading), *_how_it_is_measured(spec.evaluators)]
-        said.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
-    return tuple(said)
+        sentences.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
+    return tuple(sentences)
 
 
 def _how_it_reads(reading: Mapping[str, Json]) -> str:
@@ -111,7 +118,6 @@ def _how_it_reads(reading: Mapping[str, Json]) -> str:
 
 
 def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
-    """Yield in which precision models and judges compute, where that is not fp32 for all."""
     by_precision: dict[Precision, list[str]] = {}
     for evaluator in evaluators:
         by_precision.setdefault(evaluator.precision, []).append(evaluator.name)
@@ -134,7 +140,7 @@ def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
 
 
 def studies_table(studies: Sequence[StudyResults]) -> Group:
-    """Return a tuned sweep's searches for a terminal: how many candidates each has tried, and how far they got."""
+    """Return the searches of a tuned sweep, with their candidates and best results."""
     table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), ("Tuned", "Study"))
     kinds, seeds = {study.spec.search for study in studies}, {study.spec.seeds for study in studies}
     for study in studies:
@@ -153,7 +159,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
 
 
 def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) -> Group:
-    """Return a table for a terminal: each row's largest need, and what it has.
+    """Return each row's largest need of memory, and its share.
 
     Args:
         trials: Those to be shown.
@@ -180,3 +186,25 @@ def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) ->
         elif spec.training.lora and need.trained:
             trained.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
     return Group(table, *map(Text, [*sorted(unknown), *trained, NOTE]))
+
+
+def print_plan(file: Path, planned: Plan, results: Path) -> None:
+    """Print every trial with its state and memory; refuse one that cannot fit this machine."""
+    folders = Folders.of_sweep(results, planned.sweep)
+    journal = Journal(folders.results / "journal")
+    measured = read_tuned(planned, journal)
+    to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
+    terminal = console(width=120)
+    terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
+    if measured.studies:
+        terminal.print(studies_table(measured.studies), "")
+    trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
+    machine = this_machine()
+    needs = memory_needs(trials, machine)
+    faults, doubts = unfit(specs_left(measured), machine, needs)
+    terminal.print(needs_table(trials, needs))
+    replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
+    for sentence in filter(None, (replaced, *changed_sentences(measured), needs_warning(doubts) if doubts else "")):
+        terminal.print(sentence, style="yellow", markup=False, highlight=False)
+    if faults:
+        raise ConfigError(str(file), faults)

@@ -1,6 +1,6 @@
 """Tables of frames, for a page, Markdown, LaTeX, CSV and the terminal.
 
-The format of numbers, intervals, marks and alignment are decided here and nowhere else.
+Formats of numbers and intervals, marks and alignment are decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, overload
 
@@ -18,8 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.cells import NOTHING, duration_text, number, split_title
-from harness.analysis.metrics import arrow
+from harness.analysis.metrics import NOTHING, arrow, duration_text, number, split_title
 from harness.base.csv_text import csv_text
 from harness.base.messages import printable
 from harness.contracts import Metric
@@ -40,31 +38,29 @@ _LATEX = str.maketrans(
 _RED = r"\cellcolor[rgb]{1,0.7,0.7} "
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a rendered table."""
 
     name: str
-    """The frame's. `name_low` and `name_high` are its interval, where the frame has them."""
+    """Column of the frame; `name_low` and `name_high`, where present, are its interval."""
     title: str
     kind: Kind = "text"
-    """`note` wraps, `group` is printed where it changes, below a rule, and `heading` in a row of its own if there are
-    several."""
+    """`note` wraps; `group` is printed where it changes, below a rule; `heading` in a row of its own."""
     metric: Metric | None = None
-    """Decides the number format, and gives the title its arrow."""
+    """Sets the number format and the title's arrow."""
     better: Literal["lower", "higher", "nearest"] | None = None
-    """Which numbers are marked, the best bold and the second underlined; of `nearest` those nearest to `name_aim`."""
+    """Direction of the marks: best bold, second underlined; `nearest` to `name_aim`."""
     group: str = ""
-    """The title above this and the columns next to it."""
+    """Title above this and the adjacent columns."""
 
 
 class _Row(NamedTuple):
-    """A row as it is printed, its texts not escaped yet."""
+    """A row as printed, not escaped yet."""
 
     above: str
-    """What stands above it in a row of its own."""
+    """Heading in a row of its own."""
     opens: bool
-    """Whether a group begins with it."""
+    """Whether a group begins here."""
     is_collapsed: bool
     is_over_erased: bool
     cells: list[tuple[str, str, Mark]]
@@ -72,12 +68,12 @@ class _Row(NamedTuple):
 
 
 def markdown_escape(text: object) -> str:
-    """Return a text so that it stays in its cell and is not read as Markdown or HTML."""
+    """Escape a text for a Markdown table cell."""
     return str(text).translate(_MARKDOWN)
 
 
 def latex_escape(text: str) -> str:
-    """Return a text so that LaTeX prints it as it stands."""
+    """Escape a text for LaTeX."""
     return text.translate(_LATEX)
 
 
@@ -90,14 +86,14 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["terminal
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Table:
     """Return a frame as a table.
 
-    A row whose `collapsed` is True is red, or has a †, and one whose `over_erased` is True has a ‡. Neither is marked
-    as best; nor is one whose `compared`, if the frame has that column, is False.
+    A row whose `collapsed` is True is red, or has a †; one whose `over_erased` is True has a ‡. Neither is marked as
+    best; nor is one whose `compared` is False.
 
     Args:
         frame: A row for each of the table's.
         columns: In the order in which they are printed.
-        to: `html`, `markdown` and `latex` (a tabular, which needs booktabs and colortbl) are text, `csv` has the
-            numbers themselves, and `terminal` is a table that a console prints.
+        to: `html`, `markdown` and `latex` (a tabular for booktabs and colortbl) are text; `csv` has unformatted
+            numbers; `terminal` is a rich table.
     """
     if to == "csv":
         names = [name for column in columns for name in (column.name, f"{column.name}_low", f"{column.name}_high")]
@@ -109,11 +105,11 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
     marks = {column.name: _marks(frame, column, names) for column in columns if column.better is not None}
     is_divided = to == "latex" or any(frame[name].nunique() > 1 for name in names)
     rows: list[_Row] = []
-    before: dict[Any, Any] = {}
+    previous: dict[Any, Any] = {}
     for place, row in enumerate(frame.to_dict("records")):
-        above = [str(row[name]) for name in names if row[name] != before.get(name)]
+        above = [str(row[name]) for name in names if row[name] != previous.get(name)]
         groups = [column.name for column in columns if column.kind == "group"]
-        opens = bool(groups) and (bool(above) or any(row[name] != before.get(name) for name in groups))
+        opens = bool(groups) and (bool(above) or any(row[name] != previous.get(name) for name in groups))
         cells: list[tuple[str, str, Mark]] = []
         for column in columns:
             text, interval = cell_texts(row, column)
@@ -121,13 +117,12 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
             cells.append(("" if column.kind == "group" and not opens else text, interval, mark))
         states = row.get("collapsed") is True, row.get("over_erased") is True
         rows.append(_Row(", ".join(above) if is_divided else "", opens, *states, cells))
-        before = row
+        previous = row
     rendered: str | Table = _TARGETS[to](columns, rows)
     return rendered
 
 
 def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list[Mark]:
-    """Return each row's mark among the rows below the same headings."""
     costs = frame[column.name].astype(float)
     if column.better == "nearest":
         costs = (costs - frame[f"{column.name}_aim"].astype(float)).abs()
@@ -143,7 +138,7 @@ def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list
 
 
 def cell_texts(row: Mapping[Any, Any], column: Column) -> tuple[str, str]:
-    """Return a cell and its interval as they are printed, not escaped; '' without an interval."""
+    """Return a cell and its interval, not escaped; '' without an interval."""
     value, low, high = (row.get(f"{column.name}{end}") for end in ("", "_low", "_high"))
     if _is_missing(low) or _is_missing(high) or low == "":
         return _text(value, column), ""
@@ -188,19 +183,16 @@ def _first_text(columns: Sequence[Column]) -> int:
 
 
 def _signs(row: _Row) -> str:
-    """Return what stands behind the first text of a row."""
     return (" †" if row.is_collapsed else "") + (" ‡" if row.is_over_erased else "")
 
 
 def _title(column: Column, to: str) -> str:
-    """Return a column's title with its subscript, and with an arrow to the better side where it has a metric."""
     name, subscript = split_title(column.title) if column.metric else (column.title, "")
     title = str(_ESCAPES[to](name)) + (_STYLES[to]["subscript"].format(subscript) if subscript else "")
     return title + (_STYLES[to]["arrow"].format(_ESCAPES[to](arrow(column.metric))) if column.metric else "")
 
 
 def _printed(columns: Sequence[Column], row: _Row, to: str) -> list[str]:
-    """Return a row's cells with their marks, each interval in its cell where the target has room for it there."""
     printed, first = [], _first_text(columns)
     for place, (text, interval, mark) in enumerate(row.cells):
         cell = _ESCAPES[to](text)
@@ -240,8 +232,10 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """Return the titles above several columns, each with the number of its columns."""
-    return [(group, len(list(of_group))) for group, of_group in groupby(columns, key=lambda column: column.group)]
+    return [
+        (group, len(list(columns_of_group)))
+        for group, columns_of_group in groupby(columns, key=lambda column: column.group)
+    ]
 
 
 def _markdown(columns: Sequence[Column], rows: Sequence[_Row]) -> str:

@@ -1,13 +1,12 @@
-"""What a part of the report is: the text, the figures and the files of one subject; and how templates are filled."""
+"""Sections of a report, and the filling of templates."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
@@ -15,22 +14,20 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import number, split_title
-from harness.analysis.metrics import arrow
+from harness.analysis.metrics import arrow, number, split_title
 from harness.reporting.render import markdown_escape
 
 
-@dataclass(frozen=True)
-class PageContext:
-    """What the page gives each of its sections."""
+class PageContext(NamedTuple):
+    """Parts of the page that its sections use."""
 
     pictures: Mapping[str, str]
-    """The section's figures by their names, as SVG in base 64."""
+    """The section's figures by name, as SVG in base 64."""
     section_heading: Callable[..., Markup]
-    """Makes a heading of a title, and takes it into the page's contents."""
+    """Makes a heading of a title, and adds it to the page's contents."""
 
     def picture(self, name: str, alt: str, caption: str = "", classes: str = "") -> Markup:
-        """Return a figure with its caption; nothing where there is none of this name."""
+        """Return a figure with its caption; empty where there is none of this name."""
         if name not in self.pictures:
             return Markup("")
         return Markup(
@@ -40,15 +37,15 @@ class PageContext:
 
 
 class Section:
-    """One part of a sweep's report, and what it leaves in the results folder besides.
+    """One part of a sweep's report, with its figures and files.
 
-    A new section is a subclass in a file of its own in `reporting/sections`, and a place in the list `SECTIONS` there.
+    A new section is a subclass in a file of `reporting/sections`, and an entry of `SECTIONS` there.
     """
 
     title: ClassVar[str] = ""
-    """Of its heading and of the page's contents; '' where its text has headings itself."""
+    """Heading, also in the page's contents; '' where its text contains headings."""
     stems: ClassVar[tuple[str, ...]] = ()
-    """Names, without their endings, of all files that it may leave."""
+    """Names, without endings, of all files that it may write."""
     needs_points: ClassVar[bool] = False
     """Whether it is left out of a report without erased points."""
 
@@ -57,42 +54,37 @@ class Section:
 
     @cached_property
     def figures(self) -> Mapping[str, Figure]:
-        """Figures by their names; the report shows them, and each becomes files too."""
+        """Figures by name, for the report and as files."""
         return {}
 
     @cached_property
     def tall_figures(self) -> Mapping[str, Figure]:
-        """What the report shows on a narrow screen instead of the figures of these names."""
+        """Replacements of figures on narrow screens."""
         return {}
 
     def files(self) -> Mapping[str, str]:
-        """Return the contents of its text files by their names."""
+        """Return the contents of its text files by name."""
         return {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return its text; where that is empty the report leaves the section out.
-
-        By default it is the template of the module's name, filled with `context()`.
-        """
+        """Return its text, by default the module's template filled with `context()`; an empty section is left out."""
         template = html_templates().get_template(f"{type(self).__module__.rpartition('.')[2]}.html.j2")
-        given = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
-        return Markup(template.render(analysis=self.analysis, **given))  # The template has escaped its texts.
+        variables = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
+        return Markup(template.render(analysis=self.analysis, **variables))  # The template has escaped its texts.
 
     def context(self) -> dict[str, Any]:
-        """Return what its template is filled with besides `analysis` and `pictures`."""
+        """Return the variables of its template, next to `analysis` and `pictures`."""
         return {}
 
 
 def paragraph(*sentences: str, is_soft: bool = True) -> Markup:
-    """Return sentences as a paragraph; nothing where all are empty."""
-    said = " ".join(filter(None, sentences))
-    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", said) if said else Markup("")
+    """Return sentences as a paragraph; empty where all are empty."""
+    text = " ".join(filter(None, sentences))
+    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", text) if text else Markup("")
 
 
 def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images: str) -> str:
-    """Return the Content-Security-Policy under which a browser takes these styles, scripts and `images` alone.
-
-    Inline styles and scripts are named by what they are.
+    """Return a Content-Security-Policy that allows only these styles, scripts (by their hashes) and `images`.
 
     Example:
         >>> content_policy(styles=["p {}"], images="data:").partition("; img-src")[0]
@@ -108,7 +100,7 @@ def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images
 
 @cache
 def html_templates() -> Environment:
-    """Return the templates of pages, each compiled once in a process; they escape what they are filled with."""
+    """Return the environment of HTML templates, with autoescaping."""
     environment = _template_environment(autoescape=True)
     environment.globals["content_policy"] = content_policy
     return environment
@@ -120,7 +112,7 @@ def _text_templates() -> Environment:
 
 
 def text_file(template: str, **context: Any) -> str:
-    """Return a file of Markdown; its template escapes each text with the filter of that name."""
+    """Return a Markdown file from a template."""
     return _text_templates().get_template(template).render(context)
 
 
@@ -133,7 +125,7 @@ def _template_environment(**options: Any) -> Environment:
 
 
 def embedded(data: Mapping[str, Any]) -> Markup:
-    r"""Return JSON that may stand in a page's script element, whatever its texts are.
+    r"""Return JSON that is safe in a page's script element.
 
     Example:
         >>> print(embedded({"label": "</script>&"}))

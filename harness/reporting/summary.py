@@ -1,7 +1,6 @@
-"""The card on top of a report, and the table of twenty seconds below it: on the page, in table.md, on the terminal.
+"""Card on top of a report, and the table of prices: on the page, in table.md, on the terminal.
 
-The card has what was seen, how sure that is, what to do and what is wrong, in this order and in at most 90 words, so
-that it fits on the first screen of a phone.
+The card contains results, their uncertainty, advice and problems, in at most 90 words: the first screen of a phone.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from rich.text import Text
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
-from harness.analysis.cells import number
-from harness.analysis.collapse import verdict
-from harness.analysis.damage import unmeasured_damage
-from harness.analysis.metrics import in_sentence
+from harness.analysis.damage import unmeasured_damage, verdict
+from harness.analysis.metrics import lower_title, number
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
 from harness.base.messages import amount
@@ -31,14 +28,14 @@ from harness.specs import Level
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"
-"""What an interval over items of a single seed says."""
+"""Meaning of an interval over items of a single seed."""
 DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",
 }
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
-"""Methods that a sentence of the card names in one list."""
+"""Methods in one list of the card."""
 WORDS = {
     "recited": "MA: the share of the tokens of a text that the model guesses first, given all before them",
     "level": "how much is still recited where methods are compared: each is erased until it is there",
@@ -49,13 +46,13 @@ WORDS = {
     "broken": "collapsed, or over-erased: unseen texts of the same kind suffered too; never recommended",
     "comes back": "after so many steps of relearning, half of what was erased is there again",
 }
-"""The eight words that the answer needs."""
+"""Glossary of the answer."""
 Card = list[tuple[str, str, str]]
-"""A heading, sentences, and a command that they end with, or ''."""
+"""A heading, sentences, and a command that ends them, or ''."""
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
+    """Return a table's caption: definition, judges and seeds."""
     sentences = []
     for definition in sorted(set(table["definition"])) or [""]:
         meaning = f" ({DEFINITIONS[definition]})" if definition in DEFINITIONS else ""
@@ -75,15 +72,15 @@ def caption(table: pd.DataFrame) -> str:
 
 def cards(analysis: Analysis) -> list[tuple[str, Card]]:
     """Return each model's card."""
-    of_models = []
+    cards_by_model = []
     for model in analysis.answer.heads:
         recitation = analysis.ranked.recitations[model]
         if recitation.recites is False:
-            of_models.append((model, [("Seen", recitation.said_first, "")]))
+            cards_by_model.append((model, [("Seen", recitation.warning, "")]))
         else:
             card = _answer_card(model, analysis) if analysis.results.plan.until else _ranks_card(model, analysis)
-            of_models.append((model, [line for line in card if line[1] or line[2]]))
-    return of_models
+            cards_by_model.append((model, [line for line in card if line[1] or line[2]]))
+    return cards_by_model
 
 
 def _answer_card(model: str, analysis: Analysis) -> Card:
@@ -118,7 +115,7 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
     costs = "costs least" if paid else "is the only sound method that gets there"
     others = f"; {_names(paid, '; ')}" if paid else ""
-    return f"At {at}, {first['label']} {costs}: {in_sentence(answer.cost)} {times(first['price'])}{others}."
+    return f"At {at}, {first['label']} {costs}: {lower_title(answer.cost)} {times(first['price'])}{others}."
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
@@ -138,16 +135,20 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         return f"{runs} runs; no sound method to compare with: no verdict."
     if not reference["reached"].any():
         return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is not at the level: no verdict."
-    said = []
+    sentences = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(named := rows[rows["verdict"] == word]["label"]):
-            said.append(f"{word}: {_names(named)}")
+            sentences.append(f"{word}: {_names(named)}")
     against = f"{runs} runs, against {reference['label'].iloc[0]}"
-    return f"{against}: {'; '.join(said)}." if said else f"{against}: no {MIN_RUNS} runs got both there, so no verdict."
+    return (
+        f"{against}: {'; '.join(sentences)}."
+        if sentences
+        else f"{against}: no {MIN_RUNS} runs got both there, so no verdict."
+    )
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
-    """Return what to do with the cheapest sound method, and the command that does it."""
+    """Return advice on the cheapest sound method, and its command."""
     if not len(priced):
         return "", ""
     is_whole = priced["reached"] == priced["runs"]
@@ -159,7 +160,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
 
 
 def export_command(point: PointResults, analysis: Analysis) -> str:
-    """Return the command that writes a point's model to a folder."""
+    """Return the command that exports a point's model."""
     folder = analysis.results.folder
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
     out = f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
@@ -173,32 +174,31 @@ def _is_kept(point: PointResults, analysis: Analysis) -> bool:
 
 
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
-    head, plan, said = analysis.answer.heads[model], analysis.results.plan, []
+    head, plan, sentences = analysis.answer.heads[model], analysis.results.plan, []
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
         if len(named := rows[rows[name].eq(True)]["label"]):
-            said.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
+            sentences.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
     missed = rows[rows["gets_there"] == "no"].to_dict("records")
     near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
     if missed:
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
-        said.append(f"Not there: {_names(labels)}.")
+        sentences.append(f"Not there: {_names(labels)}.")
     table = analysis.ranked.table
-    said.append(unmeasured_damage(table[table["model"] == model]))
-    said += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    sentences.append(unmeasured_damage(table[table["model"] == model]))
+    sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
-        said.append("The seeds share one search: its luck is in no interval.")
-    return " ".join(filter(None, said)) or "Nothing was found: all methods get there and none is broken."
+        sentences.append("The seeds share one search: its luck is in no interval.")
+    return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:
-    """Return how near a method came to a level: `nearest 0.83 at gamma 10, early stop`."""
+    """Return the nearest miss of a level: `nearest 0.83 at gamma 10, early stop`."""
     near = "" if math.isnan(row["nearest"]) else f"nearest {row['nearest']:.2f} at {row['nearest_at']}"
     return ", ".join(filter(None, [near, row["reason"]]))
 
 
 def _ranks_card(model: str, analysis: Analysis) -> Card:
-    """Return the card of a sweep that sets no level: the paper's ranks."""
     ranks = analysis.ranked.ranking
     ranks = ranks[ranks["model"] == model]
     order, wrong = [], []
@@ -212,10 +212,10 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
             idle.append(row["label"])
     unranked = [row["label"] for row in ranks.to_dict("records") if row["unranked"] not in _KNOWN and row["label"]]
     unranked = [label for label in unranked if not any(label in text for text in (*order, *wrong))]
-    said = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
-    said += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
-    said += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
-    said += [f"Not ranked: {_names(unranked)}."] if unranked else []
+    sentences = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    sentences += [f"Collapsed, so not ranked: {_names(wrong)}."] if wrong else []
+    sentences += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    sentences += [f"Not ranked: {_names(unranked)}."] if unranked else []
     seen = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     runs = analysis.answer.heads[model]["runs"]
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
@@ -224,7 +224,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
         ("Seen", seen, ""),
         ("How sure", sure, ""),
         ("To do", *((do, "until: {ma: [0.75]}") if runs else ("", ""))),
-        ("Wrong", " ".join(said), ""),
+        ("Wrong", " ".join(sentences), ""),
     ]
 
 
@@ -232,7 +232,7 @@ _KNOWN = ("", CONTROL, NOTHING_TO_ERASE, ERASED_NOTHING)
 
 
 def _about(seconds: float) -> str:
-    """Return a time as a sentence has it.
+    """Return a rough duration.
 
     Example:
         >>> _about(12.3), _about(130.0), _about(9000.0)
@@ -248,7 +248,7 @@ def _about(seconds: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio as a sentence has it.
+    """Return a ratio with at most two decimals.
 
     Example:
         >>> times(1.268), times(0.55), times(12.4), times(240.0)
@@ -264,7 +264,7 @@ def _names(names: Iterable[str], between: str = ", ") -> str:
 
 
 def head_text(model: str, analysis: Analysis) -> str:
-    """Return the numbers above a table: how many texts and runs, what was recited, and the never-seen model's price."""
+    """Return the numbers above a table: texts, runs, recitation, and the retrained model's price."""
     head, cost = analysis.answer.heads[model], analysis.answer.cost
     parts = [
         amount(head["texts"], "text"),
@@ -277,12 +277,12 @@ def head_text(model: str, analysis: Analysis) -> str:
         paid = "" if math.isnan(head["retrained_price"]) else f", price ×{head['retrained_price']:.2f}"
         parts.append(f"the never-seen model: {number(head['retrained_ma'])}{paid}")
     if cost is not None:
-        parts.append(f"price: {in_sentence(cost)}, times the original's")
+        parts.append(f"price: {lower_title(cost)}, times the original's")
     return "; ".join(parts) + "."
 
 
 def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame, list[Column]]:
-    """Return a model's table at a level, and its columns: without those that say nothing."""
+    """Return a model's table at a level, without empty columns."""
     rows = answer.at(model, level)
     records = rows.to_dict("records")
     frame = rows.assign(
@@ -306,9 +306,9 @@ def _gets_there(row: Mapping[Any, Any]) -> str:
     broken = [
         words for name, words in (("collapsed", "collapsed"), ("over_erased", "over-erased")) if row[name] is True
     ]
-    said = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
+    text = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
-    return f"{said}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
+    return f"{text}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
 
 
 def _damage(row: Mapping[Any, Any]) -> str:
@@ -333,16 +333,16 @@ def _steps(steps: float) -> str:
 
 
 def answer_markdown(analysis: Analysis) -> str:
-    """Return the sweep's question and below it the answer, as Markdown."""
+    """Return the sweep's question and answer, as Markdown."""
     return f"# {markdown_escape(analysis.results.plan.question)}\n\n{answer_text(analysis)}"
 
 
 def answer_text(analysis: Analysis) -> str:
     """Return each model's card and its tables, as Markdown."""
     parts: list[str] = []
-    of_models = cards(analysis)
-    for model, card in of_models:
-        parts += [f"**{markdown_escape(model)}**"] if len(of_models) > 1 else []
+    cards_by_model = cards(analysis)
+    for model, card in cards_by_model:
+        parts += [f"**{markdown_escape(model)}**"] if len(cards_by_model) > 1 else []
         lines = []
         for heading, text, command in card:
             lines.append(f"- **{heading}.** {markdown_escape(text)}" + (f" `{command}`" if command else ""))
@@ -353,7 +353,7 @@ def answer_text(analysis: Analysis) -> str:
 
 
 def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame, list[Column]]]:
-    """Return a model's tables with their levels; none where nothing is to be erased."""
+    """Return a model's tables by level; none where nothing is erased."""
     if analysis.ranked.recitations[model].recites is False:
         return []
     tables = []
@@ -364,17 +364,21 @@ def level_tables(model: str, analysis: Analysis) -> list[tuple[str, pd.DataFrame
 
 
 def further_notes(analysis: Analysis) -> list[str]:
-    """Return what else must be read: on whose texts erasure is shown, or why nothing shows that there was any."""
-    recites = {model: known for model, known in analysis.ranked.recitations.items() if known.recites is not False}
-    return [known.said_first for known in recites.values() if known.said_first]
+    """Return notes on the recited texts, or on missing evidence of recitation."""
+    recites = {
+        model: recitation
+        for model, recitation in analysis.ranked.recitations.items()
+        if recitation.recites is not False
+    }
+    return [recitation.warning for recitation in recites.values() if recitation.warning]
 
 
 def answer_on_terminal(analysis: Analysis) -> RenderableType:
     """Return each model's card and tables for the terminal."""
     parts: list[RenderableType] = []
-    of_models = cards(analysis)
-    for model, card in of_models:
-        parts += [Text(model, style="bold")] if len(of_models) > 1 else []
+    cards_by_model = cards(analysis)
+    for model, card in cards_by_model:
+        parts += [Text(model, style="bold")] if len(cards_by_model) > 1 else []
         for heading, text, command in card:
             parts.append(Text.assemble((f"{heading}: ", "bold"), f"{text} {command}".strip()))
         for level, frame, columns in level_tables(model, analysis):

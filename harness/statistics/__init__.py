@@ -1,1 +1,1 @@
-"""Estimates, intervals and tests of what items say: NumPy and SciPy only, no table and no sweep."""
+"""Estimates, intervals and tests, by NumPy and SciPy only."""

@@ -1,12 +1,11 @@
-"""How far an estimate could be off: draws of it, over items and over replicates, and the interval that they give.
+"""Draws of an estimate, over items and replicates, and its interval.
 
-A nested bootstrap. Items are drawn by clusters, the same for all replicates, since they are measured on the same
-items. Of three seeds resampling would say too little (its 95 % intervals cover 75 %), so the replicates add Student's
-t instead: one combination of their deviations for each draw. Both are the same for every method and metric, so
-differences of draws, and whatever else is computed from them draw by draw, are paired.
+A nested bootstrap. Items are drawn by clusters, the same for all replicates. Of three seeds resampling would say too
+little (its 95 % intervals cover 75 %), so the replicates add Student's t: one combination of their deviations for each
+draw. Both are the same for every method and metric, so differences of draws are paired.
 
-The two parts add up to too much where replicates differ by no more than chance over items makes them: with three, such
-intervals cover 97 to 99.8 %. Subtracting that share would cover only 92 % of other cases, so it stays.
+The sum is conservative where replicates differ only by chance over items: with three, such intervals cover 97 to
+99.8 %. Subtracting that share would cover only 92 % of other cases.
 
 Array letters: D draws, R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
@@ -24,33 +23,33 @@ from harness.base.digests import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
 
 CONFIDENCE = 0.95
-"""Of every interval and test."""
+"""Confidence of every interval and test."""
 DRAWS = 10_000
-"""By chance in these an end of a 95 % interval is off by 1 % of the width; by that in 2,000 it would be by 2 to 5 %."""
+"""Chance moves an end of a 95 % interval by 1 % of its width; 2,000 draws by 2 to 5 %."""
 _AT_ONCE = 2**23
-"""Counts that are weighed together: 32 MiB in single precision."""
+"""Counts that are multiplied together: 32 MiB in single precision."""
 _CROWDED, _SPREAD = 0.3, 0.8
-"""Effective shares of the clusters off a bound: up to the first they crowd at it, from the second not at all."""
+"""Effective shares of clusters off a bound: up to the first they crowd at it, from the second not at all."""
 _MAX_SHARES = 256
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
 _ROUNDING = 1e-12
-"""A standard error below this is what rounding leaves of none."""
+"""A standard error below this is rounding."""
 _TIE = 1e-5
-"""Draws that are nearer than this to the estimate, in standard errors, are equal to it: they are weighed in fp32."""
+"""Draws nearer than this to the estimate, in standard errors, are equal to it (fp32)."""
 
 
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
-    """Return how often each cluster is drawn (D, C), clusters in the order of their codes; each draw has C of them.
+    """Return the counts of each cluster in each draw (D, C), in the order of the codes; each row sums to C.
 
-    The same for the same `items`, so that whatever is measured on them is compared on the same draws.
+    Equal `items` have equal draws, so that comparisons are paired.
     """
     return _cluster_counts(len(np.unique(clusters_N)), items)
 
 
 @lru_cache(maxsize=4)
 def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
-    """Return the counts of `cluster_draws`, made once for all metrics; in bytes, since there may be 10,000 clusters."""
+    """Return the cached counts of `cluster_draws`, in bytes: there may be 10,000 clusters."""
     generator = np.random.default_rng([_SEED, int(digest_of(items), 16)])
     counts_DC = np.empty((DRAWS, clusters), dtype=np.uint8)
     for counts_C in counts_DC:
@@ -61,10 +60,9 @@ def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=4)
 def _replicate_noise(replicates: int) -> Floats:
-    """Return noise (D, R) whose product with the replicates' deviations from their mean is Student's.
+    """Return noise (D, R) whose product with the replicates' deviations from their mean is Student's t.
 
-    It has R - 1 degrees of freedom and the scale sd / sqrt(R). Since it is one combination of the replicates for all
-    metrics, what goes up together in them does so in the draws.
+    It has R - 1 degrees of freedom and the scale sd / sqrt(R), and is the same for all metrics.
     """
     generator = np.random.default_rng([_SEED, replicates])
     normal_DR = generator.standard_normal((DRAWS, replicates))
@@ -75,14 +73,13 @@ def _replicate_noise(replicates: int) -> Floats:
 def draws(item_values: ItemValues) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
-    NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
-    value. NaN in the draws that had no known item. An `exp_mean` is drawn on the scale of its logarithm.
+    All are NaN where a replicate has fewer than two clusters of known items, or an infinite value; a draw without known
+    items is NaN. An `exp_mean` is drawn on the scale of its logarithm.
 
-    Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
-    the deviations from the estimate are corrected: a draw becomes the one at the level that BCa puts in place of its
-    own, and is moved away from the estimate by the width that Student's t of C - 1 has over the normal distribution.
-    What `interval` makes of that is the BCa interval, so much wider. Where clusters crowd at a bound of the metric, its
-    end on the other side is Gaffke's at least.
+    Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right). So
+    each deviation is replaced by the one at its BCa level, and widened by the ratio of Student's t of C - 1 to the
+    normal distribution. `interval` of that is the widened BCa interval. Where clusters crowd at a bound of the metric,
+    the other end is at least Gaffke's.
 
     Source:
         B. Efron, "Better Bootstrap Confidence Intervals", 1987, equation 2.3, with the acceleration 7.3 of each
@@ -92,7 +89,7 @@ def draws(item_values: ItemValues) -> Floats:
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         deviations_D = _item_deviations(item_values)
         for end, tail_D in _tails(item_values.averaged()):
-            deviations_D = _with_tail(deviations_D, tail_D, is_below=end == 0)
+            deviations_D = _extend_tail(deviations_D, tail_D, is_below=end == 0)
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
@@ -100,15 +97,14 @@ def draws(item_values: ItemValues) -> Floats:
 
 
 def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
-    """Return how far a row whose values crowd at a bound is off at least: sorted deviations (D,) for each such end.
+    """Return the smallest deviations of a row whose values crowd at a bound: sorted (D,) for each such end.
 
-    A mean of 1.000 of 16 accuracies is no certainty: what is drawn from 16 ones are ones. Gaffke's bound gives each
-    cluster a share of all, drawn from a flat Dirichlet distribution, and one share more to the worst value that there
-    is. For values that are 0 or 1 that is Clopper and Pearson's interval. The share more fades as the values leave the
-    bound together: of values that all lie equally far from it, none is likely to be the worst.
+    Resampling 16 accuracies of 1.000 gives only ones. Gaffke's bound gives each cluster a share drawn from a flat
+    Dirichlet distribution, and one more share to the worst possible value. For values 0 and 1 that is Clopper and
+    Pearson's interval. The extra share fades as the values leave the bound together.
 
     Returns:
-        Pairs of an end (0: lower, 1: upper) and its deviations; none where the metric has no two bounds.
+        Pairs of an end (0: lower, 1: upper) and its deviations; none where the metric lacks two bounds.
 
     Source:
         N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
@@ -119,7 +115,7 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
     if item_values.aggregate != "mean" or not math.isfinite(high - low):
         return []
     values_1N, weights_1N = item_values.known
-    sums_C, weights_C = item_values.in_clusters(np.vstack([values_1N * weights_1N, weights_1N]))
+    sums_C, weights_C = item_values.sum_by_cluster(np.vstack([values_1N * weights_1N, weights_1N]))
     sums_C, weights_C = sums_C[weights_C > 0], weights_C[weights_C > 0]
     tails = []
     for end, (worst, bound) in enumerate(((low, high), (high, low))):
@@ -131,28 +127,28 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
             far, near = order[:_MAX_SHARES], order[_MAX_SHARES:]
             shares_DK, uniform_D = _dirichlet()
             amounts_K2 = np.column_stack([sums_C[far], weights_C[far]])
-            of_sums_D, of_weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
+            sums_D, weights_D = (shares_DK[:, : len(far)] @ amounts_K2).T
             more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
-                of_sums_D, of_weights_D = (
-                    of_sums_D + near_D * sums_C[near].sum(),
-                    of_weights_D + near_D * weights_C[near].sum(),
+                sums_D, weights_D = (
+                    sums_D + near_D * sums_C[near].sum(),
+                    weights_D + near_D * weights_C[near].sum(),
                 )
-            drawn_D = (of_sums_D + more_D * worst) / (of_weights_D + more_D)
+            drawn_D = (sums_D + more_D * worst) / (weights_D + more_D)
             tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
     return tails
 
 
 @lru_cache(maxsize=1)
 def _dirichlet() -> tuple[Floats, Floats]:
-    """Return exponential variables (D, K), which are a flat Dirichlet's shares once they are divided; and others."""
+    """Return exponential variables (D, K), a flat Dirichlet's shares once divided by their sum, and others."""
     generator = np.random.default_rng(_SEED)
     return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
 
 
-def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
-    """Return deviations of the same ranks; in one half they lie as far out as the sorted `tail_D` at least."""
+def _extend_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
+    """Return deviations of the same ranks, of which one half is at least as far out as the sorted `tail_D`."""
     order = np.argsort(deviations_D, kind="stable")
     half = slice(None, DRAWS // 2) if is_below else slice(DRAWS // 2, None)
     further = np.minimum if is_below else np.maximum
@@ -171,11 +167,11 @@ def _item_deviations(item_values: ItemValues) -> Floats:
 
 @lru_cache(maxsize=64)
 def _drawn_item_means(item_values: ItemValues) -> Floats:
-    """Return the drawn means (D, R), kept for a report's tables, figures and files, which ask for the same ones."""
+    """Return the cached drawn means (D, R)."""
     values_RN, weights_RN = item_values.known
     means_R = item_values.item_means()
     with np.errstate(invalid="ignore"):
-        sums_RC = item_values.in_clusters(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
+        sums_RC = item_values.sum_by_cluster(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         sums_CR = sums_RC.T.astype(np.float32)
         counts_DC = cluster_draws(item_values.clusters_N, item_values.items)
         parts = np.array_split(counts_DC, math.ceil(counts_DC.size / _AT_ONCE))
@@ -187,26 +183,26 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
 
 
 def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Floats:
-    """Return deviations from the estimate with the corrections of `draws`; NaN for fewer than two clusters."""
+    """Return deviations with the corrections of `draws`; NaN for fewer than two clusters."""
     known_D = ~np.isnan(deviations_D)
     count, error = int(known_D.sum()), _error(influences_C)
     if clusters < 2 or not count:
         return np.full_like(deviations_D, np.nan)
     if error < _ROUNDING:
         return deviations_D
-    known = deviations_D[known_D]
+    deviations = deviations_D[known_D]
     # Equal draws stay in their order, which is the same for all that is measured on these items.
-    order = np.argsort(np.round(known / (_TIE * error)), kind="stable")
-    levels = _bca_levels(ndtri((np.arange(count) + 0.5) / count), known, influences_C)
+    order = np.argsort(np.round(deviations / (_TIE * error)), kind="stable")
+    levels = _bca_levels(ndtri((np.arange(count) + 0.5) / count), deviations, influences_C)
     corrected = np.empty(count)
-    corrected[order] = _widening(clusters) * np.interp(levels * (count - 1), np.arange(count), known[order])
+    corrected[order] = _widening(clusters) * np.interp(levels * (count - 1), np.arange(count), deviations[order])
     corrected_D = np.full_like(deviations_D, np.nan)
     corrected_D[known_D] = corrected
     return corrected_D
 
 
 def _bca_levels(scores: Floats, deviations: Floats, influences_C: Floats) -> Floats:
-    """Return the levels, from 0 to 1, at which BCa looks for the percentiles that have these normal scores."""
+    """Return the levels (0 to 1) of BCa's percentiles for these normal scores."""
     error = _error(influences_C)
     if error < _ROUNDING:
         return np.asarray(ndtr(scores), dtype=np.float64)
@@ -222,16 +218,16 @@ def _error(influences_C: Floats) -> float:
 
 
 def _widening(clusters: int) -> float:
-    """Return how much wider Student's t makes an interval than the normal distribution, and draws of few clusters."""
+    """Return the ratio of Student's t to the normal quantile, corrected for draws of few clusters."""
     return math.sqrt(clusters / (clusters - 1)) * float(stdtrit(clusters - 1, _UPPER)) / float(ndtri(_UPPER))
 
 
 def row_intervals(item_values: ItemValues) -> Floats:
-    """Return the 95 % interval (R, 2) of each row alone: what `interval` and `draws` say of it, for many at once."""
+    """Return the 95 % interval (R, 2) of each row, as by `interval` and `draws`."""
     means_R, drawn_DR = item_values.item_means(), _drawn_item_means(item_values)
     is_log = item_values.aggregate == "exp_mean"
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
-    known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
+    known_R = (item_values.sum_by_cluster(item_values.known[1]) > 0).sum(axis=1)
     influences_RC, ends_R2 = item_values.influences(), np.full((len(points_R), 2), np.nan)
     # The draws between which `interval` takes its percentiles: only these four are corrected.
     ranks_2 = (DRAWS - 1) * np.array([1 - _UPPER, _UPPER])
@@ -254,9 +250,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
 def replicate_draws(
     estimates_R: Floats, models_R: Integers | None = None, low: float = -math.inf, high: float = math.inf
 ) -> Floats:
-    """Return draws (D,) of the mean of estimates that no items stand behind (MAUVE); NaN in all for one replicate.
-
-    The noise is the same as that of `draws`.
+    """Return draws (D,) of the mean of estimates without items (MAUVE), with the noise of `draws`; NaN for one row.
 
     Source:
         Student, "The probable error of a mean", 1908: t of R - 1 degrees of freedom.
@@ -270,10 +264,7 @@ def replicate_draws(
 
 
 def interval(draws_D: Floats) -> tuple[float, float]:
-    """Return the percentiles that hold 95 % of the draws; NaN, NaN if any draw is NaN, or both ends are infinite.
-
-    A draw without a known item is no evidence of either side, and leaving it out would make few items look like many.
-    """
+    """Return the percentiles that contain 95 % of the draws; NaN, NaN if any draw is NaN, or both ends are infinite."""
     if np.isnan(draws_D).any():
         return math.nan, math.nan
     with np.errstate(invalid="ignore"):  # Between two infinite draws numpy finds NaN.

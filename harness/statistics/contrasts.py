@@ -1,4 +1,4 @@
-"""A contrast of two rows on the same items and replicates, how sure it is, and p-values corrected for their number.
+"""Paired contrasts of two rows on the same items and replicates, their p-values and Holm's correction.
 
 Differences of an `exp_mean` are of logarithms: 0.1 is a ratio of about 1.1.
 
@@ -18,24 +18,24 @@ from scipy.special import betaln, expit, log_expit, stdtr, stdtrit
 from harness.statistics.item_values import Integers, ItemValues, by_model
 
 LEVEL = 0.05
-"""Of every test: what is false is said this often at most."""
+"""Level of every test."""
 _ROUNDING = 1e-12
-"""Means that are equal on paper may differ by this; so may values that are all the same, relative to them."""
+"""Relative difference below which values are equal."""
 _STEP = 0.1
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference of two estimates, one less the other, and its variance in two independent parts."""
+    """Difference of two estimates, and its variance in two independent parts."""
 
     difference: float
     items_variance: float
     replicates_variance: float
-    """0 with a single replicate: then the contrast says nothing of another training run."""
+    """0 with a single replicate."""
     clusters: int
-    """Of items: those of the part that has fewest."""
+    """Clusters of items in the part that has fewest."""
     replicates: int
-    """Models, or where there is one model its seeds."""
+    """Models, or seeds of a single model."""
 
     @property
     def _freedoms(self) -> tuple[int, int]:
@@ -43,15 +43,14 @@ class Contrast:
 
     @property
     def standard_error(self) -> float:
-        """Return the standard deviation of the difference."""
+        """Square root of both variances' sum."""
         return math.sqrt(self.items_variance + self.replicates_variance)
 
     @property
     def p(self) -> float:
-        """Return the two-sided p-value of no difference.
+        """Two-sided p-value of no difference.
 
-        1 where the estimates are equal. Where all items differ by the same, which is not 0, there is no variance, and p
-        is that of a sign test over the clusters.
+        1 where the estimates are equal; without variance, that of a sign test over the clusters.
         """
         if abs(self.difference) < _ROUNDING:
             return 1.0
@@ -60,7 +59,7 @@ class Contrast:
         return self._tail(abs(self.difference))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the differences whose tests are not significant at the level: at .05 the 95 % interval."""
+        """Return the differences that are not rejected at the level."""
         if self.standard_error < _ROUNDING:
             return self.difference, self.difference
         # Neither part alone is wider than its own Student's t says.
@@ -76,18 +75,16 @@ class Contrast:
 def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     """Return the contrast of two estimates on the same items; None where it is not known.
 
-    Only items that both know count, in each replicate. The variance of the difference has two parts: over items
-    (linearised weighted means, summed within clusters; averaged over replicates) and, with several replicates, that of
-    the replicates' differences. For an `exp_mean` logarithms are compared.
-
-    It is not known where a replicate has fewer than two clusters of items that both know, or an infinite value.
+    Only items that both know count, in each replicate. The variance has two parts: over items (linearised weighted
+    means, summed within clusters; averaged over replicates) and, with several replicates, of the replicates'
+    differences. None where a replicate has fewer than two clusters of common items, or an infinite value.
 
     Args:
         a: Of one method.
         b: Of the other: row by row the same replicates, column by column the same items.
 
     Raises:
-        ValueError: They are not: other items, another number of replicates, or another aggregate.
+        ValueError: Items, replicates or aggregates differ.
 
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
@@ -112,13 +109,12 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
 
 
 def paired_p(a: ItemValues, b: ItemValues) -> float:
-    """Return the two-sided p-value of the `paired_contrast`; NaN where that is not known."""
+    """Return the p-value of the `paired_contrast`; NaN where it is not known."""
     contrast = paired_contrast(a, b)
     return math.nan if contrast is None else contrast.p
 
 
 def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
-    """Raise if two do not have the same items and replicates in the same places."""
     faults = {
         "items": a.items != b.items or not np.array_equal(a.clusters_N, b.clusters_N),
         "replicates": len(a.values_RN) != len(b.values_RN) or _codes(a.models_R) != _codes(b.models_R),
@@ -137,15 +133,15 @@ def _codes(models_R: Integers | None) -> list[int]:
 
 
 def two_part_p(difference: float, variances: tuple[float, float], freedoms: tuple[int, int]) -> float:
-    """Return the two-sided p-value of a difference whose variance is the sum of two that were estimated.
+    """Return the two-sided p-value of a difference whose variance is the sum of two estimates.
 
-    The reference is the sum of two Student variables, scaled by the two standard errors: what the draws of `bootstrap`
-    have. Satterthwaite's single t is liberal here: with two replicates up to 11 % false positives of 5, with three 7 %.
+    The reference is the sum of two Student variables, scaled by the two standard errors, as in `bootstrap`.
+    Satterthwaite's single t is liberal: with two replicates up to 11 % false positives at 5 %, with three 7 %.
 
     Args:
         difference: Estimated.
-        variances: Of the difference, over items and over replicates; not both 0.
-        freedoms: Degrees of freedom of each; one whose variance is 0 has no part.
+        variances: Over items and over replicates; not both 0.
+        freedoms: Degrees of freedom of each; ignored where the variance is 0.
 
     Source:
         H. Ruben, "On the distribution of the weighted difference of two independent Student variables", 1960: given
@@ -164,9 +160,7 @@ def two_part_p(difference: float, variances: tuple[float, float], freedoms: tupl
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted for their number: at most 0.05 together are falsely below 0.05. NaN stays NaN.
-
-    A NaN was not tested and does not count among the tests.
+    """Return the p-values adjusted for their number; NaN was not tested and does not count.
 
     Source:
         S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.

@@ -1,4 +1,4 @@
-"""What one metric has for each item: weighted means of it, and what each cluster of items adds to them.
+"""Values of one metric by item, their weighted means and the influence of each cluster.
 
 Array letters: R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
@@ -20,26 +20,26 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ItemValues:
-    """What one metric has for each item, of every replicate of one point."""
+    """Values of one metric for each item and replicate of one point."""
 
     values_RN: Floats
-    """NaN: not known of that item."""
+    """NaN: not known."""
     weights_RN: Floats
     """Tokens, or 1; an item of weight 0 counts as not known."""
     clusters_N: Integers
-    """Any code; items that are no separate evidence (their continuations are the same) share one."""
+    """Any code; copies of an item share one."""
     items: str
-    """Names the items: values on the same items share their draws, those on others have independent ones."""
+    """Name of the items: equal names share their draws, others are independent."""
     models_R: Integers | None = None
-    """A code for each replicate: seeds of the same model share one. None: all are of one model."""
+    """A code for each replicate's model; None: one model."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """As `Metric.aggregate`."""
     low: float = -math.inf
     high: float = math.inf
-    """The metric's bounds."""
+    """Bound of the metric."""
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not fit together."""
+        """Check the shapes."""
         shape = np.shape(self.values_RN)
         models = len(self.values_RN) if self.models_R is None else len(self.models_R)
         fits = np.shape(self.weights_RN) == shape == (models, *np.shape(self.clusters_N))
@@ -63,59 +63,55 @@ class ItemValues:
 
     @cached_property
     def _content(self) -> tuple[object, ...]:
-        """What decides all means: values, weights, clusters and items."""
         digest = hashlib.sha256()
         for array in (*self.known, self._codes_N):
             digest.update(array.tobytes())
         return digest.digest(), np.shape(self.values_RN), self.items
 
     def __hash__(self) -> int:
-        """Return the same for the same means."""
+        """Return the hash of everything that decides the means."""
         return hash(self._content)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another has the same means, whatever the metric makes of them."""
+        """Return whether another has the same means."""
         return isinstance(other, ItemValues) and self._content == other._content
 
     def only(self, kept_RN: NDArray[np.bool_]) -> ItemValues:
-        """Return the same with no other items (R, N) known than these."""
+        """Return the values with all others set to NaN (R, N)."""
         return replace(self, values_RN=np.where(kept_RN, self.values_RN, np.nan))
 
     def item_means(self) -> Floats:
-        """Return the weighted mean over the known items of each replicate (R,); NaN where none is known.
-
-        For an `exp_mean` it is the logarithm of the estimate.
-        """
+        """Return the weighted mean over known items of each replicate (R,) or NaN; of logs for an `exp_mean`."""
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             return np.asarray((weights_RN * values_RN).sum(axis=1) / weights_RN.sum(axis=1), dtype=np.float64)
 
     def estimates(self, means: Floats | np.floating) -> Floats:
-        """Return what the metric makes of such means."""
+        """Return the metric's values for such means."""
         if self.aggregate == "mean":
             return np.asarray(means)
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(means))
 
-    def in_clusters(self, amounts_RN: Floats) -> Floats:
+    def sum_by_cluster(self, amounts_RN: Floats) -> Floats:
         """Return the sums (R, C) over the items of each cluster."""
         codes_N = self._codes_N
         return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
 
     def known_clusters(self) -> int:
-        """Return how many clusters hold a known item, of the row that has fewest."""
-        return int((self.in_clusters(self.known[1]) > 0).sum(axis=1).min())
+        """Return the smallest number of clusters with a known item, of any row."""
+        return int((self.sum_by_cluster(self.known[1]) > 0).sum(axis=1).min())
 
     def influences(self) -> Floats:
-        """Return how much each cluster (R, C) moves `item_means`: its part of the linearised weighted mean."""
+        """Return each cluster's part (R, C) of the linearised weighted mean."""
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
-            return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
+            return self.sum_by_cluster(shares_RN * (values_RN - self.item_means()[:, None]))
 
     def standard_errors(self) -> Floats:
-        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item."""
-        clusters_R = (self.in_clusters(self.known[1]) > 0).sum(axis=1)
+        """Return the standard error (R,) of `item_means` over clusters; NaN for fewer than two with a known item."""
+        clusters_R = (self.sum_by_cluster(self.known[1]) > 0).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
         return np.where(clusters_R > 1, np.sqrt(variances_R), np.nan)
@@ -126,7 +122,7 @@ class ItemValues:
         return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None)
 
     def averaged(self) -> ItemValues:
-        """Return the weighted mean of the replicates that know an item, as one replicate."""
+        """Return the weighted mean over the replicates that know an item, as one replicate."""
         values_RN, weights_RN = self.known
         weights_N = weights_RN.sum(axis=0)
         with np.errstate(invalid="ignore"):
@@ -135,10 +131,9 @@ class ItemValues:
 
 
 def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
-    """Return the mean over each model's seeds along the last axis (..., M); what was given if all are of one model.
+    """Return the mean over each model's seeds along the last axis (..., M); unchanged if there is one model.
 
-    The highest level with several members is the one that counts: seeds of one model are no separate evidence of
-    what another model would give.
+    Seeds of one model are no separate evidence about other models.
     """
     models_M = np.unique(np.zeros(estimates_R.shape[-1]) if models_R is None else models_R)
     if len(models_M) < 2:
@@ -147,9 +142,8 @@ def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
 
 
 def estimate(item_values: ItemValues) -> float:
-    """Return the metric's value: of each replicate that of its known items, then the mean over replicates.
+    """Return the metric's value: the mean over replicates, of known items; models count alike.
 
-    The mean of an `exp_mean` is geometric, as it is over items. NaN where a replicate has no known item. Several models
-    count alike, however many seeds each has.
+    The mean of an `exp_mean` is geometric. NaN where a replicate has no known item.
     """
     return float(item_values.estimates(by_model(item_values.item_means(), item_values.models_R).mean()))

@@ -1,7 +1,7 @@
-"""The verdicts of a page: each method's price at one level against a reference, over paired runs; and what runs find.
+"""Verdicts on prices at one level against a reference, over paired runs; and their power.
 
-A run is one replicate: a training seed with its own search, or a model pretrained from another seed. A difference is
-that of two log prices in the same run, so 0.1 is a ratio of about 1.1.
+A run is one replicate: a training seed with its own search, or a model pretrained from another seed. Differences are of
+log prices in the same run, so 0.1 is a ratio of about 1.1.
 
 Array letters: R runs.
 """
@@ -22,32 +22,32 @@ from harness.statistics.item_values import Floats, ItemValues
 Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
 
 MIN_RUNS = 3
-"""Paired runs; with fewer there is neither verdict nor interval."""
+"""Paired runs of a verdict or interval."""
 MIN_POOLED = 4
-"""Methods; among fewer the median deviation is too uncertain to add degrees of freedom."""
+"""Methods whose median deviation adds degrees of freedom; among fewer it is too uncertain."""
 POWER = 0.8
-"""How often a difference that is there is to be found."""
+"""Probability of finding a true difference."""
 MAX_RUNS = 200
 _SURE = 20
-"""Standard errors beyond what is asked for: more than the noncentral t distribution can be computed for."""
+"""Standard errors above which power is 1: the noncentral t cannot be computed there."""
 _ROUNDING = 1e-12
 
 
 class Judgement(NamedTuple):
-    """What is said of one method against the reference."""
+    """Verdict on one method against the reference."""
 
     difference: float
     """Mean of the paired differences; NaN without a paired run."""
     low: float
     high: float
-    """Ends of the 95 % interval, of this method only; NaN where it is not judged."""
+    """Ends of the 95 % interval, not adjusted; NaN where not judged."""
     p: float
     equivalence_p: float
-    """Both adjusted for the number of judged methods; NaN where it is not judged."""
+    """P-value, adjusted as `p` for the number of judged methods; NaN where not judged."""
     runs: int
-    """Paired ones."""
+    """Paired runs."""
     deviation: float
-    """Over runs, that the standard error is made of; NaN where it is not judged."""
+    """Deviation over runs, as in the standard error; NaN where not judged."""
     verdict: Verdict
 
 
@@ -56,16 +56,16 @@ def judge_methods(
 ) -> dict[str, Judgement]:
     """Return the verdict on each method's paired differences of log price to the reference.
 
-    Three runs know a deviation badly, so a method's standard error uses the larger of its own deviation and the
-    median of all methods'. Where that is the median, Student's t counts 2 (R - 1) degrees of freedom; where it is the
-    method's own, or with fewer than four methods, R - 1. The variance over items is added, since all runs share them.
+    Three runs estimate a deviation badly, so a method's standard error uses the larger of its own deviation and the
+    median of all methods'. Student's t has 2 (R - 1) degrees of freedom where that is the median, else, and with fewer
+    than four methods, R - 1. The variance over items is added, since all runs share them.
 
     A method is judged with at least three paired runs, finite differences and a known variance over items.
 
     Args:
         differences_by_method: Method less reference, a value for each paired run; NaN is a run that is not paired.
         item_variances: Of each method's mean difference, over items: `item_variance`.
-        margin: Differences below it do not matter: log 1.1 for 10 %.
+        margin: Smallest difference that matters: log 1.1 for 10 %.
 
     Source:
         D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987; S. Holm, "A
@@ -95,12 +95,12 @@ def judge_methods(
         half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
         ends[name] = (mean - half, mean + half)
         sided[name] = _difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)
-    of_difference = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
-    of_equivalence = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
-    said: dict[str, Judgement] = {}
+    difference_ps = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
+    equivalence_ps = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
+    judgements: dict[str, Judgement] = {}
     for name, values_R in paired.items():
         mean = float(values_R.mean()) if len(values_R) else math.nan
-        p, equivalence_p = of_difference.get(name, math.nan), of_equivalence.get(name, math.nan)
+        p, equivalence_p = difference_ps.get(name, math.nan), equivalence_ps.get(name, math.nan)
         verdict: Verdict = "can't tell yet"
         if equivalence_p < LEVEL:
             verdict = "equivalent"
@@ -108,21 +108,21 @@ def judge_methods(
             verdict = "cheaper" if mean < 0 else "dearer"
         deviation = max(deviations.get(name, math.nan), typical)
         low, high = ends.get(name, (math.nan, math.nan))
-        said[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
-    return said
+        judgements[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
+    return judgements
 
 
 def degrees_of_freedom(runs: int, methods: int, *, is_loud: bool = False) -> int:
-    """Return those of Student's t for a method with so many paired runs, judged among so many methods.
+    """Return the degrees of freedom of Student's t for a method with so many paired runs, among so many methods.
 
-    They double where the error is the methods' median. A loud method, whose own deviation is above the median, is the
-    only evidence for its error: doubled, pages with three loud methods were false in 10 % of simulations.
+    They double where the error is the methods' median. A loud method (its own deviation above the median) is the only
+    evidence for its error: doubled, pages with three loud methods were false in 10 % of simulations.
     """
     return (1 if is_loud or methods < MIN_POOLED else 2) * (runs - 1)
 
 
 def standard_error(deviation: float, runs: int, items: float) -> float:
-    """Return that of a mean over runs which deviate so much, with the variance over the items that all runs share."""
+    """Return the standard error of a mean over runs, with the variance over the items that they share."""
     return math.sqrt(deviation**2 / runs + items)
 
 
@@ -149,27 +149,27 @@ def item_variance(a: ItemValues, b: ItemValues) -> float:
         b: Of the other: row by row the same runs, column by column the same items.
 
     Returns:
-        NaN where it is not known: a run has fewer than two clusters of items that both know, or an infinite value.
+        NaN where a run has fewer than two clusters of common items, or an infinite value.
 
     Raises:
-        ValueError: They have other items, runs or aggregates.
+        ValueError: Items, runs or aggregates differ.
     """
     contrast = paired_contrast(a, b)
     return math.nan if contrast is None else contrast.items_variance
 
 
 def power(difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0) -> float:
-    """Return how often a difference of log prices is found by `judge_methods`.
+    """Return the probability that `judge_methods` finds a difference of log prices.
 
-    The correction is Bonferroni's, what Holm asks of the smallest p-value, so that more is found where other methods
-    differ too. Half of equally noisy methods are loud by chance, so it is the mean of both degrees of freedom.
+    The correction is Bonferroni's, Holm's for the smallest p-value. Half of equally noisy methods are loud by chance,
+    so the result is the mean of both degrees of freedom.
 
     Args:
-        difference: What is there, of logarithms.
+        difference: True difference of logarithms.
         deviation: Standard deviation of the runs' differences.
         runs: Paired ones.
         methods: How many are judged.
-        items: Variance over items, which more runs do not make smaller.
+        items: Variance over items, which more runs do not reduce.
 
     Source:
         J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.
@@ -179,13 +179,15 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
     error = standard_error(deviation, runs, items)
     if error == 0:
         return float(difference != 0)
-    aside, found = abs(difference) / error, []
+    aside, probabilities = abs(difference) / error, []
     for is_loud in (False, True):
         freedom = degrees_of_freedom(runs, methods, is_loud=is_loud)
         critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
         is_sure = aside > critical + _SURE
-        found.append(1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside)))
-    return sum(found) / 2
+        probabilities.append(
+            1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))
+        )
+    return sum(probabilities) / 2
 
 
 def runs_needed(difference: float, deviation: float, methods: int = 1, items: float = 0.0) -> int | None:

@@ -1,4 +1,4 @@
-"""One file is one section of the report; a new one is such a file and a place in this list."""
+"""Sections of the report: one file each, listed here."""
 
 from harness.reporting.section import Section
 from harness.reporting.sections.answer import TheAnswer
@@ -24,4 +24,4 @@ SECTIONS: tuple[type[Section], ...] = (
     Samples,
     Repeat,
 )
-"""In the order of the page."""
+"""Sections in the order of the page."""

@@ -1,4 +1,4 @@
-"""Does it come back? What attacks get out of each model beyond what the retrained model gives, and how fast."""
+"""Section on attacks: text recovered beyond the retrained model's, and curves over training steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import RenderableType
 from rich.text import Text
 
-from harness.analysis.attacks import NOT_IN_CSV, attack_metrics, what_comes_back
+from harness.analysis.attacks import NOT_IN_CSV, attack_metrics, recovery_sentences
 from harness.analysis.curves import styles
 from harness.analysis.metrics import MetricInfo
 from harness.base.csv_text import csv_text
 from harness.base.messages import printable
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL
@@ -36,42 +36,39 @@ _NOTE = "Black: the original. Grey, dashed: the retrained model, which never saw
 
 
 class Attacks(Section):
-    """The table of attacks, and the curves that they measured."""
+    """Table and curves of attacks."""
 
     title = "Does it come back?"
     stems = ("attacks", "attack_curves")
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The curves of every attack that has some; none without."""
         curves = self.analysis.measured_curves
         return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the table as CSV and Markdown."""
         frame = self.analysis.attacks
         if frame.empty:
             return {}
         parts = []
-        for place, said, wide, columns in attack_tables(frame, self.analysis.info):
+        for place, sentence, wide, columns in attack_tables(frame, self.analysis.info):
             parts.append(
-                f"## {markdown_escape(place)}\n\n{markdown_escape(said)}\n\n{render(wide, columns, 'markdown')}"
+                f"## {markdown_escape(place)}\n\n{markdown_escape(sentence)}\n\n{render(wide, columns, 'markdown')}"
             )
         return {"attacks.csv": csv_text(frame.drop(columns=NOT_IN_CSV)), "attacks.md": "\n".join(parts)}
 
     def html(self, page: PageContext) -> Markup:
-        """Return a table for each model and target, and the curves."""
         text = Markup("")
         tables = list(attack_tables(self.analysis.attacks, self.analysis.info))
-        for place, said, wide, columns in tables:
+        for place, sentence, wide, columns in tables:
             text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
-            text += paragraph(said) + render(wide, columns, "html")
+            text += paragraph(sentence) + render(wide, columns, "html")
         caption = "What attacks measured step by step and layer by layer."
         return text + page.picture("attack_curves", "Curves of what attacks measured, of each method.", caption)
 
 
 def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
-    """Yield for each model and target its name, what is said of it, and its table: a row for each variant."""
+    """Yield for each model and level its title, a sentence, and its table: a row for each variant."""
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         has_retrained = bool(rows["excess"].notna().any())
         value = "excess" if has_retrained else "value"
@@ -79,28 +76,28 @@ def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, 
         wide = rows.groupby("variant", sort=False)[about].first()
         columns = [Column("label", "Method"), Column("strength", "Strength")]
         for metric in attack_metrics(info):
-            of_metric = rows[rows["metric"] == metric.name].set_index("variant")
+            metric_rows = rows[rows["metric"] == metric.name].set_index("variant")
             for end in ("", "_low", "_high"):
-                wide[f"{metric.name}{end}"] = of_metric[f"{value}{end}"]
+                wide[f"{metric.name}{end}"] = metric_rows[f"{value}{end}"]
             columns.append(Column(metric.name, str(metric.attack), "change" if has_retrained else "number"))
-        said = [_BEYOND if has_retrained else _AS_MEASURED, *what_comes_back(rows, info)]
+        sentences = [_BEYOND if has_retrained else _AS_MEASURED, *recovery_sentences(rows, info)]
         if wide["collapsed"].any():
-            said.append("† collapsed: what a broken model no longer says is not erased.")
-        yield f"{model}, {target}" if target else str(model), " ".join(said), wide, columns
+            sentences.append("† collapsed: what a broken model no longer says is not erased.")
+        yield f"{model}, {target}" if target else str(model), " ".join(sentences), wide, columns
 
 
 def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[RenderableType]:
-    """Yield what is said of each model, and its rows under every attack, without their intervals."""
-    for place, said, wide, columns in attack_tables(frame, info):
+    """Yield each model's sentence and table for the terminal, without intervals."""
+    for place, sentence, wide, columns in attack_tables(frame, info):
         bounds = [name for name in wide.columns if name.endswith(("_low", "_high"))]
         label = wide["label"].where(wide["strength"] == "", wide["label"] + ", " + wide["strength"])
-        shown = [column for column in columns if column.name != "strength"]
-        yield Text(printable(f"{place}: {said}"))
-        yield render(wide.drop(columns=bounds).assign(label=label), shown, "terminal")
+        table_columns = [column for column in columns if column.name != "strength"]
+        yield Text(printable(f"{place}: {sentence}"))
+        yield render(wide.drop(columns=bounds).assign(label=label), table_columns, "terminal")
 
 
-def curves_figure(curves: pd.DataFrame, of_variant: style.Styles) -> Figure:
-    """Return a panel for each model and curve, three of them side by side."""
+def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figure:
+    """Return a panel for each model and curve, three in a row."""
     panels = list(curves.groupby(["model", "title"], sort=False))
     across = min(3, len(panels))
     down = math.ceil(len(panels) / across)
@@ -109,8 +106,8 @@ def curves_figure(curves: pd.DataFrame, of_variant: style.Styles) -> Figure:
     handles = {}
     for ax, ((model, title), panel) in zip(axes, panels, strict=False):
         for variant, line in panel.groupby("variant", sort=False):
-            if variant in of_variant:
-                colour, marker = of_variant[str(variant)]
+            if variant in styles_by_variant:
+                colour, marker = styles_by_variant[str(variant)]
                 ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
                 handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
             else:

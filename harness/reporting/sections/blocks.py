@@ -1,4 +1,4 @@
-"""Which blocks of the weights were selected: a heat map, a table, and what they say."""
+"""Section on selected blocks: a heat map and a table."""
 
 from __future__ import annotations
 
@@ -12,36 +12,33 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.blocks import selection_grid, selection_sentences
 from harness.base.csv_text import csv_text
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 
 SHOWN = 10
-"""Blocks of one table; selected_blocks.csv has all that were selected."""
+"""Blocks of one table; selected_blocks.csv contains all."""
 MAX_DRAWN = 12
 """Variants and models with a heat map, the first ones."""
 
 
 class SelectedBlocks(Section):
-    """How often each block was selected, next to what chance gives."""
+    """Selections of each block, next to chance."""
 
     title = "Selected blocks"
     stems = ("selected_blocks",)
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """A heat map with a panel for each variant and model; none where none noted its blocks."""
         frame, _ = self.analysis.blocks
         placed = frame[frame["kind"] != ""]
         return {"selected_blocks": heat_map(placed)} if len(placed) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the counts as CSV."""
         frame, _ = self.analysis.blocks
         return {"selected_blocks.csv": csv_text(frame[frame["selections"] > 0])} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the heat map, and for each variant and model three sentences and its most frequent blocks."""
         frame, unread = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
         text = page.picture(
@@ -51,13 +48,15 @@ class SelectedBlocks(Section):
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
-            told, *said = selection_sentences(rows)
-            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(told, paragraph(*said), table)
+            heading, *sentences = selection_sentences(rows)
+            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(
+                heading, paragraph(*sentences), table
+            )
         return text + Markup("").join(map(paragraph, unread))
 
 
 def heat_map(frame: pd.DataFrame) -> Figure:
-    """Return how often each block was selected: a panel for each variant and model, a row for each layer.
+    """Return a heat map of selections: a panel for each variant and model, a row for each layer.
 
     Source: EMSO paper, table 4.
     """

@@ -1,4 +1,4 @@
-"""What is left of memorised and of other sequences: a figure, a table, and why a sweep that mixes them has none."""
+"""Section on memorised and other sequences: a figure and a table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis.curves import styles
-from harness.analysis.exact_match import why_no_groups
+from harness.analysis.exact_match import explain_no_groups
 from harness.base.csv_text import csv_text
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL, RETRAINED
@@ -25,7 +25,7 @@ _MEANS = (
 
 
 class ExactMatch(Section):
-    """What is left of memorised and of other sequences."""
+    """Agreement with the original on memorised and on other sequences."""
 
     title = "Memorised and not memorised"
     stems = ("exact_match_groups",)
@@ -33,34 +33,33 @@ class ExactMatch(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """What is kept over what is left; none where the groups are not known."""
         frame = self.analysis.agreements
         return {"exact_match_groups": agreement_figure(frame, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the numbers as CSV."""
         frame = self.analysis.agreements
         return {"exact_match_groups.csv": csv_text(frame)} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure and the table, or why there are none where a reader expects some."""
         frame = self.analysis.agreements
         if frame.empty:
-            return paragraph(why_no_groups(self.analysis.results.plan))
+            return paragraph(explain_no_groups(self.analysis.results.plan))
         counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
         counted = [
             f"{model}: {row[0]} sequences are memorised, {row[1]} are not." for model, *row in counts.itertuples()
         ]
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]
         columns += [Column("memorized", "Memorised", "number"), Column("other", "Not memorised", "number")]
-        known = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
-        table = render(frame.assign(strength_text=(frame["strength_name"] + " " + known).str.strip()), columns, "html")
+        strengths = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
+        table = render(
+            frame.assign(strength_text=(frame["strength_name"] + " " + strengths).str.strip()), columns, "html"
+        )
         alt = "What is left of memorised sequences across, of other sequences upwards."
         return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table
 
 
-def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
-    """Return a panel for each model: what is left of other sequences over what is left of memorised ones.
+def agreement_figure(frame: pd.DataFrame, styles_by_variant: style.Styles) -> Figure:
+    """Return a panel for each model: agreement on other sequences over agreement on memorised ones.
 
     Source: EMSO paper, figure 5.
     """
@@ -76,7 +75,7 @@ def agreement_figure(frame: pd.DataFrame, of_variant: style.Styles) -> Figure:
                 ax.plot(points["memorized"], points["other"], marker, markersize=size * 0.8, color=colour, zorder=5)
                 handles[variant] = style.reference_handle(variant, label)
                 continue
-            colour, marker = of_variant[variant]
+            colour, marker = styles_by_variant[variant]
             line = pd.concat([original, points])
             ax.plot(line["memorized"], line["other"], color=colour, alpha=0.8)
             for point in points.to_dict("records"):

@@ -1,4 +1,4 @@
-"""The paper's main table with its ranks: in the report, as Markdown and LaTeX, and for the terminal."""
+"""Section with the paper's main table; also as Markdown, LaTeX and for the terminal."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ _LATEX = r"""%% \usepackage{booktabs} and \usepackage{colortbl}
 
 
 class MainTable(Section):
-    """Every ranked row with its ranks, its numbers, and their intervals. The tables' files are `reporting.files`'s."""
+    """Every ranked row with ranks, numbers and intervals; `reporting.files` writes the tables' files."""
 
     title = "Main table"
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        """Return the table below what its ranks mean."""
-        shown = self.analysis.head
-        about = paragraph(*notes(shown), caption(shown.table), RANKS_MEAN)
+        page_rows = self.analysis.head
+        about = paragraph(*notes(page_rows), caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
-        table = render(main_frame(shown), main_columns(shown, with_ranks_first=True), "html")
+        table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
         return about + table
 
 
 def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
-    """Return the columns of the main table in the paper's layout: numbers, then ranks; or the ranks first."""
+    """Return the columns of the main table: numbers, then ranks as in the paper, or the ranks first."""
     columns = [Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method")]
     columns.append(Column("strength", "Strength"))
     numbers = [_metric_column(metric) for metric in shown_metrics(ranked)]
@@ -66,8 +65,8 @@ def _metric_column(metric: Metric) -> Column:
 
 
 def notes(ranked: RankedTable) -> list[str]:
-    """Return what marks mean, which metrics are not made of items, and what a page leaves out."""
-    said = [
+    """Return notes on marks, on metrics without items, and on rows that are left out."""
+    sentences = [
         "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
         "‡ over-erased: shown, not ranked."
     ]
@@ -75,10 +74,10 @@ def notes(ranked: RankedTable) -> list[str]:
     if whole and any(ranked.evidence.by_point.values()):
         have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
         names = " and ".join(metric.title for metric in whole)
-        said.append(
+        sentences.append(
             f"{names} {have} no items: only several seeds, or the noise that is declared, give {them} an interval."
         )
-    return [*said, ranked.note]
+    return [*sentences, ranked.note]
 
 
 def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
@@ -92,29 +91,28 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
 
 
 def main_latex(ranked: RankedTable, caption: str) -> str:
-    """Return the main table in the paper's layout, as a `table*` that needs the packages booktabs and colortbl."""
+    """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
     return _LATEX % (render(main_frame(ranked), columns, "latex"), latex_escape(caption))
 
 
-def ranking_table(whole: RankedTable, shown: RankedTable) -> RenderableType:
-    """Return every model's ranked rows for the terminal, best first, below its reference rows.
-
-    Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
-    """
-    said = [Text("\n".join(whole.said_first), style="bold")] if whole.said_first else []
+def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
+    """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
+    parts = [Text("\n".join(whole.headline_warnings), style="bold")] if whole.headline_warnings else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
-        return Group(*said, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
-    frame = main_frame(shown)
+        return Group(*parts, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))
+    frame = main_frame(page_rows)
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
     frame["label"] = frame["label"].where(frame["strength"] == "", frame["label"] + ", " + frame["strength"])
-    names = {metric.name for metric in shown_metrics(shown) if metric.axis is not None} | {*rank_names(shown.info)}
+    names = {metric.name for metric in shown_metrics(page_rows) if metric.axis is not None} | {
+        *rank_names(page_rows.info)
+    }
     columns = [Column("model", "", "heading"), Column("label", "Method")]
-    columns += [column for column in main_columns(shown) if column.name in names]
+    columns += [column for column in main_columns(page_rows) if column.name in names]
     table = render(_without_intervals(frame, names), [*columns, Column("state", "State")], "terminal")
-    return Group(*said, table, Text(" ".join(filter(None, [caption(whole.table), shown.note]))))
+    return Group(*parts, table, Text(" ".join(filter(None, [caption(whole.table), page_rows.note]))))
 
 
 def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:
@@ -123,7 +121,7 @@ def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:
-    """Return the columns of what the models recite where nothing was erased."""
+    """Return the columns of `recited_frame`."""
     columns = [Column("model", "Model", "heading"), Column("metric", "Metric")]
     columns += [Column(method, title, "number") for method, title in READ_BY.items() if method in frame.columns]
     return columns

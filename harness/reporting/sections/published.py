@@ -1,4 +1,4 @@
-"""A published table next to ours: in the report, as Markdown, and for the terminal."""
+"""Section with a published table next to ours; also as Markdown and for the terminal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ _VERIFY = "`lethe verify` holds what can be compared against its tolerances."
 
 
 class Published(Section):
-    """Each figure next to the published one, where the sweep reproduces a table."""
+    """Each figure next to the published one."""
 
     title = "Next to the published table"
     stems = ("published",)
     needs_points = True
 
     def files(self) -> dict[str, str]:
-        """Return the tables as Markdown."""
         frame = self.analysis.published
         if frame.empty:
             return {}
@@ -35,13 +34,12 @@ class Published(Section):
         return {"published.md": f"{about}\n{render(wide, columns, 'markdown')}{not_compared}"}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the table, and what of it is not to be compared."""
         frame = self.analysis.published
         if frame.empty:
             return Markup("")
         text = paragraph(_MEANS, _VERIFY) + render(*published_table(frame), "html")
-        said = obstacle_sentences(frame)
-        return text + (paragraph(f"Not to be compared: {'; '.join(said)}.") if said else Markup(""))
+        sentences = obstacle_sentences(frame)
+        return text + (paragraph(f"Not to be compared: {'; '.join(sentences)}.") if sentences else Markup(""))
 
 
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
@@ -60,15 +58,15 @@ def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
 
 
 def verified_table(frame: pd.DataFrame) -> Group:
-    """Return a table for the terminal with a line for each figure, and below it what is not to be compared and why."""
+    """Return a table for the terminal with a line for each figure, and the obstacles below it."""
     names = [cell["metric"].title if cell["metric"] else "Collapsed" for cell in frame.to_dict("records")]
     rows = (frame["label"] + " " + frame["strength"]).str.strip()
     place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
     verdict = frame["is_inside"].map({True: "inside", False: "OUTSIDE"}).fillna("not compared")
-    shown = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
+    lines = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
     columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
     columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
     columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
-    said = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
-    table = render(shown, [*columns, Column("verdict", "Verdict")], "terminal")
-    return Group(table, *(Text(printable(sentence)) for sentence in said))
+    sentences = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
+    table = render(lines, [*columns, Column("verdict", "Verdict")], "terminal")
+    return Group(table, *(Text(printable(sentence)) for sentence in sentences))

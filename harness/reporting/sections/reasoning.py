@@ -1,4 +1,4 @@
-"""Reasoning before and after: a figure and a table."""
+"""Section on reasoning tasks: a figure and a table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from harness.analysis.curves import styles
-from harness.analysis.metrics import metrics_in
+from harness.analysis.metrics import select_metrics
 from harness.contracts import Metric
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.specs import ORIGINAL
@@ -25,7 +25,7 @@ _MEANS = (
 
 
 class ReasoningTasks(Section):
-    """Each row's accuracy on every task, and how it changed."""
+    """Accuracy of each row on every task, and its change."""
 
     title = "Reasoning"
     stems = ("reasoning",)
@@ -33,18 +33,15 @@ class ReasoningTasks(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Grouped bars; none where no task was measured."""
-        frame, tasks = self.analysis.answers, metrics_in(self.analysis.info, "reasoning")
+        frame, tasks = self.analysis.answers, select_metrics(self.analysis.info, "reasoning")
         return {"reasoning": bars(frame, tasks, styles(self.analysis.points))} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
-        """Return the accuracies as Markdown."""
         frame = self.analysis.answers
         table = render(frame, self._columns(), "markdown") if len(frame) else ""
         return {"reasoning.md": f"{_MEANS}\n\n{table}"} if table else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure and the table."""
         frame = self.analysis.answers
         if frame.empty:
             return Markup("")
@@ -53,13 +50,13 @@ class ReasoningTasks(Section):
 
     def _columns(self) -> list[Column]:
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]
-        for task in metrics_in(self.analysis.info, "reasoning"):
+        for task in select_metrics(self.analysis.info, "reasoning"):
             columns.append(Column(task.name, task.title, "number", task))
             columns.append(Column(f"{task.name}_change", "change", "change"))
         return columns
 
 
-def bars(frame: pd.DataFrame, tasks: list[Metric], of_variant: style.Styles) -> Figure:
+def bars(frame: pd.DataFrame, tasks: list[Metric], styles_by_variant: style.Styles) -> Figure:
     """Return a panel of grouped bars for each model: a group for each task, a bar for each row.
 
     Source: EMSO paper, section 4.2 (a radar there; its legend has the means).
@@ -70,7 +67,7 @@ def bars(frame: pd.DataFrame, tasks: list[Metric], of_variant: style.Styles) -> 
     handles = {}
     for ax, (model, rows) in zip(figure.subplots(len(by_model), 1, squeeze=False).flat, by_model, strict=True):
         for place, row in enumerate(rows.to_dict("records")):
-            colour = style.colour_of(row["variant"], of_variant)
+            colour = style.variant_colour(row["variant"], styles_by_variant)
             look = {"color": colour}
             if row["collapsed"]:
                 look = {"facecolor": "white", "edgecolor": colour, "hatch": "////"}

@@ -1,4 +1,4 @@
-"""How to repeat a sweep: every point and trial, its words, its file, and the digests and versions of what it ran on."""
+"""Section on reproduction: points, trials, glossary, sweep file, digests, versions and machines."""
 
 from __future__ import annotations
 
@@ -13,33 +13,31 @@ import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, duration_text, strength_text
-from harness.analysis.collapse import rules_in_words, verdict
-from harness.analysis.metrics import MetricInfo
-from harness.analysis.seeds import seed_count, work_seconds
+from harness.analysis.damage import describe_rules, verdict
+from harness.analysis.metrics import NOTHING, MetricInfo, duration_text
+from harness.analysis.seeds import seed_count, strength_text, work_seconds
 from harness.contracts import Metric
 from harness.errors import PluginError
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
-from harness.reporting.plan import readings_of
+from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section
 from harness.specs import HOLDOUT, STAND_IN
 
 MAX_POINTS = MAX_TRIALS = 2000
-"""Listed of each model, and of a sweep."""
+"""Largest numbers of listed points of a model, and of trials of a sweep."""
 MAX_FAILURES = 40
 _COMMIT_DIGITS = 10
 _MAX_MACHINES = 4
 
 
 class Repeat(Section):
-    """All that another laboratory needs."""
+    """Everything that another laboratory needs."""
 
     def html(self, page: PageContext) -> Markup:
-        """Return every point and trial, the words of the sweep, its file, and all that the file does not say."""
         analysis, results = self.analysis, self.analysis.results
         points = point_frame(analysis)
         has_points = results.plan.erases and len(points) > 0
@@ -48,8 +46,8 @@ class Repeat(Section):
         for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
             spec, failure = trial.spec, trial.failure
             assert failure is not None
-            said = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
-            parts.append(_details(said, Markup("<pre>{}</pre>").format("\n".join(failure.log))))
+            sentence = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
+            parts.append(_details(sentence, Markup("<pre>{}</pre>").format("\n".join(failure.log))))
         parts.append(page.section_heading("How to repeat this"))
         overrides = "".join(f" --set {override}" for override in results.plan.overrides)
         exactly = f"The sweep file, exactly{f'; overridden with{overrides}' if overrides else ''}:"
@@ -57,7 +55,7 @@ class Repeat(Section):
         tables = {
             "What the words mean": (glossary(results.plan, analysis.info), "Word", "Meaning"),
             "Settings, defaults included": (all_settings(results.plan), "Of", "Settings"),
-            "Models, texts and judges, with their digests": (what_was_read(results.plan), "What", "Name and digest"),
+            "Models, texts and judges, with their digests": (list_inputs(results.plan), "What", "Name and digest"),
             "Versions": (versions(results), "Package", "Version"),
         }
         for title, (rows, *heads) in tables.items():
@@ -71,7 +69,7 @@ def _details(summary: str, text: Markup) -> Markup:
 
 
 def point_frame(analysis: Analysis) -> pd.DataFrame:
-    """Return the points that a page lists, with `at`, `state` and `mark` as a reader sees them."""
+    """Return the listed points, with `at`, `state` and `mark` for the reader."""
     points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
     rows = points.to_dict("records")
     return points.assign(
@@ -87,10 +85,10 @@ def _point_table(points: pd.DataFrame, analysis: Analysis) -> Markup:
     columns += [Column("seed", "Seed", "count")] if seed_count(points) > 1 else []
     columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
     columns += [Column("state", "State", "note"), Column("stop_reason", "Stopped because", "note")]
-    shown = [column for column in columns if column.kind == "number" or points[column.name].astype(bool).any()]
+    table_columns = [column for column in columns if column.kind == "number" or points[column.name].astype(bool).any()]
     bounds = [name for name in points.columns if str(name).endswith(("_low", "_high"))]
     about = Markup('<p class="soft">● marks the point that stands for its method in the ranking.</p>\n')
-    return about + render(points.drop(columns=bounds), shown, "html")
+    return about + render(points.drop(columns=bounds), table_columns, "html")
 
 
 def _trial_table(results: Results) -> Markup:
@@ -109,7 +107,7 @@ def _trial_table(results: Results) -> Markup:
                 "measuring": sum(seconds) if seconds else math.nan,
                 "memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan,
                 "engine": f"{spec.engine}, {spec.training.precision}",
-                "place": ran_on(trial),
+                "place": describe_machines(trial),
                 "trial": spec.trial_id,
                 "collapsed": trial.status == "failed",
             }
@@ -124,13 +122,13 @@ def _trial_table(results: Results) -> Markup:
 
 
 def glossary(plan: Plan, info: MetricInfo) -> list[tuple[str, str]]:
-    """Return what the words of this sweep mean that are not explained where they stand: metrics and methods."""
+    """Return the meanings of this sweep's metrics and methods."""
     words = [(metric.title, _metric_meaning(metric)) for metric in info.values()]
     methods: dict[str, str] = {}
     for spec in [*(study.trial for study in plan.studies), *plan.trials]:
         if not spec.is_reference and spec.label not in methods:
             methods[spec.label] = f"{spec.method}, {_method_source(spec.method)}strength: {spec.strength_name}"
-    rule = rules_in_words(info, plan.collapse) if plan.erases else ""
+    rule = describe_rules(info, plan.collapse) if plan.erases else ""
     return [*words, *methods.items(), *([("collapsed", rule)] if rule else [])]
 
 
@@ -150,22 +148,22 @@ def _method_source(method: str) -> str:
 
 
 def versions(results: Results) -> list[tuple[str, str]]:
-    """Return each package with the versions that the trials ran with: more than one if they changed."""
-    known: dict[str, set[str]] = {}
+    """Return each package with the versions of all trials."""
+    versions_by_package: dict[str, set[str]] = {}
     for trial in results.trials:
         for packages in trial.versions:
             for package, version in packages.items():
-                known.setdefault(package, set()).add(version)
-    return [(package, ", ".join(sorted(known[package]))) for package in sorted(known)]
+                versions_by_package.setdefault(package, set()).add(version)
+    return [(package, ", ".join(sorted(versions_by_package[package]))) for package in sorted(versions_by_package)]
 
 
-def what_was_read(plan: Plan) -> list[tuple[str, str]]:
-    """Return what was read, each thing once: its role, and its name with its digest."""
+def list_inputs(plan: Plan) -> list[tuple[str, str]]:
+    """Return the role of each input, and its name with its digest."""
     inputs = []
     for spec in plan.trials:
         read = {"model": spec.model, "retrained model": spec.retrained}
         read |= {f"judge of {role}": judge for role, judge in spec.judges.items()}
-        inputs += [(role, f"{known.id} {known.digest}") for role, known in read.items() if known]
+        inputs += [(role, f"{checkpoint.id} {checkpoint.digest}") for role, checkpoint in read.items() if checkpoint]
         first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
@@ -176,7 +174,7 @@ def what_was_read(plan: Plan) -> list[tuple[str, str]]:
 
 
 def all_settings(plan: Plan) -> list[tuple[str, str]]:
-    """Return the settings of evaluators, methods, training and memorised models, defaults included, each once."""
+    """Return the settings of evaluators, methods, training and memorised models, defaults included."""
     settings: list[tuple[str, Mapping[str, Any]]] = []
     for spec in plan.trials:
         for evaluator in spec.evaluators:
@@ -193,25 +191,25 @@ def all_settings(plan: Plan) -> list[tuple[str, str]]:
 
 
 def provenance(results: Results) -> dict[str, Any]:
-    """Return where a sweep's numbers come from, as far as its journal says, as text.
+    """Return the origin of a sweep's numbers, from its journal, as text.
 
-    `measured` is from the journal's first line to its last, `work` is how long all trials took together, `machines` has
-    the most frequent first, `readings` is how each model reads texts, and `lethe` is the version and commit.
+    `measured` is the time from the journal's first line to its last, `work` the summed time of all trials; `machines`
+    has the most frequent first; `readings` is how each model reads texts; `lethe` is the version and commit.
     """
     plan = results.plan
-    found = []
+    builds = []
     for trial in results.trials:
         for attempt in trial.attempts:
             if "lethe" in attempt.versions:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
                 commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
-                found.append(f"{attempt.versions['lethe']}{commit}")
+                builds.append(f"{attempt.versions['lethe']}{commit}")
     return {
         "measured": _period(results),
         "work": duration_text(work_seconds(results.measured) or None),
         "machines": _machines(results),
-        "readings": readings_of(trial.spec for trial in results.trials),
-        "lethe": ", ".join(dict.fromkeys(found)),
+        "readings": describe_readings(trial.spec for trial in results.trials),
+        "lethe": ", ".join(dict.fromkeys(builds)),
         "sweep_command": " ".join(
             [f"lethe sweep {plan.sweep}.yaml", *(f"--set {shlex.quote(override)}" for override in plan.overrides)]
         ),
@@ -230,7 +228,6 @@ def _period(results: Results) -> str:
 
 
 def _machines(results: Results) -> tuple[str, ...]:
-    """Return each kind of machine, the most frequent first: its hosts, and how many trials ran there if others did."""
     hosts: dict[str, set[str]] = {}
     counts: Counter[str] = Counter()
     for trial in results.trials:
@@ -240,19 +237,19 @@ def _machines(results: Results) -> tuple[str, ...]:
             counts[machine] += 1
     machines = []
     for machine, count in counts.most_common():
-        named = ", ".join(_at_most(sorted(hosts[machine] - {""})))
+        named = ", ".join(_shorten(sorted(hosts[machine] - {""})))
         trials = f" ({count} trials)" if len(counts) > 1 else ""
         machines.append(f"{named}: {machine}{trials}" if named else f"{machine}{trials}")
-    return tuple(_at_most(machines))
+    return tuple(_shorten(machines))
 
 
-def _at_most(names: Sequence[str]) -> list[str]:
-    shown, more = list(names[:_MAX_MACHINES]), len(names) - _MAX_MACHINES
-    return [*shown, f"and {more} others"] if more > 0 else shown
+def _shorten(names: Sequence[str]) -> list[str]:
+    first, more = list(names[:_MAX_MACHINES]), len(names) - _MAX_MACHINES
+    return [*first, f"and {more} others"] if more > 0 else first
 
 
-def ran_on(trial: TrialResults) -> str:
-    """Return where a trial ran, in the order of its attempts: the host, and what computed there; '' if nobody knows."""
+def describe_machines(trial: TrialResults) -> str:
+    """Return the hosts and hardware of a trial's attempts; '' if not recorded."""
     places: list[str] = []
     workers: list[str] = []
     for attempt in trial.attempts:
@@ -266,7 +263,7 @@ def ran_on(trial: TrialResults) -> str:
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:
-    """Return a machine as a person would call it.
+    """Return a machine as text.
 
     Example:
         >>> hardware = {"processor": "EPYC", "instructions": "AVX512", "cores": "1", "memory": "16 GiB"}

@@ -1,4 +1,4 @@
-"""What the models wrote, side by side, and how many texts of it there are."""
+"""Section with generated texts, side by side."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.analysis.cells import strength_text
+from harness.analysis.seeds import strength_text
 from harness.contracts import Json
 from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
 from harness.reporting.section import Section, embedded
 
-MOST_POINTS = 300
-"""Points whose texts the viewer has: a page of more would be slow to open."""
+MAX_VIEWER_POINTS = 300
+"""Points in the viewer: more would open slowly."""
 
 
 class Samples(Section):
-    """What the original, the retrained and the ranked models wrote, and a viewer of what any two points did."""
+    """Texts of the original, the retrained and the ranked models, and a viewer for any two points."""
 
     def context(self) -> dict[str, Any]:
-        """Return the texts of each prompt side by side: each prompt once, with every point's text.
-
-        A point's first text has an anchor, to which the table of points links.
-        """
+        """Return the texts by prompt; a point's first text has an anchor for the table of points."""
         plan, points = self.analysis.results.plan, self.analysis.sampled
         prompts: dict[tuple[str, str, str, int], dict[str, Any]] = {}
         anchored = set()
@@ -38,20 +35,20 @@ class Samples(Section):
                 anchored.add(point_id)
         return {
             "samples": list(prompts.values()),
-            "why_fewer_samples": why_fewer(plan, points),
+            "why_fewer_samples": explain_fewer_texts(plan, points),
             "viewer": embedded(_viewer_data(self.analysis.results)),
-            "viewer_lacks": max(0, len(self.analysis.results.measured) - MOST_POINTS),
+            "viewer_lacks": max(0, len(self.analysis.results.measured) - MAX_VIEWER_POINTS),
         }
 
 
 def _viewer_data(results: Results) -> dict[str, Json]:
-    """Return every text that a point's model was asked to continue, and what each point wrote, by the text's place."""
+    """Return every prompt, and each point's texts by the prompt's place."""
     places: dict[tuple[str, str, str], int] = {}
     texts: list[dict[str, str]] = []
     points: list[dict[str, Json]] = []
     has_models = len({trial.spec.model.id for trial in results.trials}) > 1
     has_seeds = len({trial.spec.seed for trial in results.trials}) > 1
-    for point in results.measured[:MOST_POINTS]:
+    for point in results.measured[:MAX_VIEWER_POINTS]:
         spec = point.spec
         written: dict[int, str] = {}
         for measurement in point.measurements:
@@ -68,8 +65,8 @@ def _viewer_data(results: Results) -> dict[str, Json]:
     return {"texts": texts, "points": points}
 
 
-def why_fewer(plan: Plan, points: Sequence[PointResults]) -> str:
-    """Return why one of these points has fewer texts than the sweep file asks for; '' if none has."""
+def explain_fewer_texts(plan: Plan, points: Sequence[PointResults]) -> str:
+    """Return why a point has fewer texts than the sweep file asks for; '' if none has."""
     for point, measurement in _measurements(points):
         spec = point.spec
         rows = {"forget": (spec.measured or spec.forget).rows, "utility": spec.utility.rows}

@@ -1,4 +1,4 @@
-"""The trade-off figure: what each method forgets, against what its model can still write."""
+"""Section with the trade-off figure: memorisation against text quality."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.analysis.collapse import rules_in_words
 from harness.analysis.curves import Curve, better_corner, curves, panels, styles
+from harness.analysis.damage import describe_rules
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.seeds import seed_count
 from harness.contracts import Metric
-from harness.reporting.figures import style
+from harness.reporting import style
 from harness.reporting.section import PageContext, Section
 from harness.specs import RETRAINED, UNSEEN_ROWS
 
 
 class Tradeoff(Section):
-    """Memorization against fluency, a curve for each method."""
+    """Memorisation against fluency, a curve for each method."""
 
     title = "Trade-off"
     stems = ("tradeoff",)
@@ -33,32 +33,29 @@ class Tradeoff(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """The paper's Figure 4; none where nothing was erased."""
         analysis = self.analysis
         return {"tradeoff": tradeoff(analysis.points, analysis.info)} if analysis.results.plan.erases else {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return the figure, and what its points mean."""
-        said, collapse = ["Each curve is a method at rising strength."], self.analysis.results.plan.collapse
+        sentences, collapse = ["Each curve is a method at rising strength."], self.analysis.results.plan.collapse
         if (self.analysis.points["method"] == RETRAINED).any():
-            said.append("Perfect erasure looks like the retrained model, not like zero.")
-        if rules := rules_in_words(self.analysis.info, collapse):
-            said.append(f"A hollow red point has collapsed: {rules}.")
+            sentences.append("Perfect erasure looks like the retrained model, not like zero.")
+        if rules := describe_rules(self.analysis.info, collapse):
+            sentences.append(f"A hollow red point has collapsed: {rules}.")
         alt = "Trade-off curves: memorization against fluency, a curve for each method."
         return page.picture(
-            "tradeoff", alt, " ".join(said), "narrow" if self.analysis.points["model"].nunique() == 1 else ""
+            "tradeoff", alt, " ".join(sentences), "narrow" if self.analysis.points["model"].nunique() == 1 else ""
         )
 
 
 def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
 
-    One model fills two rows of two panels; several get a row of panels each. A table without any
-    point that can be drawn gives a figure that says so.
+    One model fills two rows of two panels; several get a row each. Without any point the figure contains a sentence.
     """
     planes, models = panels(info), list(table["model"].unique())
-    drawn = [curves(table, model, x, y) for model in models for x, y in planes]
-    if not any(drawn):
+    curves_by_panel = [curves(table, model, x, y) for model in models for x, y in planes]
+    if not any(curves_by_panel):
         figure = Figure(figsize=(6.0, 1.5))
         nothing = "Nothing to draw yet: no point has both a memorization and a fluency metric."
         figure.text(0.5, 0.5, nothing, ha="center")
@@ -67,35 +64,34 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     rows, columns = (2, 2) if is_one else (len(models), len(planes))
     figure = Figure(figsize=(8.4, 7.2) if is_one else (3.7 * columns, 3.4 * rows + 0.9), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    of_variant = styles(table)
-    for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
-        _draw_plane(ax, of_plane, x, y, of_variant)
+    styles_by_variant = styles(table)
+    for ax, (x, y), panel_curves in zip(axes, planes * len(models), curves_by_panel, strict=True):
+        _draw_plane(ax, panel_curves, x, y, styles_by_variant)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
         style.panel_title(ax, model)
     note = "At the ends of a curve: its strengths."
     note += " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
-    style.legend_below(figure, _legend_handles(list(chain.from_iterable(drawn)), of_variant), note, 3 * columns - 1)
+    style.legend_below(
+        figure, _legend_handles(list(chain.from_iterable(curves_by_panel)), styles_by_variant), note, 3 * columns - 1
+    )
     return figure
 
 
 def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
-    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own.
-
-    Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
-    """
-    of_variant = styles(table)
-    drawn = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
-    _draw_plane(ax, drawn, info[x], info[y], of_variant)
-    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8)
+    """Draw one panel of `tradeoff` on given axes, with a legend; holdout rows are left out."""
+    styles_by_variant = styles(table)
+    panel_curves = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
+    _draw_plane(ax, panel_curves, info[x], info[y], styles_by_variant)
+    ax.legend(handles=_legend_handles(panel_curves, styles_by_variant), frameon=False, fontsize=8)
 
 
-def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:
+def _draw_plane(ax: Axes, panel_curves: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:
     ax.set(xlabel=style.axis_title(x), ylabel=style.axis_title(y))
     ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5)
     style.dress(ax)
     if math.isinf(x.high):
         style.use_log_scale(ax)
-    for curve in of_plane:
+    for curve in panel_curves:
         if not curve.is_reference:
             _draw_curve(ax, curve, *styles[curve.variant])
             continue
@@ -120,12 +116,12 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
         ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)
 
 
-def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D]:
+def _legend_handles(panel_curves: Sequence[Curve], styles: style.Styles) -> list[Line2D]:
     references, variants = [], []
-    for curve in {curve.variant: curve for curve in drawn}.values():
+    for curve in {curve.variant: curve for curve in panel_curves}.values():
         if curve.is_reference:
             references.append(style.reference_handle(curve.method, curve.label))
         else:
             variants.append(style.variant_handle(curve.label, *styles[curve.variant]))
-    states = sorted({point.state for curve in drawn for point in curve.points if point.state})
+    states = sorted({point.state for curve in panel_curves for point in curve.points if point.state})
     return [*references, *variants, *([style.collapsed_handle(" or ".join(states))] if states else [])]

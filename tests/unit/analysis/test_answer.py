@@ -13,7 +13,7 @@ from harness.analysis.ranking import rank
 from harness.plans import Compare
 from harness.records.items import MetricItems
 from harness.records.record import Walked
-from harness.reporting.figures.answer import answer_figure
+from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
 from harness.specs import Level
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.attacks import ONE_RUN, attack_frame, what_comes_back
+from harness.analysis.attacks import ONE_RUN, attack_frame, recovery_sentences
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
@@ -76,7 +76,7 @@ def test_of_a_metric_that_is_better_higher_less_is_more_left(attacked):
     depth = of(frame, "ga", "depth")
     assert depth["excess"] == pytest.approx(0.2)
     assert depth["excess_low"] < depth["excess"] < depth["excess_high"]
-    assert what_comes_back(frame, ranked.info) == [], "depth is a trace, and brings no text back"
+    assert recovery_sentences(frame, ranked.info) == [], "depth is a trace, and brings no text back"
 
 
 def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_has_one(attacked):
@@ -85,7 +85,7 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     frame = attack_frame(ranked)
     assert of(frame, "twin")["excess_low"] < 0 < of(frame, "twin")["excess_high"]
     assert of(frame, "ga")["excess_low"] > 0
-    assert what_comes_back(frame, ranked.info) == [
+    assert recovery_sentences(frame, ranked.info) == [
         "GA: more comes back than from the retrained model (relearned).",
         "TWIN: none of these attacks is found to bring back more, which proves nothing.",
         ONE_RUN,

@@ -10,14 +10,14 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.collapse import flag as flag_by
-from harness.analysis.collapse import side
-from harness.analysis.metrics import in_column_order
+from harness.analysis.damage import flag as flag_by
+from harness.analysis.damage import side
+from harness.analysis.metrics import sort_by_column
 from harness.analysis.table import read_table
 from harness.specs import CollapseBounds
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
-SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
+SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
 NAN = float("nan")
 
 
@@ -129,7 +129,7 @@ def test_the_bounds_are_the_sweeps():
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_a_model_that_repeats_itself_is_degenerate_whatever_n_was_measured(n):
     rows = ("m", "original", 0, 0.8, 0.1, 20.0), ("m", "loops", 0, 0.1, 0.9, 20.0), ("m", "babbles", 0, 0.1, 0.1, 20.0)
-    table, info = table_of(*rows).rename(columns={"rep_2": f"rep_{n}"}), in_column_order(Generation(rep=n).metrics)
+    table, info = table_of(*rows).rename(columns={"rep_2": f"rep_{n}"}), sort_by_column(Generation(rep=n).metrics)
     assert flag(table, info=info)["collapse_class"].tolist() == ["healthy", "degenerate", "gibberish"]
     undeclared = {name: metric for name, metric in info.items() if name != f"rep_{n}"}
     assert flag(table, info=undeclared)["collapse_class"][1] == "gibberish", "no name says what a metric is"

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
-from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.metrics import declarations, own_groups, read_declarations, sort_by_column
 from harness.analysis.ranking import RANKS, rank
 from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
@@ -51,7 +51,7 @@ def table_of(rows, seeds=(0,), **columns):
 
 
 def ranked(table, *metrics, evidence=None):
-    return rank(table, in_column_order(metrics), evidence)
+    return rank(table, sort_by_column(metrics), evidence)
 
 
 def ranks(table, metric, name="rank_membership"):
@@ -113,7 +113,7 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")
     assert r"\textbf{Membership}" in main_latex(both, "c")
-    assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
+    assert own_groups(sort_by_column([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
 
 
 def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks():

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.curves import styles
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.exact_match import agreement_frame, why_no_groups
+from harness.analysis.exact_match import agreement_frame, explain_no_groups
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
@@ -133,6 +133,6 @@ def test_few_of_a_group_or_no_items_give_nothing_and_a_reason_where_one_is_due(m
     for changes in ({"recited": [4.0] * 4 + [0.0] * 6}, {"metrics": (SHARE, TEXT)}, {"with_items": False}):
         results, ranked = measured(*usual, **changes)
         assert agreement_frame(ranked).empty
-        assert why_no_groups(results.plan) == ""
+        assert explain_no_groups(results.plan) == ""
         trials = tuple(replace(spec, forget=mixed) for spec in results.plan.trials)
-        assert "recites 5 or more wholly" in why_no_groups(replace(results.plan, trials=trials))
+        assert "recites 5 or more wholly" in explain_no_groups(replace(results.plan, trials=trials))

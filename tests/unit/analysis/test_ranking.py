@@ -10,17 +10,17 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.collapse import flag
+from harness.analysis.damage import flag
 from harness.analysis.evidence import Evidence
 from harness.analysis.main_table import main_frame
-from harness.analysis.metrics import in_column_order
+from harness.analysis.metrics import sort_by_column
 from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, printed, rank, rank_bounds
-from harness.analysis.seeds import with_replicates
+from harness.analysis.seeds import rename_replicates
 from harness.analysis.table import read_table
 from harness.records.items import MetricItems
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
-SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
+SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 
 
 def points(*rows, **columns):
@@ -166,12 +166,12 @@ def test_a_metric_without_items_is_drawn_with_the_noise_that_it_declares():
     for name in "ab":
         assert of_noise.loc[name, ["rank_generation_low", "rank_generation_high"]].tolist() == ["1", "2"]
     assert of_noise.loc["c", ["rank_generation_low", "rank_generation_high"]].tolist() == ["3", "3"]
-    drawn_a, drawn_b = (Evidence().draws(with_replicates(table).iloc[[row]], only["mauve"]) for row in (0, 1))
+    drawn_a, drawn_b = (Evidence().draws(rename_replicates(table).iloc[[row]], only["mauve"]) for row in (0, 1))
     assert drawn_a.std() == pytest.approx(0.033, rel=0.03)
     assert abs(np.corrcoef(drawn_a, drawn_b)[0, 1]) < 0.05, "each variant has its own"
-    low, high = Evidence().interval(with_replicates(table).iloc[[0]], only["mauve"])
+    low, high = Evidence().interval(rename_replicates(table).iloc[[0]], only["mauve"])
     assert (low, high) == pytest.approx((0.70 - 1.96 * 0.033, 0.70 + 1.96 * 0.033), abs=1e-4)
-    near_one = with_replicates(table.assign(mauve=0.99)).iloc[[0]]
+    near_one = rename_replicates(table.assign(mauve=0.99)).iloc[[0]]
     assert Evidence().interval(near_one, only["mauve"])[1] == 1.0, "within the metric's bounds"
     silent = {"mauve": replace(SHIPPED["mauve"], noise=None)}
     assert set(rank(table, silent).ranking["rank_generation_low"]) == {""}
@@ -256,7 +256,7 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
     shown = main_frame(whole).set_index("variant")
     assert shown.loc[["same", "right", "other"], "state"].tolist() == ["erased nothing", "healthy", "healthy"]
     assert shown.loc[["same", "right", "other"], "compared"].tolist() == [False, True, True]
-    assert whole.said_first[0].startswith("Whether there is anything to erase"), "others erased something"
+    assert whole.headline_warnings[0].startswith("Whether there is anything to erase"), "others erased something"
 
 
 def test_a_small_difference_that_is_certain_is_an_erasure():

@@ -7,13 +7,13 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.main_table import reasoning_frame
-from harness.analysis.metrics import metrics_in
+from harness.analysis.metrics import select_metrics
 from harness.analysis.ranking import rank
 from harness.reporting.sections.reasoning import bars
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
-TASKS = metrics_in(INFO, "reasoning")
+TASKS = select_metrics(INFO, "reasoning")
 STYLES = {"emso": ("red", "o"), "ga": ("blue", "s")}
 
 

@@ -15,16 +15,15 @@ from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import in_column_order
+from harness.analysis.metrics import sort_by_column
 from harness.analysis.ranking import head
-from harness.analysis.recitation import is_beyond, on_texts, recitations, said_first
+from harness.analysis.recitation import headline_warnings, is_beyond, recitations, restrict_to_texts
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
-from harness.reporting.files import write_tables
-from harness.reporting.page import page
+from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
 
-SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
+SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
 
@@ -75,7 +74,7 @@ def test_beyond_is_more_than_the_floor_and_more_than_chance(original, control, b
 )
 def test_who_recites(given, recites):
     assert of(*given).recites is recites
-    said = of(*given).said_first
+    said = of(*given).warning
     assert said.startswith({True: "", False: NOTHING, None: UNKNOWN}[recites])
     assert bool(said) == (recites is not True)
 
@@ -85,7 +84,7 @@ def test_numbers_without_standard_errors_or_of_higher_is_better_decide_nothing()
     published = frame[["model", "method", "ma", "el_3"]]
     assert recitations(published, known(published))["m"].recites is None
     higher = {name: replace(metric, better="higher") for name, metric in known(frame).items()}
-    assert recitations(frame, higher)["m"].said_first == "", "nobody asks what is recited"
+    assert recitations(frame, higher)["m"].warning == "", "nobody asks what is recited"
     unranked = {name: replace(metric, ranked=False) for name, metric in known(frame).items()}
     assert recitations(frame, unranked)["m"].recites is None
 
@@ -100,7 +99,7 @@ def test_each_model_is_judged_by_its_own_rows():
         "two": False,
         "three": False,
     }
-    [sentence] = said_first(by_model)
+    [sentence] = headline_warnings(by_model)
     assert sentence.startswith(f"two, three: {NOTHING}")
 
 
@@ -324,7 +323,7 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     ranks = ranked.ranking.set_index("method")
     assert ranks["rank_erasure"].to_dict() == {"right": "1", "wrong": ""}
     assert ranks.loc["wrong", "unranked"] == "erased nothing"
-    shown = ranked.on_recited.table.set_index("method")
+    shown = ranked.on_recited_texts.table.set_index("method")
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
     console = Console(width=120, record=True, file=StringIO())
@@ -339,7 +338,7 @@ def test_what_compares_all_texts_with_unseen_ones_is_not_known_of_a_few(of_items
     ranked = of_items(original=FEW, holdout=UNSEEN)
     [model] = ranked.table["model"].unique()
     info = ranked.info | {"ma": replace(ranked.info["ma"], items="sequence_and_holdout")}
-    shown, evidence = on_texts(ranked.table, info, ranked.evidence, {model: frozenset({"f0", "f1"})})
+    shown, evidence = restrict_to_texts(ranked.table, info, ranked.evidence, {model: frozenset({"f0", "f1"})})
     of_original = shown.set_index("method").loc["original"]
     assert (math.isnan(of_original["ma"]), of_original["el_3"]) == (True, 1.0)
     assert evidence.items(of_original["point_id"], info["ma"]) is None

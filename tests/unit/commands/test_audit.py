@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from io import StringIO
 
@@ -11,12 +10,11 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.drafting.audit import audit_file
+from harness.drafting.first_sweep import audit_file
 from harness.drafting.given_texts import Given
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.reporting.files import write
-from harness.reporting.page import page
+from harness.reporting.files import page, write
 from harness.reporting.sections.main_table import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
@@ -50,7 +48,7 @@ def words(html):
 def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(references, make_results, tmp_path):
     plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
     analysis = Analysis(make_results(plan, records))
-    html, [answer] = page(analysis), analysis.ranked.said_first
+    html, [answer] = page(analysis), analysis.ranked.headline_warnings
     assert answer.startswith("Yes: the original recites the forget set measurably more than")
     assert words(html).startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
@@ -88,7 +86,7 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
-    fewer = replace(given, unseen=None, sequences=4, prefix_tokens=7)
+    fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
     [spec] = plan_of(sweep_file_of(audit_file(fewer), tmp_path / "audit.yaml")).trials
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.commands.power import EARLIER_DEVIATIONS, power_frame
+from harness.commands.results import EARLIER_DEVIATIONS, power_frame
 from harness.library import read_folder
 from harness.statistics.protocol import deviation_bounds, power, runs_needed
 

@@ -17,7 +17,7 @@ from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.reporting.plan import readings_of
+from harness.reporting.plan import describe_readings
 from harness.specs import EvaluatorSpec
 from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
@@ -143,5 +143,5 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
     for (spec, written), is_lowered in zip(records, (True, False), strict=True):
         said = list(changed_choices(make_results(make_plan(spec), {spec.trial_id: written}).measured))
         assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * is_lowered
-        [reading] = readings_of([replace(spec, reading={"stored": "fp16"})])
+        [reading] = describe_readings([replace(spec, reading={"stored": "fp16"})])
         assert ("measured in bf16 (weights in fp32)" in reading) == is_lowered

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from harness import miniature
-from harness.analysis.seeds import as_measured
+from harness.analysis.seeds import restore_replicates
 from harness.base.digests import file_digest
 from harness.contracts import Checkpoint
 from harness.planning.plan import plan
@@ -179,7 +179,7 @@ def test_the_table_says_what_a_model_replicates_and_ranks_their_mean(
         for number, spec in enumerate(specs)
     }
     _, ranked = make_ranked(make_plan(*specs), records)
-    measured = as_measured(ranked.table)
+    measured = restore_replicates(ranked.table)
     said = dict(zip(measured["model"], measured["replicate_of"], strict=True))
     assert said == {"a": "tiny", "b": "tiny", "c": ""}
     assert set(measured["seed"]) == {0}

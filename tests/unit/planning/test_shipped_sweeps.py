@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from harness.analysis.published import points_of
+from harness.analysis.published import match_points
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -68,7 +68,7 @@ def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, na
     found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     results = Results(found, tuple(trial_results(spec, ()) for spec in found.trials))
     for row in published_conditions()[found.reproduces].rows.values():
-        _, lacking = points_of(results, found.trials[0].model.id, row)
+        _, lacking = match_points(results, found.trials[0].model.id, row)
         assert lacking.endswith("is not finished"), lacking
 
 

@@ -24,7 +24,7 @@ from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial,
 from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tags, point_run, trial_run
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
-from harness.reporting.point_tags import point_tags
+from harness.reporting.files import point_tags
 from harness.specs import Level
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"

@@ -7,7 +7,7 @@ import pytest
 from harness.records.journal import Journal
 from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
-from harness.reporting.sections.repeat import provenance, ran_on
+from harness.reporting.sections.repeat import describe_machines, provenance
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 
@@ -55,11 +55,11 @@ def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_poin
         Started(trial_id=spec.trial_id, spec=spec.to_json(), hardware=hardware, node=node)
         for node, hardware in (("", MACHINE), ("a", MACHINE), ("b", {**MACHINE, "gpu": "H200"}), ("a", MACHINE))
     ]
-    assert ran_on(trial_results(spec, started[:1])) == "", "an older version did not write it"
-    assert ran_on(trial_results(spec, started)) == "a: EPYC, then b: H200"
+    assert describe_machines(trial_results(spec, started[:1])) == "", "an older version did not write it"
+    assert describe_machines(trial_results(spec, started)) == "a: EPYC, then b: H200"
     point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
     measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
-    assert ran_on(trial_results(spec, measured)) == "a: EPYC; workers on a, c"
+    assert describe_machines(trial_results(spec, measured)) == "a: EPYC; workers on a, c"
 
 
 def test_every_version_that_measured_is_named(found):

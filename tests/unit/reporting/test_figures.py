@@ -10,11 +10,11 @@ from matplotlib.colors import to_hex
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.curves import curves
-from harness.analysis.metrics import in_column_order
-from harness.reporting.figures.style import rendered
+from harness.analysis.metrics import sort_by_column
 from harness.reporting.sections.tradeoff import tradeoff
+from harness.reporting.style import rendered
 
-SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
+SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
     ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),

@@ -14,8 +14,7 @@ from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Measurement, Started
 from harness.records.results import Results, trial_results
-from harness.reporting.files import write
-from harness.reporting.page import page
+from harness.reporting.files import page, write
 from harness.reporting.section import PageContext
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from harness.analysis.analysis import Analysis
-from harness.reporting.page import page
+from harness.reporting.files import page
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}

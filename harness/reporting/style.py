@@ -1,4 +1,4 @@
-"""What all figures have in common: colours, markers, panels, legends, and how they become files."""
+"""Common style of figures: colours, markers, panels, legends and file formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from harness.analysis.cells import split_title
+from harness.analysis.metrics import split_title
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, RETRAINED
 
@@ -28,7 +28,7 @@ DOTTED = (0, (1, 2))
 
 
 def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
-    """Return the figure as a file's bytes: the same bytes for the same figure, in the layout of its first file."""
+    """Return the figure as a file's bytes, the same for the same figure."""
     dated = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     file = BytesIO()
     with rc_context({"svg.hashsalt": "lethe"}):
@@ -37,13 +37,17 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
-def colour_of(variant: str, of_variant: Styles) -> str:
-    """Return the colour of a variant, or of a reference model."""
-    return of_variant[variant][0] if variant in of_variant else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
+def variant_colour(variant: str, styles_by_variant: Styles) -> str:
+    """Return the colour of a variant or reference model."""
+    return (
+        styles_by_variant[variant][0]
+        if variant in styles_by_variant
+        else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
+    )
 
 
 def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
-    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    """Make an axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
     scaled = ax.xaxis if axis == "x" else ax.yaxis
     ax.set(**{f"{axis}scale": "log"})
     scaled.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
@@ -52,19 +56,19 @@ def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
 
 
 def without_mathtext(text: str) -> str:
-    """Return text in which a dollar sign starts no formula."""
+    """Escape dollar signs, which start formulas."""
     return text.replace("$", r"\$")
 
 
 def axis_title(metric: Metric) -> str:
-    """Return a metric as an axis says it."""
+    """Return a metric's title for an axis."""
     name, subscript = split_title(metric.title)
     name = without_mathtext(name)
     return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
 
 
 def dress(ax: Axes) -> None:
-    """Give a panel the grid, the ticks and the frame that all planes have."""
+    """Add the common grid, ticks and frame."""
     ax.grid(color=GRID)
     ax.set_axisbelow(True)
     ax.tick_params(which="both", labelsize=8.5)
@@ -72,12 +76,12 @@ def dress(ax: Axes) -> None:
 
 
 def panel_title(ax: Axes, title: str, fontsize: float = 10) -> None:
-    """Write what a panel shows above it."""
+    """Write a title above a panel."""
     ax.set_title(without_mathtext(title), loc="left", fontsize=fontsize, fontweight="bold")
 
 
 def point_style(colour: str, *, is_collapsed: bool) -> dict[str, Any]:
-    """Return how a point of this colour is drawn: hollow and red where its model collapsed."""
+    """Return the style of a point: hollow and red if its model collapsed."""
     return HOLLOW if is_collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
 
 
@@ -89,7 +93,7 @@ def reference_handle(method: str, label: str) -> Line2D:
 
 
 def variant_handle(label: str, colour: str, marker: str) -> Line2D:
-    """Return a legend's entry for a variant's curve."""
+    """Return a legend's entry for a variant."""
     return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.5, label=without_mathtext(label))
 
 
@@ -99,7 +103,7 @@ def collapsed_handle(label: str = "collapsed") -> Line2D:
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9) -> None:
-    """Put a legend below a figure's panels, under a note on what its lines mean."""
+    """Put a legend below a figure's panels, under a note."""
     figure.legend(
         handles=handles,
         title=note,

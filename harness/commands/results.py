@@ -1,0 +1,292 @@
+"""Verbs on finished results: collate, verify, diff and power."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis.analysis import Analysis
+from harness.analysis.answer import Answer
+from harness.analysis.damage import flag
+from harness.analysis.metrics import is_within_noise, metric_info
+from harness.analysis.ranking import head, rank, rank_names
+from harness.analysis.table import read_table
+from harness.base.csv_text import csv_text
+from harness.base.files import write_whole
+from harness.base.messages import console, tell
+from harness.errors import DataError, unknown
+from harness.library import find_point, load_results, read_folder, refuse_without_results
+from harness.metric import exponential
+from harness.records.mlflow import copy_sweep, failure_of, place_of
+from harness.records.published import published_conditions
+from harness.records.record import cpu_kind
+from harness.records.results import PointResults, Results
+from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
+from harness.reporting.files import point_tags, write_tables, written_files
+from harness.reporting.render import Column, render
+from harness.reporting.sections.main_table import ranking_table
+from harness.reporting.summary import answer_markdown
+from harness.specs import Level
+from harness.statistics import protocol
+
+
+def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
+    """Write the missing runs of a sweep to MLflow, and return the exit code."""
+    tags = point_tags(analysis.ranked.table, analysis.attacks)
+    try:
+        copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
+    except Exception as error:
+        reason = failure_of(error, folder.parent)
+        tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
+        return 1
+    tell(f"MLflow at {place_of(folder.parent)} holds what the journal of {folder.name} holds.")
+    return 0
+
+
+def collate_table(path: Path, out: Path | None) -> list[Path]:
+    """Rank a table; collapse flags are computed unless it has their classes. Return the files."""
+    table, info = read_table(path)
+    has_classes = table["collapse_class"].any()
+    ranked = rank(table if has_classes else flag(table, info), info)
+    console().print(ranking_table(ranked, head(ranked)))
+    if not has_classes:
+        both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
+        ranks = []
+        for name in set(rank_names(ranked.info)) & set(table.columns):
+            pairs = zip(both[name], both[f"{name}_ours"], strict=True)
+            ranks += [theirs == ours for theirs, ours in pairs if theirs]
+        flags = ranked.table["collapsed"].eq(table["collapsed"])[table["collapsed"].notna()]
+        for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
+            if same:
+                tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
+    return write_tables(ranked, path.stem, out) if out else []
+
+
+def complete_tables(folder: Path) -> pd.DataFrame:
+    """Return the published table next to ours; all its rows must be in the results."""
+    outcome = load_results(folder)
+    plan = outcome.results.plan
+    if plan.reproduces is None:
+        raise DataError(
+            f"the sweep '{plan.sweep}' reproduces no published table. If it should, add to its sweep file reproduces: "
+            f"NAME, one of {', '.join(published_conditions())}, and run it again: nothing is measured twice."
+        )
+    frame = outcome.analysis.published
+    names = frame["label"] + " on " + frame["model"]
+    lacking = frame["lacking"].ne("")
+    missing = list(dict.fromkeys(names[lacking] + ": " + frame["lacking"][lacking]))
+    if missing:
+        present = ", ".join(dict.fromkeys(names[~lacking]))
+        raise DataError(
+            f"{folder} lacks rows of the published table:\n  " + "\n  ".join(missing) + "\n"
+            f"It has: {present or 'none'}. Add what is missing to the sweep file, or run the sweep again."
+        )
+    return frame
+
+
+MAX_ROWS = 60
+OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
+COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
+
+
+def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> int:
+    """Print the differences of two results folders, or of two points below a root, and return the exit code."""
+    are_points = [not Path(name).exists() and "/" not in name for name in names]
+    if are_points[0] != are_points[1]:
+        raise DataError(f"there is no folder '{names[are_points.index(True)]}'. Name two folders, or two points.")
+    locations = [find_point(name, root) if are_points[0] else (Path(name), "") for name in names]
+    for folder, _ in locations:
+        refuse_without_results(folder)
+    a, b = (read_folder(folder) for folder, _ in locations)
+    points_a, points_b = (_named_points(side, point_id) for side, (_, point_id) in zip((a, b), locations, strict=True))
+    if are_points[0]:
+        points_b = dict(zip(points_a, points_b.values(), strict=True))
+    rows = differences(a, points_a, b, points_b)
+    if csv:
+        write_whole(csv, csv_text(rows), "the differences")
+    kinds = [_cpus(side) for side in (a, b)]
+    for side, name, kind in zip("AB", names, kinds, strict=True):
+        tell(f"{side}: {name}{kind and f' (on {kind})'}")
+    if all(kinds) and kinds[0] != kinds[1]:
+        tell("The CPUs are of different kinds: the last bits of whatever is trained differ, and so do digits.")
+    unlike = rows[rows["verdict"] != "identical"]
+    if unlike.empty:
+        tell(f"Nothing differs: {len(rows):,} numbers are the same to the last bit.")
+        return 0
+    _print_rows(unlike)
+    tell(", ".join(f"{count:,} {verdict}" for verdict, count in rows["verdict"].value_counts().items()) + ".")
+    return 1
+
+
+def differences(
+    a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
+) -> pd.DataFrame:
+    """Return a row for each setting, version and point that differs, and for each number."""
+    plans = [flat_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
+    packages = _packages(a), _packages(b)
+    changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
+    changes |= {("setting", change): [] for change in unequal(*plans)}
+    changes |= {("version", change): [] for change in unequal(*packages) if all(packages)}
+    numbers: list[tuple[Any, ...]] = []
+    info = metric_info(b) | metric_info(a)
+    for name in [name for name in points_a if name in points_b]:
+        one, other = points_a[name], points_b[name]
+        renewed = unequal(_plugins(one), _plugins(other))
+        explained = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in renewed]
+        strengths = (flat_texts({"strength": point.strength}) for point in (one, other))
+        for change in renewed:
+            changes["version", change].append(name)
+        for change in setting_changes(one.spec, other.spec) + unequal(*strengths):
+            if change[0] not in explained:
+                changes["setting", change].append(name)
+        ours, theirs = _numbers(one), _numbers(other)
+        for metric in [metric for metric in info if metric in ours or metric in theirs]:
+            (left, definition), (right, defined) = ours.get(metric, (math.nan, "")), theirs.get(metric, (math.nan, ""))
+            verdict = "within noise" if is_within_noise(left, right, info[metric]) else "differs"
+            if definition and defined and definition != defined:
+                verdict = f"not comparable: definition {definition} against {defined}"
+            elif left == right or (math.isnan(left) and math.isnan(right)):
+                verdict = "identical"
+            elif math.isnan(left) or math.isnan(right):
+                verdict = "only in B" if math.isnan(left) else "only in A"
+            numbers.append(("number", name, metric, left, right, right - left, verdict))
+    rows: list[tuple[Any, ...]] = []
+    for (kind, (what, left_text, right_text)), names in changes.items():
+        where = names[0] if len(names) == 1 else f"{len(names)} points" if names else ""
+        rows.append((kind, where, what, left_text, right_text, "", "differs"))
+    for side, points, others in (("A", points_a, points_b), ("B", points_b, points_a)):
+        rows += [("point", name, "", "", "", "", f"only in {side}") for name in points if name not in others]
+    return pd.DataFrame(rows + numbers, columns=COLUMNS)
+
+
+def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
+    named: dict[str, PointResults] = {}
+    for point in results.measured:
+        spec, strength = point.spec, point.strength
+        at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
+        name = first = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
+        repeat = 1
+        while name in named:
+            repeat += 1
+            name = f"{first} ({repeat})"
+        named[name] = point
+    return {name: point for name, point in named.items() if point_id in ("", point.spec.point_id(point.strength))}
+
+
+def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
+    return {name: (value, each.definition) for each in point.measurements for name, value in each.numbers.items()}
+
+
+def _plugins(point: PointResults) -> dict[str, str]:
+    evaluators = {f"evaluator {evaluator.name}": str(evaluator.version) for evaluator in point.spec.evaluators}
+    return {f"method {point.spec.method}": str(point.spec.method_version), **evaluators}
+
+
+def _packages(results: Results) -> dict[str, str]:
+    versions: defaultdict[str, set[str]] = defaultdict(set)
+    for attempt in [attempt for trial in results.trials for attempt in trial.versions]:
+        for name, version in attempt.items():
+            versions[name].add(version)
+    return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
+
+
+def _cpus(results: Results) -> str:
+    kinds = [cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts]
+    return ", ".join(dict.fromkeys(filter(None, kinds)))
+
+
+def _print_rows(rows: pd.DataFrame) -> None:
+    rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
+    left_out = len(rows) - MAX_ROWS
+    first_rows = rows.head(MAX_ROWS)
+    for name in ("a", "b"):
+        texts = first_rows[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
+        first_rows = first_rows.assign(**{name: texts})
+    titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
+    console().print(render(first_rows, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    if left_out > 0:
+        tell(f"and {left_out:,} more: --csv FILE writes all of them.")
+
+
+EARLIER_DEVIATIONS = (0.10, 0.32)
+"""Range of the deviations of log prices over runs in earlier sweeps, for methods with fewer than three runs."""
+MORE = 2
+"""Additional runs that are considered."""
+
+
+def print_power(folder: Path, reference: str | None, difference: float | None) -> None:
+    """Print the effect of more runs on each method's verdict, at the first level.
+
+    Raises:
+        DataError: There are no results, no such reference, or no two methods can be compared.
+    """
+    refuse_without_results(folder)
+    results = read_folder(folder)
+    plan = results.plan
+    if reference is not None:
+        variants = [trial.variant for trial in plan.trials if not trial.is_reference]
+        if reference not in (names := [*variants, *(variant.partition("(")[0] for variant in variants)]):
+            raise DataError(unknown("row of this sweep", reference, list(dict.fromkeys(names))))
+        results = replace(results, plan=replace(plan, compare=replace(plan.compare, reference=reference)))
+    answer = Analysis(results).answer
+    has_printed = False
+    for model in answer.heads if plan.until else ():
+        frame = power_frame(answer, model, plan.until[0], difference)
+        if len(frame):
+            has_printed = True
+            runs = f"With {MORE} more runs\nfound in (share of tries)", "Runs that find it\nin 8 of 10 tries"
+            columns = [Column("label", f"Against {frame.attrs['reference']}"), Column("runs", "Runs", "count")]
+            columns += [Column("ratio", "Ratio", "ratio"), Column("deviation", "Deviation (log)", "number")]
+            console().print(f"\n{model}, {plan.until[0]}")
+            console().print(render(frame, [*columns, Column("found", runs[0]), Column("needed", runs[1])], "terminal"))
+    if not has_printed:
+        raise DataError(
+            f"{folder} compares no two methods: that takes a level (until: {{ma: [0.75]}}) that two of them reached in "
+            "the same run. Give the sweep a level that is reached, or name another --reference."
+        )
+    tell(
+        "A range is what the deviation's own uncertainty leaves (80 %). With fewer than three runs the deviation is"
+        " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "
+        "'seeds=[0, 1, 2, 3, 4]'. Where no number of runs is enough, the difference is too small for these prompts."
+    )
+
+
+def power_frame(answer: Answer, model: str, level: Level, difference: float | None = None) -> pd.DataFrame:
+    """Return the power of more runs for each method, at its measured ratio or at a given difference."""
+    logs, rows = answer.log_prices[model, level.key], answer.at(model, level).set_index("variant")
+    rows["label"] = rows["label"].where(~rows["label"].duplicated(keep=False), rows.index)
+    compared = rows[rows["ratio"].notna() & ~rows["is_reference"].astype(bool)]
+    [reference] = rows.index[rows["is_reference"].astype(bool)] if len(compared) else [""]
+    differences = {str(name): (logs[name] - logs[reference]).to_numpy() for name in compared.index}
+    variances = {str(name): float(variance) for name, variance in compared["item_variance"].fillna(0.0).items()}
+    judged = protocol.judge_methods(differences, variances, 0.0)
+    records = []
+    for name, one in judged.items():
+        items = variances[name]
+        low, high = EARLIER_DEVIATIONS
+        if not math.isnan(one.deviation):
+            low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
+        log = one.difference if difference is None else math.log1p(difference)
+        probabilities = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
+        needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
+        records.append(
+            {
+                "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
+                "deviation": one.deviation, "deviation_low": low, "deviation_high": high,
+                "found": _range([f"{share:.2f}" for share in probabilities]),
+                "needed": _range([f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in needed]),
+            }
+        )  # fmt: skip
+    frame = pd.DataFrame(records)
+    frame.attrs["reference"] = rows.at[reference, "label"] if records else ""
+    return frame
+
+
+def _range(ends: list[str]) -> str:
+    return "–".join(dict.fromkeys(ends))

@@ -1,1 +1,0 @@
-"""Figures: one file is one figure, in one dress."""
