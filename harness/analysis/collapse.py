@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
 import pandas as pd
 
 from harness.analysis.metrics import MetricInfo, in_sentence
 from harness.contracts import Metric
-from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS, CollapseBounds
+from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Collapse
 
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 Side = Literal["inside", "below", "above"]
@@ -38,10 +37,10 @@ def side(value: float, original: float, low: float, high: float = math.inf) -> S
     return "below" if value < low * original else "above" if value > high * original else "inside"
 
 
-def collapse_bounds(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
+def collapse_bounds(info: MetricInfo, bounds: Collapse) -> list[tuple[Metric, float, float]]:
     """Return the metrics that must stay within bounds, times the original's, with the least and the most."""
     rules = []
-    for rule, bound in asdict(bounds).items():
+    for rule, bound in bounds.model_dump().items():
         low, high = bound if isinstance(bound, tuple) else (bound, math.inf)
         rules += [(metric, low, high) for metric in info.values() if metric.collapse == rule]
     return rules
@@ -52,7 +51,7 @@ def repetitions(info: MetricInfo) -> list[str]:
     return [metric.name for metric in info.values() if metric.collapse == "repetition"]
 
 
-def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
+def rules_in_words(info: MetricInfo, bounds: Collapse) -> str:
     """Return what a collapsed point has: `its MAUVE is below 0.25 times the original's, or ...`."""
     clauses = []
     for metric, low, high in collapse_bounds(info, bounds):
@@ -78,7 +77,7 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
     return "unknown" if math.isnan(repetition) and too_predictable is None else "gibberish"
 
 
-def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = None) -> pd.DataFrame:
+def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) -> pd.DataFrame:
     """Return the table with its collapse columns set again on every row.
 
     `collapsed` is True, False or None; `collapse_class` is one of the four; `collapse_reason` has the names of the
@@ -87,10 +86,10 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
     Each row is compared with its own model's original row: that of its own seed, or, where that
     seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
     """
-    bounds = bounds or CollapseBounds()
+    bounds = bounds or Collapse()
     rules = collapse_bounds(info, bounds)
     names = [metric.name for metric, _, _ in rules]
-    is_bounded = asdict(bounds).keys() <= {metric.collapse for metric, _, _ in rules}
+    is_bounded = type(bounds).model_fields.keys() <= {metric.collapse for metric, _, _ in rules}
     originals = table[table["method"] == ORIGINAL]
     by_seed = originals.groupby(["model", "seed"])[names].mean().to_dict(orient="index")
     by_model = originals.groupby("model")[names].mean().to_dict(orient="index")

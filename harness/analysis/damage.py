@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo
-from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
+from harness.settings import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 

@@ -20,9 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import metric_of
-from harness.plans import Compare
 from harness.records.results import Results
-from harness.specs import RETRAINED
+from harness.settings import RETRAINED, Compare
 from harness.statistics.item_values import by_model
 
 MetricInfo = Mapping[str, Metric]

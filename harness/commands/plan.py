@@ -10,11 +10,11 @@ from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
 from harness.planning.machine import this_machine
 from harness.planning.memory import memory_needs, needs_warning, unfit
-from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import largest_candidate, read_tuned, specs_left
 from harness.reporting.plan import needs_table, studies_table, trials_table
+from harness.settings import Plan
 
 
 def print_plan(file: Path, planned: Plan, results: Path) -> None:

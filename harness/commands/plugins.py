@@ -27,7 +27,7 @@ from harness.errors import DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
 from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
-from harness.search_space import OF_TRAINING, Choice, Dimension
+from harness.settings import OF_TRAINING, Choice, Dimension
 
 NEEDS = {
     "none": "nothing more",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ from harness.errors import DataError, unknown
 from harness.library import read_folder, refuse_without_results
 from harness.metric import exponential
 from harness.reporting.render import Column, render
-from harness.specs import Level
+from harness.settings import Level, replace
 from harness.statistics import protocol
 
 EARLIER_DEVIATIONS = (0.10, 0.32)

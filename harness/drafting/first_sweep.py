@@ -37,8 +37,7 @@ from harness.plugins import (
     default_reference,
     default_strength,
 )
-from harness.search_space import Choice, LogUniform
-from harness.specs import HOLDOUT
+from harness.settings import HOLDOUT, Choice, LogUniform
 
 NEEDS = {
     "none": "needs nothing more",

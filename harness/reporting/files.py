@@ -10,7 +10,6 @@ from harness.analysis.ranking import RankedTable, head, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
-from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
 from harness.reporting.figures.style import rendered
@@ -18,6 +17,7 @@ from harness.reporting.page import page
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.main_table import main_latex, main_markdown
 from harness.reporting.summary import answer_text, caption
+from harness.settings import Plan
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
 """Names, without their endings, of the files that belong to no section."""

@@ -12,11 +12,10 @@ from rich.text import Text
 from harness.base.messages import amount
 from harness.contracts import Json, Precision
 from harness.planning.memory import MemoryNeed, gigabytes
-from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
 from harness.records.tuned import is_over
-from harness.specs import EvaluatorSpec, TrialSpec
+from harness.settings import EvaluatorSpec, Plan, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 NOTE = (
@@ -76,7 +75,7 @@ def one_step_epochs(plan: Plan) -> list[str]:
         if not spec.is_reference and METHODS.load(spec.method).searched_training:
             batches["training"] = spec.training.global_batch
         if not spec.is_reference and spec.reference == "memorized_model":
-            batches["memorized_model"] = spec.memorization.global_batch
+            batches["memorized_model"] = spec.memorized_training.global_batch
         for name, batch in batches.items():
             if 0 < spec.forget.rows < batch:
                 said.append(

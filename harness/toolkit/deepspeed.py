@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import HashStore
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import Engine
 from harness.toolkit.engines import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")

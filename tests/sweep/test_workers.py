@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -25,21 +24,20 @@ from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.testing import small_spec
 
 WORKER = """
 import sys
 from pathlib import Path
 from harness.execution.trial.erasing import erase_on_worker
-from harness.specs import TrialSpec
 import json, deepspeed, torch
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 deepspeed.init_distributed("gloo", verbose=False)
 for spec, data, folder in given:
-    erase_on_worker(TrialSpec.from_json(spec), data, Path(folder), lambda message: None)
+    erase_on_worker(TrialSpec.model_validate_json(spec), data, Path(folder), lambda message: None)
 """
 SWEEP = """
 # Do two workers do what one does?
@@ -80,7 +78,7 @@ def on_two_workers(names, engine, folder, lora=None):
     for name in names:
         settings = settings_of(name)
         data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
-        given.append((spec_of(name, engine, lora).to_json(), data, str(folder / name)))
+        given.append((spec_of(name, engine, lora).model_dump_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 
 from harness.analysis.answer import BAND, Answer
 from harness.contracts import Metric
-from harness.plans import Plan
 from harness.reporting.figures import style
+from harness.settings import Plan
 from harness.statistics.protocol import MIN_RUNS
 
 TOLERANCE = 0.02

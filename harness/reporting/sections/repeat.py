@@ -6,7 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -19,14 +18,13 @@ from harness.analysis.metrics import MetricInfo
 from harness.analysis.seeds import seed_count, work_seconds
 from harness.contracts import Metric
 from harness.errors import PluginError
-from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import readings_of
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section
-from harness.specs import HOLDOUT, STAND_IN
+from harness.settings import HOLDOUT, STAND_IN, Plan
 
 MAX_POINTS = MAX_TRIALS = 2000
 """Listed of each model, and of a sweep."""
@@ -184,7 +182,7 @@ def all_settings(plan: Plan) -> list[tuple[str, str]]:
         if not spec.is_reference:
             settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
             settings.append(("training", spec.training.in_words()))
-            settings.append(("memorized model", asdict(spec.memorization)))
+            settings.append(("memorized model", spec.memorization.model_dump()))
     lines = set()
     for name, values in settings:
         text = ", ".join(f"{key}: {value}" for key, value in values.items())

@@ -8,10 +8,10 @@ from typing import Any
 
 from harness.analysis.cells import strength_text
 from harness.contracts import Json
-from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
 from harness.reporting.section import Section, embedded
+from harness.settings import Plan
 
 MOST_POINTS = 300
 """Points whose texts the viewer has: a page of more would be slow to open."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from io import StringIO
 
@@ -18,6 +17,7 @@ from harness.planning.sweep_file import sweep_file_of
 from harness.reporting.files import write
 from harness.reporting.page import page
 from harness.reporting.sections.main_table import ranking_table
+from harness.settings import replace
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.testing import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
@@ -103,7 +102,6 @@ LISTEN = """
 import sys
 import psutil, torch
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit.finetune import engine_for
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])

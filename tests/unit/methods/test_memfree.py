@@ -1,6 +1,5 @@
 """MemFree against sets of n-grams: in whole passes, stepped from a cache, sampled, generated with padding."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from evaluators.relearning import Relearning
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.testing import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
 from harness.toolkit.stepping import is_cache_exact

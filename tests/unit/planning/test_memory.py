@@ -1,7 +1,6 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
 import re
-from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -19,9 +18,8 @@ from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.reporting.plan import needs_table
-from harness.specs import Engine
+from harness.settings import Engine, LoRA, replace
 from harness.sweep import main
-from harness.training import LoRA
 
 SWEEP = """
 models: [miniature-m]

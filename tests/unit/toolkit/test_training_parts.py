@@ -1,7 +1,6 @@
 """What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
 
 import copy
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
 from tests.unit import tasks
 

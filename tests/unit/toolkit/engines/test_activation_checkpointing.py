@@ -1,6 +1,5 @@
 """Activation checkpointing: less memory and, in every part of training, not one bit of a difference."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.toolkit import LossTerms, WeightMasks, engines, train
 from harness.toolkit.engines import checkpointed_layers
 from harness.toolkit.losses import mean_nll

@@ -1,6 +1,6 @@
 """The DeepSpeed engine against the plain one: the same losses and weights, and each known trap."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.testing import small_spec
 from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import engine_for, train, train_and_yield

@@ -1,6 +1,5 @@
 """What engines leave behind, and in which precision they compute."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +10,7 @@ from harness.errors import TrialError
 from harness.execution.isolate import ProcessState
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
