@@ -260,7 +260,7 @@ def _with_defaults(value: Any) -> Any:
     return {} if value is None else value
 
 
-Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults)]]
+Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults, dict[str, Any] | None)]]
 
 
 class TextSource(Strict):
@@ -369,7 +369,7 @@ def _without_axes(value: Any) -> Any:
     return _with_defaults(value)
 
 
-TrainingBlock = Annotated[Training, BeforeValidator(_without_axes)]
+TrainingBlock = Annotated[Training, BeforeValidator(_without_axes, Training | None)]
 
 
 class JudgeEntry(Strict):
@@ -387,35 +387,58 @@ class NoSettings(Strict):
     """An engine without settings."""
 
 
-class DeepSpeedEntry(Strict):
-    """How DeepSpeed partitions, and where it keeps the optimiser's state."""
+class DeepSpeed(Strict):
+    """The settings of DeepSpeed."""
 
     zero_stage: Literal[0, 1, 2, 3] = 2
-    """How much DeepSpeed partitions."""
+    """How much DeepSpeed partitions: nothing, the optimiser's state, gradients too, weights too."""
     offload: bool = False
     """Whether the optimiser's state lies in the CPU's memory."""
     workers: PositiveCount = 1
     """Processes that share each batch."""
 
 
-class EngineEntry(Strict):
+class Engine(Strict):
     """The one engine that a model is trained with."""
 
-    torch: Annotated[NoSettings | None, BeforeValidator(_with_defaults)] = None
+    torch: Annotated[NoSettings | None, BeforeValidator(_with_defaults, NoSettings | None)] = None
     """AdamW in one process, the default."""
-    deepspeed: Annotated[DeepSpeedEntry | None, BeforeValidator(_with_defaults)] = None
+    deepspeed: Annotated[DeepSpeed | None, BeforeValidator(_with_defaults, DeepSpeed | None)] = None
     """The same steps with DeepSpeed."""
+
+    @property
+    def name(self) -> Literal["torch", "deepspeed"]:
+        """Return the engine's name."""
+        return "deepspeed" if self.deepspeed else "torch"
+
+    @property
+    def workers(self) -> int:
+        """Return how many processes share each batch."""
+        return self.deepspeed.workers if self.deepspeed else 1
+
+    def __str__(self) -> str:
+        """Return what tables call it.
+
+        Example:
+            >>> str(Engine()), str(Engine(deepspeed=DeepSpeed(zero_stage=2)))
+            ('torch', 'deepspeed ZeRO-2')
+        """
+        if self.deepspeed is None:
+            return self.name
+        offload = " offload" if self.deepspeed.offload else ""
+        workers = f", {self.workers} workers" if self.workers > 1 else ""
+        return f"{self.name} ZeRO-{self.deepspeed.zero_stage}{offload}{workers}"
 
 
 def _one_engine(value: Any) -> Any:
     engines = {value: {}} if isinstance(value, str) else value
     if isinstance(engines, dict):
         for name in engines:
-            if name not in EngineEntry.model_fields:
-                raise ValueError(unknown("engine", str(name), EngineEntry.model_fields))
+            if name not in Engine.model_fields:
+                raise ValueError(unknown("engine", str(name), Engine.model_fields))
         if len(engines) != 1:
             raise ValueError(f"names {len(engines)} engines: a model is trained with one.")
-    return engines
+    return {} if engines in ({"torch": {}}, {"torch": None}) else engines
 
 
 class Resources(Strict):
@@ -436,7 +459,7 @@ class RowLimits(Strict):
 class ModelEntry(JudgeEntry):
     """A model to erase from: its name alone, or with how it is to be read and trained."""
 
-    engine: Annotated[EngineEntry, BeforeValidator(_one_engine)] = EngineEntry()
+    engine: Annotated[Engine, BeforeValidator(_one_engine, Literal["torch", "deepspeed"] | Engine)] = Engine()
     """What trains: `torch`, or `{deepspeed: {zero_stage, offload, workers}}`."""
     training: TrainingBlock = Training()
     retrained: Place | None = None
@@ -448,8 +471,8 @@ class ModelEntry(JudgeEntry):
 
 
 _NAME_OR_ENTRY = doc("a name, or a mapping with an id: {id: ..., tokenizer: ...}")
-Model = Annotated[ModelEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
-Judge = Annotated[JudgeEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
+Model = Annotated[ModelEntry, BeforeValidator(_with_id, str | ModelEntry), _NAME_OR_ENTRY]
+Judge = Annotated[JudgeEntry, BeforeValidator(_with_id, str | JudgeEntry), _NAME_OR_ENTRY]
 
 
 class MemorizedModel(Strict):
@@ -502,7 +525,7 @@ class Collapse(Strict):
 
     mauve: Fraction = 0.25
     """Below this share of the original's MAUVE a point has collapsed."""
-    perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one)] = (0.5, 5.0)
+    perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one, tuple[float, float])] = (0.5, 5.0)
     """Below the first or above the second, times the original's perplexity, a point has collapsed."""
 
 
@@ -547,7 +570,8 @@ def _levels(value: Any) -> tuple[Number | Literal["unseen", "retrained"], ...]:
     return tuple(levels)
 
 
-Levels = Annotated[tuple[Number | Literal["unseen", "retrained"], ...], BeforeValidator(_levels)]
+At = Number | Literal["unseen", "retrained"]
+Levels = Annotated[tuple[At, ...], BeforeValidator(_levels, At | list[At])]
 
 
 class SearchBudget(Strict):
@@ -674,31 +698,6 @@ class Source(Strict):
     """The rows used are a random sample, drawn with this seed; None: the first ones."""
     not_memorized: Source | None = None
     """Of a forget set: texts that the model is not expected to recite, erased together with the others."""
-
-
-class Engine(Strict):
-    """What turns a model's losses into steps."""
-
-    name: Literal["torch", "deepspeed"] = "torch"
-    zero_stage: int = 0
-    """0 to 3: DeepSpeed partitions nothing, the optimiser's state, gradients too, weights too."""
-    offload: bool = False
-    """Keep the optimiser's state in the CPU's memory."""
-    workers: int = 1
-    """Processes that share each global batch."""
-
-    def __str__(self) -> str:
-        """Return what tables call it.
-
-        Example:
-            >>> str(Engine()), str(Engine(name="deepspeed", zero_stage=2))
-            ('torch', 'deepspeed ZeRO-2')
-        """
-        if self.name == "torch":
-            return self.name
-        offload = " offload" if self.offload else ""
-        workers = f", {self.workers} workers" if self.workers > 1 else ""
-        return f"{self.name} ZeRO-{self.zero_stage}{offload}{workers}"
 
 
 class TimeLimit(Strict):

@@ -337,9 +337,10 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
 
     Its code needs a process group and cannot be rehearsed. Measured on one worker, stages 0 to 3, fp32 and bf16.
     """
-    if spec.engine.name == "torch" or not rehearsal.trained:
+    engine = spec.engine.deepspeed
+    if engine is None or not rehearsal.trained:
         return rehearsal.peak
-    weights, engine = rehearsal.trained, spec.engine
+    weights = rehearsal.trained
     full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
     activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
     held = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
@@ -352,9 +353,9 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
 
 def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     """Return what an engine holds between two steps next to the plain model: its state, and DeepSpeed's copies."""
-    if spec.engine.name == "torch" or not rehearsal.trained:
+    engine, full = spec.engine.deepspeed, 4 * rehearsal.trained
+    if engine is None or not rehearsal.trained:
         return rehearsal.state
-    full, engine = 4 * rehearsal.trained, spec.engine
     low = full if spec.training.precision == "fp32" else full // 2
     if engine.zero_stage == 0:
         return low + 2 * full

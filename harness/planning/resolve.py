@@ -87,13 +87,13 @@ def _with_twin(
         if retrained.digest == checkpoint.digest:
             reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
             faults.add(f"{path}.retrained", reason)
-    training, deepspeed = sweep.training.over(entry.training), entry.engine.deepspeed
+    training = sweep.training.over(entry.training)
     return ResolvedModel(
         path=path,
         checkpoint=checkpoint,
         retrained=retrained,
         replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
-        engine=Engine(name="deepspeed", **deepspeed.model_dump()) if deepspeed else Engine(),
+        engine=entry.engine,
         resources=entry.resources or sweep.resources,
         training=training,
         memorization=memorized_as(sweep.memorized_model, training),

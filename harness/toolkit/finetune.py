@@ -65,11 +65,11 @@ def engine_for(
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
     """
-    if engine.name == "torch" or blocks is not None:
+    if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
     from harness.toolkit.deepspeed import DeepSpeedEngine
 
-    return DeepSpeedEngine(model, training, engine)
+    return DeepSpeedEngine(model, training, engine.deepspeed)
 
 
 @dataclass(frozen=True)

@@ -116,10 +116,10 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
     Example:
         >>> from dataclasses import replace
         >>> from harness.testing import small_spec
-        >>> from harness.settings import Engine
+        >>> from harness.settings import DeepSpeed, Engine
         >>> trial_resources(replace(small_spec(), cpus=2, gpus=1.0))
         {'CPU': 2, 'GPU': 1.0}
-        >>> trial_resources(replace(small_spec(), gpus=1.0, engine=Engine(name="deepspeed", workers=2)))
+        >>> trial_resources(replace(small_spec(), gpus=1.0, engine=Engine(deepspeed=DeepSpeed(workers=2))))
         {'CPU': 0.01, 'GPU': 0.01}
     """
     if spec.engine.workers == 1:

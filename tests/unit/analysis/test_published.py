@@ -14,7 +14,16 @@ from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions, published_tolerances
 from harness.records.record import Stopped
-from harness.settings import MEMORY_SETTINGS, Engine, EvaluatorSpec, MemorizedModel, Source, TrialSpec, replace
+from harness.settings import (
+    MEMORY_SETTINGS,
+    DeepSpeed,
+    Engine,
+    EvaluatorSpec,
+    MemorizedModel,
+    Source,
+    TrialSpec,
+    replace,
+)
 
 NEO = "EleutherAI/gpt-neo-125m"
 SETTINGS = {
@@ -195,7 +204,7 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
     [
         {
             "training": Training(micro_batch=1, activation_checkpointing=True),
-            "engine": Engine(name="deepspeed", zero_stage=2),
+            "engine": Engine(deepspeed=DeepSpeed(zero_stage=2)),
         },
         {"seed": 7, "cpus": 3, "gpus": 1.0, "keep_erased": "all", "sample_count": 9, "method_version": 5},
         {"evaluators": (memorization(n=10), generation(rep=3))},
