@@ -401,9 +401,9 @@ class DeepSpeed(Strict):
 class Engine(Strict):
     """The one engine that a model is trained with."""
 
-    torch: Annotated[NoSettings | None, BeforeValidator(_with_defaults, NoSettings | None)] = None
+    torch: NoSettings | None = None
     """AdamW in one process, the default."""
-    deepspeed: Annotated[DeepSpeed | None, BeforeValidator(_with_defaults, DeepSpeed | None)] = None
+    deepspeed: DeepSpeed | None = None
     """The same steps with DeepSpeed."""
 
     @property
@@ -432,13 +432,15 @@ class Engine(Strict):
 
 def _one_engine(value: Any) -> Any:
     engines = {value: {}} if isinstance(value, str) else value
-    if isinstance(engines, dict):
-        for name in engines:
-            if name not in Engine.model_fields:
-                raise ValueError(unknown("engine", str(name), Engine.model_fields))
-        if len(engines) != 1:
-            raise ValueError(f"names {len(engines)} engines: a model is trained with one.")
-    return {} if engines in ({"torch": {}}, {"torch": None}) else engines
+    if not isinstance(engines, dict):
+        return engines
+    for name in engines:
+        if name not in Engine.model_fields:
+            raise ValueError(unknown("engine", str(name), Engine.model_fields))
+    if len(engines) != 1:
+        raise ValueError(f"names {len(engines)} engines: a model is trained with one.")
+    [(name, settings)] = engines.items()
+    return {} if name == "torch" and not settings else {name: _with_defaults(settings)}
 
 
 class Resources(Strict):
