@@ -50,7 +50,7 @@ gpu-check: $(READY)
 # All that a plugin may import, and every key of a sweep file, as pages in docs/build.
 docs: $(READY)
 	$(BIN)/pdoc --docformat google --output-directory docs/build \
-	$(addprefix harness.,contracts toolkit models.blocks errors planning.schema data.sections training)
+	$(addprefix harness.,contracts toolkit models.blocks errors settings)
 
 dashboard: $(READY)
 	$(BIN)/lethe dashboard

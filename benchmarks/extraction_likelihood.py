@@ -23,7 +23,7 @@ from harness.contracts import Model, Sequences
 from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
-from harness.specs import Source
+from harness.settings import Source
 from harness.toolkit.decoding import Continuations, greedy_continuations
 
 Tokens = dict[tuple[int, int], list[int]]

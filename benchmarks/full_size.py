@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from harness.execution.trial.tasks import TABLE_NEW_TOKENS
 from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file
 from harness.plugins import METHODS, default_reference
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec, replace
 
 SWEEP = Path(__file__).parents[1] / "sweeps" / "paper" / "main_table.yaml"
 JUDGES = {"EleutherAI/gpt-j-6b": 6.05e9, "openai-community/gpt2-large": 0.774e9}

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
 from harness.planning.memory import MemoryTracker, decoding_bytes, on_engine, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
-from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
+from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, TrialSpec, replace
 from harness.toolkit.decoding import greedy_choices, greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
@@ -110,8 +110,8 @@ class Bench:
             reference=reference, settings={}, method_version=plugin.version, strength_name=plugin.strength.field,
             strengths=(1,), model=self.checkpoint(shape), evaluators=(), gpus=float(self.device.type == "cuda"),
             training=Training(learning_rate=1e-4, global_batch=8, micro_batch=4, precision=precision, early_stop=None),
-            memorization=MemorizedTraining(epochs=1, learning_rate=1e-4, global_batch=8, gate=0.0), judges={},
-            engine=Engine(name="deepspeed" if zero_stage else "torch", zero_stage=zero_stage),
+            memorization=MemorizedModel(epochs=1, learning_rate=1e-4, global_batch=8, gate=0.0), judges={},
+            engine=Engine(deepspeed=DeepSpeed(zero_stage=zero_stage)) if zero_stage else Engine(),
             forget=text, retain=text if reference == "retain_data" else None, utility=text, validation=text,
         )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from benchmarks.gpu_check import SHAPES, Bench, gpt_neo, task_of
 from benchmarks.measuring import Ratio
 from harness.planning.memory import on_engine, rehearse_deep
 from harness.plugins import METHODS
-from harness.training import LoRA
+from harness.settings import LoRA, replace
 
 
 def main(argv: Sequence[str] | None = None) -> list[Ratio]:

@@ -22,7 +22,7 @@ from harness.models.blocks import Block, blocks
 from harness.models.loading import load_model, load_tokenizer, unloaded_model, vocabulary
 from harness.models.resolving import resolve_model
 from harness.planning.memory import MemoryTracker, weights_bytes
-from harness.specs import Source
+from harness.settings import Source
 from harness.toolkit import Batch, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 from methods.emso import EMSO

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.measuring import Ratio, seconds_of
@@ -21,7 +21,7 @@ from harness.records.journal import Journal
 from harness.records.mlflow import connect, copy_sweep
 from harness.records.record import Measurement, Point, Started
 from harness.reporting.files import point_tags
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec, replace
 
 LIMIT_SECONDS = 180
 """For 1,000 points."""
@@ -61,7 +61,9 @@ def _journal(folder: Path, trials: int, points: int) -> None:
     journal = Journal(folder / "journal")
     journal.write_plan(replace(smoke, sweep=folder.name, trials=tuple(specs)))
     for spec in specs:
-        journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2"}, node="here"))
+        journal.append(
+            Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2"}, node="here")
+        )
         for strength in spec.points():
             _journal_point(journal, spec, strength)
 

@@ -24,7 +24,7 @@ from harness.contracts import Model, Sequences, Training
 from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
-from harness.specs import Engine, Source
+from harness.settings import Engine, Source
 from harness.toolkit import nll_loss, train
 
 TRAINING = Training(learning_rate=1e-5, global_batch=16, micro_batch=16, early_stop=None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import platform
 import signal
 import sys
@@ -368,11 +369,15 @@ def check(
 
 
 @verb()
-def plugins() -> None:
+def plugins(
+    schema: Annotated[
+        bool, Option("--schema", help="Print the JSON schema of a sweep file instead, for editors.")
+    ] = False,
+) -> None:
     """Print every method and evaluator with its settings, and every metric."""
-    from harness.commands.plugins import catalogue
+    from harness.commands.plugins import catalogue, sweep_schema
 
-    for line in catalogue():
+    for line in [json.dumps(sweep_schema(), indent=1)] if schema else catalogue():
         tell(line)
 
 

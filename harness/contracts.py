@@ -12,8 +12,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 from harness.metric import CloserTo, Group, ItemKind, Metric, exponential
-from harness.search_space import Choice, LogUniform
-from harness.training import Count, LoRA, LossRegion, NonNegative, Positive, PositiveCount, Precision, Training
+from harness.settings import (
+    Checkpoint,
+    Choice,
+    Count,
+    Json,
+    LogUniform,
+    LoRA,
+    LossRegion,
+    MoreTexts,
+    NonNegative,
+    Number,
+    Positive,
+    PositiveCount,
+    Precision,
+    Training,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,16 +38,12 @@ if TYPE_CHECKING:
 else:
     Model = Any  # Importing transformers takes seconds, and a plan needs only a plugin's settings.
 
-Number = float | int
-Json = Any
-"""Plain data that `json` can write."""
 T = TypeVar("T")
 
 Definition = Literal["exact", "table"]
 """`exact`: the corrected formulas. `table`: those that the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 RoundingScheme = Literal["int8", "int4", "nf4"]
-MoreTexts = Literal["holdout", "retain", "validation"]
 Read = Literal["holdout", "retain", "retrained", "original"]
 
 
@@ -90,7 +100,7 @@ class TrainingTask(Protocol):
     """Set for every method whose reference is `retain_data`."""
     training: Training
     engine: Any
-    """A `harness.specs.Engine`."""
+    """A `harness.settings.Engine`."""
 
     def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on held-out text; NaN without validation text."""
@@ -150,24 +160,6 @@ class Method(ABC):
     def refuses_training(self, training: Training) -> str | None:
         """Return why it cannot be trained so, and what to do; None if it can."""
         return None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model on disk or on the hub, pinned."""
-
-    id: str
-    location: str
-    tokenizer: str
-    """Both are folders, or ids of the hub."""
-    digest: str
-    """Names weights, configuration and tokenizer; the commit of a hub model."""
-    revision: str | None = None
-
-    @property
-    def short_name(self) -> str:
-        """Return the last part of the id: `gpt-neo-125m`."""
-        return self.id.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)

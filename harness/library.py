@@ -33,7 +33,7 @@ from harness.records.results import (
     read_results,
 )
 from harness.records.tuned import unfinished_studies
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

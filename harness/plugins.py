@@ -25,7 +25,7 @@ from harness.base.digests import digest_of
 from harness.base.settings import fields_of, settings_adapter
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown
-from harness.search_space import OF_TRAINING, Dimension
+from harness.settings import OF_TRAINING, Dimension
 
 P = TypeVar("P", Method, Evaluator)
 

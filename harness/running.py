@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,14 +18,13 @@ from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves, shared_jobs
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
-from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.plan import one_step_epochs
-from harness.specs import TrialSpec
+from harness.settings import Plan, TrialSpec, replace
 
 if TYPE_CHECKING:
     from harness.library import SweepResults

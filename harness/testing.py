@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,8 +48,7 @@ from harness.planning.evaluators import group_faults
 from harness.planning.tuning import declared_faults
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
 from harness.records.artifacts import Artifacts
-from harness.search_space import end_of
-from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
+from harness.settings import Engine, MemorizedModel, Source, TrialSpec, end_of, replace
 from harness.toolkit.losses import token_nll
 
 MODEL = "miniature-s"
@@ -83,7 +81,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
         seed=seed,
         model=resolve_model(model),
         training=TRAINING,
-        memorization=MemorizedTraining(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        memorization=MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
         engine=Engine(),
         forget=FORGET,
         retain=RETAIN,

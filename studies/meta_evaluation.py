@@ -44,7 +44,7 @@ from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.records.published import PUBLISHED
 from harness.records.results import PointResults, Results
-from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, TrialSpec
+from harness.settings import ORIGINAL, RETRAINED, EvaluatorSpec, TrialSpec
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.finetune import trained_briefly
 from harness.toolkit.rounding import rounded_copy, rounding_to

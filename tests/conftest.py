@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+from harness.settings import Collapse, Engine, EvaluatorSpec, Level, MemorizedModel, Plan, Source, TrialSpec
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault(
@@ -37,13 +39,11 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Walked
 from harness.records.results import Results, trial_results
-from harness.specs import CollapseBounds, Engine, EvaluatorSpec, Level, MemorizedTraining, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -246,7 +246,7 @@ def make_spec():
             "seed": 0,
             "model": Checkpoint("miniature-m", "/m", "/m", "0" * 16),
             "training": Training(),
-            "memorization": MemorizedTraining(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
+            "memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
             "engine": Engine(),
             "forget": text,
             "retain": None,
@@ -290,7 +290,7 @@ def make_plan():
 
     def make(*trials, **changes):
         fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
-        fields |= {"trials": trials, "ranked_at": {}, "collapse": CollapseBounds(), "samples": "redacted"}
+        fields |= {"trials": trials, "ranked_at": {}, "collapse": Collapse(), "samples": "redacted"}
         return Plan(**fields | changes)
 
     return make

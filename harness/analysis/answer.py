@@ -17,9 +17,8 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
-from harness.plans import Plan
 from harness.records.results import PointResults, Results, TrialResults, point_name, points_called
-from harness.specs import ORIGINAL, RETRAINED, Level, TrialSpec
+from harness.settings import ORIGINAL, RETRAINED, Level, Plan, TrialSpec
 from harness.statistics.protocol import item_variance, judge_methods
 
 BAND = 1.5

@@ -15,7 +15,7 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import points_by_target, ranked_rows, strengths
 from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
-from harness.specs import ORIGINAL, RETRAINED
+from harness.settings import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
 from harness.statistics.contrasts import Contrast, holm, paired_contrast
 

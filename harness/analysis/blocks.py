@@ -13,7 +13,7 @@ from harness.base.messages import amount
 from harness.contracts import Json, Number
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
 from harness.records.results import PointResults, Results
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 COLUMNS = (
     "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",

@@ -16,7 +16,7 @@ from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
 from harness.records.tuned import edges_reached
-from harness.specs import ORIGINAL, UNSEEN_ROWS
+from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MAX_FAILURES = 40
 """Failed trials that are listed by name."""

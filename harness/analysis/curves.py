@@ -13,7 +13,7 @@ from harness.analysis.metrics import MetricInfo, arrow, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
 from harness.metric import exponential
-from harness.specs import REFERENCE_ROWS
+from harness.settings import REFERENCE_ROWS
 
 STYLES = (
     ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -18,7 +18,8 @@ import pandas as pd
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo, lower_title
 from harness.contracts import Metric
-from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, CollapseBounds
+from harness.settings import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS, Collapse
+from harness.specs import RETRAINED
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 
@@ -36,10 +37,10 @@ def side(value: float, original: float, low: float, high: float = math.inf) -> S
     return "below" if value < low * original else "above" if value > high * original else "inside"
 
 
-def collapse_bounds(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
+def collapse_bounds(info: MetricInfo, bounds: Collapse) -> list[tuple[Metric, float, float]]:
     """Return the bounded metrics, each with its lowest and highest ratio to the original's."""
     rules = []
-    for rule, bound in asdict(bounds).items():
+    for rule, bound in bounds.model_dump().items():
         low, high = bound if isinstance(bound, tuple) else (bound, math.inf)
         rules += [(metric, low, high) for metric in info.values() if metric.collapse == rule]
     return rules
@@ -50,7 +51,7 @@ def repetitions(info: MetricInfo) -> list[str]:
     return [metric.name for metric in info.values() if metric.collapse == "repetition"]
 
 
-def describe_rules(info: MetricInfo, bounds: CollapseBounds) -> str:
+def describe_rules(info: MetricInfo, bounds: Collapse) -> str:
     """Return the rules of a collapse: `its MAUVE is below 0.25 times the original's, or ...`."""
     clauses = []
     for metric, low, high in collapse_bounds(info, bounds):
@@ -75,17 +76,17 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
     return "unknown" if math.isnan(repetition) and too_predictable is None else "gibberish"
 
 
-def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = None) -> pd.DataFrame:
+def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) -> pd.DataFrame:
     """Return the table with its collapse columns set on every row.
 
     `collapsed` is True, False or None; `collapse_class` is one of the four, '' for holdout rows; `collapse_reason`
     contains the names of the metrics outside their bounds. Each row is compared with its model's original of the same
     seed, else with the mean of all seeds. The retrained model is never collapsed.
     """
-    bounds = bounds or CollapseBounds()
+    bounds = bounds or Collapse()
     rules = collapse_bounds(info, bounds)
     names = [metric.name for metric, _, _ in rules]
-    is_bounded = asdict(bounds).keys() <= {metric.collapse for metric, _, _ in rules}
+    is_bounded = type(bounds).model_fields.keys() <= {metric.collapse for metric, _, _ in rules}
     originals = table[table["method"] == ORIGINAL]
     by_seed = originals.groupby(["model", "seed"])[names].mean().to_dict(orient="index")
     by_model = originals.groupby("model")[names].mean().to_dict(orient="index")

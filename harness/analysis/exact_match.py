@@ -18,9 +18,8 @@ from harness.analysis.metrics import exact_matches
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import repeats_of_points
 from harness.contracts import Metric
-from harness.plans import Plan
 from harness.records.items import MetricItems
-from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS
+from harness.settings import ORIGINAL, RETRAINED, UNSEEN_ROWS, Plan
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import estimate
 

@@ -12,7 +12,7 @@ from harness.analysis.metrics import arrow, mean_over, select_metrics, table_met
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
 from harness.analysis.seeds import ranked_rows, strengths
 from harness.contracts import CloserTo, Metric
-from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN, UNSEEN_ROWS
 
 NEEDS = {
     "memorized_model": ("w/ MM", "need a memorized model"),

@@ -18,9 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import metric_of
-from harness.plans import Compare
 from harness.records.results import Results
-from harness.specs import RETRAINED
+from harness.settings import Compare
 from harness.statistics.item_values import Floats, by_model
 
 NOTHING = "–"

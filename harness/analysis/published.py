@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -20,7 +19,7 @@ from harness.errors import DataError, unknown
 from harness.plugins import EVALUATORS, METHODS, plain_settings
 from harness.records.published import PUBLISHED, Conditions, PublishedRow, published_conditions, published_tolerances
 from harness.records.results import PointResults, Results, TrialResults
-from harness.specs import REFERENCE_ROWS, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
+from harness.settings import REFERENCE_ROWS, EvaluatorSpec, Source, TrialSpec, replace
 
 COLUMNS = (
     "title", "model", "published_model", "label", "strength", "collapsed", "lacking", "name", "metric", "ours",
@@ -231,10 +230,10 @@ def condition_differences(
         yield from _erasing_differences(spec, conditions)
         if point.strength != row.strength and not point.stop_reason:
             yield f"another strength ({spec.strength_name} {point.strength:g}, not {row.strength:g})"
-    for field in fields(spec):
-        ours = getattr(spec, field.name)
-        if field.name not in COMPARED | FIXED_BY_NO_TABLE and ours != field.default:
-            yield f"other settings ({_unlike({field.name: ours}, {field.name: field.default})})"
+    for name, field in type(spec).model_fields.items():
+        ours, usual = getattr(spec, name), field.get_default(call_default_factory=True)
+        if name not in COMPARED | FIXED_BY_NO_TABLE and ours != usual:
+            yield f"other settings ({_unlike({name: ours}, {name: usual})})"
 
 
 def _unlike_checkpoint(ours: Checkpoint, names: Sequence[str]) -> str:
@@ -268,7 +267,7 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
     is_of_utility = metric.group == "generation"
     if conditions.forget and not (spec.is_reference and is_of_utility):
         for source in filter(None, (spec.measured, spec.forget)):
-            if _unlike(asdict(source), conditions.forget, all_of_ours=False):
+            if _unlike(source.model_dump(), conditions.forget, all_of_ours=False):
                 yield f"another forget set ({source.rows} sequences of {source.source}, not {conditions.about_forget})"
                 break
     compared: dict[str, tuple[Source | None, Mapping[str, Json]]] = {}
@@ -279,13 +278,13 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
     if not spec.is_reference and spec.reference != "memorized_model":
         compared["validation"] = spec.validation, conditions.validation
     for role, (ours, stated) in compared.items():
-        used = asdict(ours) if ours else {}
-        if stated and (unlike := _unlike(used, asdict(Source(**stated)), ignored=_FOLLOWS)):
+        used = ours.model_dump() if ours else {}
+        if stated and (unlike := _unlike(used, Source(**stated).model_dump(), ignored=_FOLLOWS)):
             yield f"other {role} texts ({unlike})"
 
 
 def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
-    memorization = MemorizedTraining(**{**asdict(spec.memorization), **conditions.memorized_model})
+    memorization = replace(spec.memorization, **conditions.memorized_model)
     published_spec = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":
         if unlike := _unlike(_memorizing(spec), _memorizing(published_spec)):
@@ -295,7 +294,7 @@ def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[st
 
 
 def _memorizing(spec: TrialSpec) -> dict[str, Any]:
-    return {**asdict(spec.memorization), **_training_settings(spec.memorized_training)}
+    return {**spec.memorization.model_dump(), **_training_settings(spec.memorized_training)}
 
 
 def _training_settings(training: Training) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from harness.analysis.metrics import (
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError
-from harness.specs import ORIGINAL, REFERENCE_ROWS
+from harness.settings import ORIGINAL, REFERENCE_ROWS
 from harness.statistics.bootstrap import CONFIDENCE, DRAWS
 from harness.statistics.item_values import Floats
 

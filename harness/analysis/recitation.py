@@ -21,7 +21,7 @@ from harness.analysis.table import STANDARD_ERROR
 from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems, aggregated
-from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from harness.errors import DataError
 from harness.records.results import PointResults, StudyResults
-from harness.specs import UNSEEN_ROWS
+from harness.settings import UNSEEN_ROWS
 from harness.statistics.bootstrap import CONFIDENCE
 
 _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}

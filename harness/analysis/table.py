@@ -21,9 +21,8 @@ from harness.base.messages import shown as shown_text
 from harness.base.messages import storable
 from harness.contracts import Metric
 from harness.errors import DataError
-from harness.plans import Compare, Plan
 from harness.records.results import PointResults, Results, TrialResults
-from harness.specs import ORIGINAL, REFERENCE_ROWS
+from harness.settings import ORIGINAL, REFERENCE_ROWS, Compare, Plan
 from harness.statistics.item_values import Floats
 
 LEADING = (

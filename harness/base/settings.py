@@ -6,59 +6,15 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from harness.base.files import path_of
 from harness.errors import DataError, Faults, did_you_mean, unknown
-
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""One for each class, made at the first reading, since that takes milliseconds."""
-
-
-@dataclass(frozen=True)
-class PlainData:
-    """A dataclass that JSON can hold; `to_json` and `from_json` are exact inverses."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return dictionaries, lists, strings and numbers."""
-        return dict(json.loads(json.dumps(asdict(self))))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote; what is left out has its default.
-
-        Raises:
-            ValueError: It is something else, or has a field that would be dropped, leaving a default in its place.
-        """
-        if cls not in _ADAPTERS:
-            _ADAPTERS[cls] = TypeAdapter(cls)
-        adapter: TypeAdapter[Self] = _ADAPTERS[cls]
-        value = adapter.validate_python(data)
-        if (dropped := _first_dropped(data, value.to_json())) is not None:
-            raise ValueError(f"{cls.__name__} has no field '{dropped}'")
-        return value
-
-
-def _first_dropped(written: Any, read: Any) -> str | None:
-    """Return the path of the first that was written and is not there after reading."""
-    if isinstance(written, Mapping):
-        items = list(written.items())
-    elif isinstance(written, list | tuple):
-        items = list(enumerate(written))
-    else:
-        return None
-    for key, value in items:
-        if isinstance(read, dict) and key not in read:
-            return str(key)
-        if (below := _first_dropped(value, read[key])) is not None:
-            return f"{key}.{below}"
-    return None
 
 
 def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -108,7 +64,9 @@ Place = Annotated[str, AfterValidator(_checked_place)]
 class Strict(BaseModel):
     """Settings of which none may be unknown, and none of another type."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 @cache

@@ -21,13 +21,13 @@ from types import ModuleType
 from typing import Any
 
 from harness.base.messages import shown, tell
-from harness.base.settings import allowed, check_settings, fields_of
+from harness.base.settings import allowed, check_settings, fields_of, settings_adapter
 from harness.contracts import Evaluator, Method
 from harness.errors import DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
 from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
-from harness.search_space import OF_TRAINING, Choice, Dimension
+from harness.settings import OF_TRAINING, Choice, Dimension, RowLimits, Sweep
 
 NEEDS = {
     "none": "nothing more",
@@ -115,6 +115,50 @@ def _field_docs(plugin: type[Any]) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 docs[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
     return docs
+
+
+def sweep_schema() -> dict[str, Any]:
+    """Return the JSON schema of a sweep file, with the settings of every plugin that can be imported."""
+    schema: dict[str, Any] = Sweep.model_json_schema()
+    definitions = schema["$defs"]
+    row = {**RowLimits.model_json_schema()["properties"], "training": _with_axes(definitions["Training"], definitions)}
+    evaluators: dict[str, Any] = {}
+    methods: dict[str, Any] = {}
+    for registry in (METHODS, EVALUATORS):
+        for name in registry.names():
+            try:
+                plugin = registry.load(name)
+            except PluginError:
+                continue
+            settings = settings_adapter(plugin).json_schema()
+            definitions |= settings.pop("$defs", {})
+            for field, text in _field_docs(plugin).items():
+                settings["properties"].get(field, {}).setdefault("description", text)
+            if issubclass(plugin, Evaluator):
+                evaluators[name] = {"anyOf": [settings, {"type": "null"}]}
+            else:
+                settings = _with_axes(settings, definitions)
+                settings["properties"] |= {"method": {"const": name}, **row}
+                definitions[f"row of {name}"] = settings
+                methods[name] = {
+                    "anyOf": [{"$ref": f"#/$defs/row of {name}"}, {"$ref": "#/$defs/named row"}, {"type": "null"}]
+                }
+    rows = [{"$ref": f"#/$defs/row of {name}"} for name in methods]
+    definitions["named row"] = {"type": "object", "required": ["method"], "anyOf": rows}
+    blocks = schema["properties"]
+    blocks["methods"] |= {"properties": methods, "additionalProperties": {"$ref": "#/$defs/named row"}}
+    blocks["evaluators"] |= {"properties": evaluators, "additionalProperties": False}
+    return schema
+
+
+def _with_axes(settings: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of settings each of which may be a list of values; so may those of LoRA, inside."""
+    properties = {}
+    for name, one in settings["properties"].items():
+        inside = [_with_axes(definitions["LoRA"], definitions)] if name == "lora" else []
+        properties[name] = {"anyOf": [one, *inside, {"type": "array", "items": one}]}
+        properties[name] |= {"description": one["description"]} if "description" in one else {}
+    return {**settings, "properties": properties}
 
 
 GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}

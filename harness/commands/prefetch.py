@@ -11,13 +11,12 @@ from harness.base import hub
 from harness.base.files import path_of
 from harness.base.hub import Repository
 from harness.base.messages import tell
-from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError
 from harness.models.resolving import DEFAULT_JUDGES, resolve_model
 from harness.planning.plan import check_form
 from harness.planning.sweep_file import read_sweep_file
-from harness.specs import ORIGINAL
+from harness.settings import ORIGINAL, TextSource
 
 AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
 """Judges that need no download: the embedded ones, and the model itself."""

@@ -32,7 +32,7 @@ from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
 from harness.reporting.summary import answer_markdown
-from harness.specs import Level
+from harness.settings import Level
 from harness.statistics import protocol
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from harness.data.sequences import LOADERS, Utility, in_both, load_stand_in, tok
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.models.tokenizing import count_lossy_texts
-from harness.specs import Source
+from harness.settings import Source, replace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -7,7 +7,6 @@ error that names it. Of retain, validation and utility texts the first ones that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from harness.base.messages import amount
 from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, check_path, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
-from harness.specs import Source
+from harness.settings import Source, replace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -3,119 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal, Self
-
-from pydantic import Field, model_validator
 
 from harness.base.files import path_of
-from harness.base.settings import Place, Strict
-from harness.contracts import Count, PositiveCount
-from harness.data.sources import SOURCE_SETTINGS, Role
+from harness.data.sources import Role
 from harness.miniature import UNSEEN_RECORDS
-from harness.specs import Source
+from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Source, TextSource, replace
 
 MINIATURE_TOKENS = (64, 128)
 """Prefix and sequence of the miniature's forget set; its models never memorised more than the first 128 tokens."""
 DEFAULT_TOKENS = (100, 200)
 """Prefix and sequence of any other: the Extraction Challenge's."""
 VALIDATION_TEXTS = 64
-SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
-
-
-class TextSource(Strict):
-    """Where texts come from."""
-
-    source: SourceName
-    """Where the texts come from."""
-    path: Place | None = None
-    """A file or folder, or a data set's id."""
-    name: str | None = None
-    """The data set's configuration."""
-    split: str | None = None
-    """The data set's split."""
-    field: str | None = None
-    """The key that has the text; null: `text`."""
-    start: Count = 0
-    """The first text that is used."""
-
-    @model_validator(mode="after")
-    def _is_of_its_source(self) -> Self:
-        reads = SOURCE_SETTINGS[self.source]
-        for name in ("path", "name", "split", "field"):
-            if getattr(self, name) is not None and name not in reads:
-                others = f"; it reads {', '.join(reads)}" if reads else ""
-                raise ValueError(f"the source '{self.source}' does not read {name}{others}.")
-        if "path" in reads and not self.path:
-            of_hub = "the data set's id on the hub, or a local folder of it"
-            raise ValueError(f"path is missing: {of_hub if self.source == 'hub' else 'where the texts are'}.")
-        return self
-
-
-class SampledSource(TextSource):
-    """Texts that are used as they stand: all of them, the first ones, or a random sample."""
-
-    sequences: PositiveCount | None = None
-    """How many texts; null: all, or as many as there are forget sequences (64 at most) for unseen ones."""
-    sample_seed: Count | None = None
-    """Draws a random sample with this seed instead of the first texts."""
-
-    @model_validator(mode="after")
-    def _samples_so_many(self) -> Self:
-        if self.sample_seed is not None and self.sequences is None:
-            raise ValueError("sample_seed draws a random sample, and sequences must say of how many.")
-        return self
-
-
-class HoldoutSource(SampledSource):
-    """Unseen texts of the forget set's kind."""
-
-    prefix_tokens: PositiveCount | None = None
-    """Tokens that a model is given of each text."""
-    sequence_tokens: PositiveCount | None = None
-    """Tokens of each text, prefix included."""
-
-
-class ForgetSource(HoldoutSource):
-    """The forget set; `not_memorized` are cut as its other texts are."""
-
-    not_memorized: SampledSource | None = None
-    """Further texts to erase, which the model is not expected to recite."""
-
-
-class HeldSource(TextSource):
-    """Retain data, or validation texts."""
-
-    sequences: PositiveCount | None = None
-    """How many texts; null: all."""
-    sequence_tokens: PositiveCount | None = None
-    """Tokens of each text."""
-
-
-class UtilitySource(TextSource):
-    """Human texts that the models are to continue."""
-
-    prompts: PositiveCount = 256
-    """How many texts the models continue."""
-    prompt_tokens: PositiveCount = 32
-    """Tokens of each prompt."""
-    reference_tokens: PositiveCount = 128
-    """Tokens of the human continuation."""
-
-
-class Data(Strict):
-    """The texts of a sweep."""
-
-    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
-    """What to erase."""
-    holdout: HoldoutSource | None = None
-    """Unseen texts of the forget set's kind."""
-    retain: HeldSource | None = None
-    """Texts to train on meanwhile."""
-    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
-    """Texts to continue."""
-    validation: HeldSource | None = None
-    """What early stopping watches."""
 
 
 def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> TextSource | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import Role, source_label
 from harness.errors import DataError
 from harness.models.tokenizing import true_continuations, unpadded
-from harness.specs import Source
+from harness.settings import Source, replace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -19,7 +19,7 @@ from harness import miniature
 from harness.base.files import path_of
 from harness.base.hub import Repository, fetch_data_set
 from harness.errors import DataError, unknown
-from harness.specs import Source
+from harness.settings import SOURCE_SETTINGS, Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
@@ -139,14 +139,6 @@ def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
         ) from error
 
 
-SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "miniature": (),
-    "extraction_challenge": ("path",),
-    "jsonl": ("path", "field"),
-    "npy": ("path",),
-    "hub": ("path", "name", "split", "field"),
-}
-"""Each source, and which of `path`, `name`, `split` and `field` it reads."""
 TOKEN_SOURCES = ("extraction_challenge", "npy")
 """The sources of token ids; the others give texts."""
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")

@@ -30,8 +30,7 @@ from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.records.journal import Journal
 from harness.records.results import read_results
-from harness.search_space import Choice, LogUniform
-from harness.specs import HOLDOUT
+from harness.settings import HOLDOUT, Choice, LogUniform
 
 NEEDS = {
     "none": "needs nothing more",

@@ -21,7 +21,7 @@ from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
 from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature, resolve_original
-from harness.specs import Source
+from harness.settings import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

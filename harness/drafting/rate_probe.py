@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +20,10 @@ from harness.execution.trial.run import run_job
 from harness.execution.waves import candidate_job
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import is_outside
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """Tried in this order, until one erases."""

@@ -18,7 +18,7 @@ import torch
 from harness.errors import PluginError
 from harness.planning.machine import memory_bytes
 from harness.plugins import EVALUATORS, METHODS
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 from harness.toolkit.device import device_for
 
 _OF_MODELS = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"

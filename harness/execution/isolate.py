@@ -21,7 +21,7 @@ from harness.base.messages import first_names
 from harness.contracts import ErasedModel, Sequences
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 _VARIABLES = tuple(os.environ)
 """Those that the process started with; a library may set others while it is imported, and need them."""

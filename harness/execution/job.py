@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from harness.base.messages import reason, storable
-from harness.base.settings import PlainData
+from harness.base.settings import Strict
 from harness.contracts import Json
 from harness.execution.environment import NodeInputs
-from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
 from harness.records.results import Probe
-from harness.specs import TrialSpec
+from harness.settings import StudySpec, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ class Seen:
     probes: list[Probe] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CandidateTask:
+class CandidateTask(Strict):
     """The candidate of a study that a job tries."""
 
     study: StudySpec
@@ -69,8 +67,7 @@ class CandidateTask:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job(PlainData):
+class Job(Strict):
     """One unit that an executor places: plain data."""
 
     name: str
@@ -92,8 +89,7 @@ class Job(PlainData):
         return self.spec.trial_id if self.kind == "trial" else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event(PlainData):
+class Event(Strict):
     """Something that happened in a job, for the watcher: plain data."""
 
     job: str

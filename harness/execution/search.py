@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.digests import digest_of
 from harness.contracts import Json
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec
 from harness.records.record import Candidate
 from harness.records.tuned import dimensions_tried, untried_settings
-from harness.search_space import Choice, Dimension, end_of
-from harness.specs import Level
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, StudySpec, end_of
 
 Settings = Mapping[str, Json]
 

@@ -7,7 +7,6 @@ slots. What a search proposes depends on finished generations only: it is the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from harness.base.digests import digest_of
@@ -16,12 +15,11 @@ from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, 
 from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial.run import run_job
 from harness.execution.trial.tasks import is_prepared, prepared_key
-from harness.plans import StudySpec
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.journal import Journal
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.specs import TimeLimit, TrialSpec
+from harness.settings import StudySpec, TimeLimit, TrialSpec, replace
 
 WALKED_POINTS = 10
 """How many points of a grid take as long as a walk, about: it erases several times."""

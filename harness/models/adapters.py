@@ -24,7 +24,7 @@ from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
 from harness.models.blocks import blocks
 from harness.models.loading import load_model, unloaded_model
-from harness.training import ALL_LINEAR
+from harness.settings import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
 _NAME = "default"
@@ -229,7 +229,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     for module, (inner, outer) in adapter.updates.items():
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = inner.contiguous()
         tensors[f"{_PREFIX}{module}.lora_B.weight"] = outer.contiguous()
-    not_in_config = {name: value for name, value in adapter.lora.plain().items() if name not in ("rank", "alpha")}
+    not_in_config = {name: value for name, value in adapter.lora.model_dump().items() if name not in ("rank", "alpha")}
     facts = {"original": original.digest, **not_in_config}
     folder.mkdir(exist_ok=True)
     with writing(folder, "an adapter"):

@@ -11,10 +11,9 @@ from harness.errors import DataError, Fault, Faults, PluginError, unknown
 from harness.metric import check_group
 from harness.models.loading import configuration
 from harness.planning.resolve import ResolvedModel
-from harness.planning.schema import Collapse
 from harness.planning.texts import Texts
 from harness.plugins import EVALUATORS
-from harness.specs import CollapseBounds
+from harness.settings import Collapse
 
 READ: Mapping[Read, tuple[str, str]] = {
     "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
@@ -59,7 +58,7 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
         for reason in group_faults(evaluator):
             yield Fault(f"evaluators.{name}", reason)
     reported = [metric.name for evaluator in evaluators.values() for metric in evaluator.metrics]
-    for bounded in CollapseBounds.__dataclass_fields__:
+    for bounded in Collapse.model_fields:
         if bounded in collapse.model_fields_set and bounded not in reported:
             reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
             yield Fault(f"collapse.{bounded}", reason)

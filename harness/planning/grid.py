@@ -13,11 +13,8 @@ from typing import Any, TypeVar
 from harness.base.settings import check_settings, quoted, repeated
 from harness.contracts import Method, Number
 from harness.errors import Fault, Faults, PluginError, unknown
-from harness.planning.schema import NAME, RowLimits, TrainingSettings
 from harness.plugins import METHODS, default_strength, plain_settings
-from harness.search_space import Dimension
-from harness.specs import REFERENCE_ROWS
-from harness.training import MEMORY_SETTINGS
+from harness.settings import MEMORY_SETTINGS, NAME, REFERENCE_ROWS, Dimension, RowLimits, Training
 
 S = TypeVar("S")
 Settings = Mapping[str, Any]
@@ -40,7 +37,7 @@ class TrialTemplate:
     """All of them, without the strength."""
     strengths: tuple[Number, ...]
     """Several only if the strength is cumulative; rising."""
-    training: Settings
+    training: Training
     """What the row sets of it."""
     limits: Settings
     """What the row sets of `RowLimits`."""
@@ -115,7 +112,7 @@ def _templates(
     method: str,
     plugin: type[Method],
     variants: Mapping[str, list[Settings]],
-    trainings: Mapping[str, Settings],
+    trainings: Mapping[str, Training],
     limits: Settings,
 ) -> list[TrialTemplate]:
     """Return one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
@@ -147,7 +144,7 @@ def _combinations(settings_type: type[S], block: Settings, path: str, faults: Fa
     for numbers in product(*(range(len(values)) for values in grid.values())):
         places = dict(zip(grid, numbers, strict=True))
         given = {name: grid[name][number] for name, number in places.items()}
-        whole = nested(given) if settings_type is TrainingSettings else given
+        whole = nested(given) if settings_type is Training else given
         wrong = Faults()
         settings = check_settings(settings_type, whole, path, wrong)
         for fault in wrong:
@@ -164,23 +161,22 @@ def _variant_axes(block: Settings, strength: str = "") -> list[str]:
     return [name for name, value in block.items() if isinstance(value, list) and len(value) > 1 and name != strength]
 
 
-def _trainings(block: object, path: str, faults: Faults) -> dict[str, Settings]:
+def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
     if not isinstance(block, dict):
-        check_settings(TrainingSettings, block, path, faults)
+        check_settings(Training, block, path, faults)
         return {}
     block = flat(block)
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
             reason = "decides how much memory a step takes, and no number: give one value, no list."
             faults.add(f"{path}.{name}", reason)
-    trainings: dict[str, Settings] = {}
-    for given, training in _combinations(TrainingSettings, block, path, faults):
-        settings = training.model_dump(exclude_unset=True)
-        named = flat(settings)
+    trainings: dict[str, Training] = {}
+    for given, training in _combinations(Training, block, path, faults):
+        named = flat(training.model_dump(exclude_unset=True))
         for name, value in given.items():
             if isinstance(value, dict):
                 named[name] = " ".join(f"{key} {value[key]}" for key in value)
-        trainings[_named_values(named, _variant_axes(block))] = settings
+        trainings[_named_values(named, _variant_axes(block))] = training
     return trainings
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 PROCESS_BYTES = 1 << 30
 """What a worker process takes before it holds a tensor: Python and its libraries."""

@@ -12,7 +12,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,14 +31,13 @@ from harness.models.loading import load_tokenizer, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.planning.machine import Machine, share_of, this_machine
 from harness.plugins import EVALUATORS, METHODS
-from harness.specs import Engine, Source, TrialSpec
+from harness.settings import Engine, Source, Training, TrialSpec, replace
 from harness.toolkit.decoding import CACHE_BYTES, MIN_ROWS, ROWS_AT_ONCE, SAMPLED_CACHE_BYTES, SEQUENCES_AT_ONCE
 from harness.toolkit.deepspeed import bucket_elements
 from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS
-from harness.training import Training
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -245,8 +244,8 @@ def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
     training = replace(spec.training, learning_rate=1.0)
     sources = (spec.forget, spec.retain, spec.validation)
     texts = [source and (source.rows, source.longest, source.prefix_tokens) for source in sources]
-    parts: list[Any] = [asdict(training)]
-    parts += [spec.memorization.global_batch] if is_memorizing else [spec.method, dict(spec.settings)]
+    parts: list[Any] = [training.model_dump()]
+    parts += [spec.memorized_training.global_batch] if is_memorizing else [spec.method, dict(spec.settings)]
     parts.append(_takes_more_steps(spec, is_memorizing))
     key = digest_of([asdict(spec.model), texts, is_memorizing, parts])
     if key not in _REHEARSALS:
@@ -309,7 +308,7 @@ def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool 
 def _takes_more_steps(spec: TrialSpec, is_memorizing: bool) -> bool:
     """Return whether anything may be computed next to the state that the first step leaves."""
     if is_memorizing:
-        return spec.memorization.epochs > 1 or spec.forget.rows > spec.memorization.global_batch
+        return spec.memorization.epochs > 1 or spec.forget.rows > spec.memorized_training.global_batch
     has_epochs = METHODS.load(spec.method).strength.cumulative
     return not has_epochs or spec.last_strength > 1 or spec.forget.rows > spec.training.global_batch
 
@@ -320,7 +319,7 @@ def _erased(spec: TrialSpec, task: _FakeTask) -> Iterator[Model]:
 
 
 def _memorized(task: _FakeTask) -> Iterator[Model]:
-    rows = min(task._spec.memorization.global_batch, 2 * task.training.micro_batch, len(task.forget))
+    rows = min(task._spec.memorized_training.global_batch, 2 * task.training.micro_batch, len(task.forget))
     task.training = replace(task.training, global_batch=rows, lora=None)
     model = task.load_original()
     for _ in train(task, model, nll_loss, 1):
@@ -338,9 +337,10 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
 
     Its code needs a process group and cannot be rehearsed. Measured on one worker, stages 0 to 3, fp32 and bf16.
     """
-    if spec.engine.name == "torch" or not rehearsal.trained:
+    engine = spec.engine.deepspeed
+    if engine is None or not rehearsal.trained:
         return rehearsal.peak
-    weights, engine = rehearsal.trained, spec.engine
+    weights = rehearsal.trained
     full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
     activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
     held = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
@@ -353,9 +353,9 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
 
 def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     """Return what an engine holds between two steps next to the plain model: its state, and DeepSpeed's copies."""
-    if spec.engine.name == "torch" or not rehearsal.trained:
+    engine, full = spec.engine.deepspeed, 4 * rehearsal.trained
+    if engine is None or not rehearsal.trained:
         return rehearsal.state
-    full, engine = 4 * rehearsal.trained, spec.engine
     low = full if spec.training.precision == "fp32" else full // 2
     if engine.zero_stage == 0:
         return low + 2 * full

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ from harness.planning.resolve import (
     resolve_models,
     training_for,
 )
-from harness.planning.schema import Sweep, Tune
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import ResolvedTexts, Texts, TextUse, overlong, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of, walkable, walked_trials
 from harness.planning.tuning import (
-    compared,
+    compare_faults,
     level_faults,
     levels_of,
     searches,
@@ -40,12 +39,18 @@ from harness.planning.tuning import (
     tuning_faults,
     walking_faults,
 )
-from harness.plans import SELECTABLE, Compare, Plan, StudySpec, selected
 from harness.records.published import published_conditions
-from harness.specs import ORIGINAL, CollapseBounds, Level, TrialSpec
+from harness.settings import ORIGINAL, Level, Plan, StudySpec, Sweep, TrialSpec, Tune, replace
 
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that are no sweep's."""
+SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
+    "method": lambda spec: {spec.method},
+    "model": lambda spec: {spec.model.id},
+    "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
+    "seed": lambda spec: {str(spec.seed)},
+}
+"""What `--only` can select trials by, and the words that select one."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,6 @@ class CheckedSweep:
     evaluators: Mapping[str, Evaluator]
     studies: tuple[TrialTemplate, ...]
     """Of a tuned sweep: one for each variant of the templates."""
-    compare: Compare
 
 
 def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
@@ -100,11 +104,11 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         ranked_at=ranked_at,
         controls=controls,
         studies=tuple(studies),
-        collapse=CollapseBounds(**sweep.collapse.model_dump()),
+        collapse=sweep.collapse,
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
         until=levels,
-        compare=formed.compare,
+        compare=sweep.compare,
         reproduces=sweep.reproduces,
         shared_texts=texts.shared,
     )
@@ -153,17 +157,17 @@ def check_form(file: SweepFile) -> CheckedSweep:
     if sweep is None:
         raise file.refuse(faults)
     faults += size_faults(templates, len(sweep.models), len(sweep.seeds))
-    compare = compared(sweep, evaluators, faults)
+    faults += compare_faults(sweep, evaluators)
     faults += walking_faults(sweep.until, () if sweep.tune else templates)
     studies: list[TrialTemplate] = []
     if sweep.tune:
         studies = study_templates(sweep, sweep.tune, templates, faults)
         faults += tuning_faults(sweep, sweep.tune)
         if "early_stop" not in sweep.training.model_fields_set:  # Probes end a candidate's training.
-            sweep = sweep.model_copy(update={"training": sweep.training.model_copy(update={"early_stop": None})})
+            sweep = replace(sweep, training=replace(sweep.training, early_stop=None))
     if faults:
         raise file.refuse(faults)
-    return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies), compare)
+    return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies))
 
 
 def _substance(
@@ -224,6 +228,38 @@ def _only_chosen(
             faults.add(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
         wanted.setdefault(key, set()).add(value)
     return selected(trials, studies, wanted)
+
+
+def selected(
+    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], wanted: Mapping[str, set[str]]
+) -> tuple[list[TrialSpec], list[StudySpec]]:
+    """Return the trials and studies that have, of each key of `SELECTABLE` in `wanted`, one of its words.
+
+    The settings that a study chooses are run with the seeds that are wanted; its candidates have their own seed all
+    the same. A study of other seeds alone is left out.
+    """
+    of_studies = {key: words for key, words in wanted.items() if key != "seed"}
+    seeds = wanted.get("seed")
+    selected_studies: list[StudySpec] = []
+    for study in studies:
+        if _is_selected(study.trial, of_studies):
+            wanted_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
+            if wanted_seeds:
+                selected_studies.append(replace(study, seeds=wanted_seeds))
+    return [spec for spec in trials if _is_selected(spec, wanted)], selected_studies
+
+
+def _is_selected(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
+    """Return whether `--only` keeps a trial.
+
+    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
+    nothing can be compared without them.
+    """
+    for key, values in wanted.items():
+        is_kept = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
+        if not is_kept and values.isdisjoint(SELECTABLE[key](spec)):
+            return False
+    return True
 
 
 def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:

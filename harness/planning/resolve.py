@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 from harness import miniature
-from harness.contracts import Checkpoint, Evaluator, LoRA, Training
+from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import Fault, Faults, ModelError, did_you_mean, unknown
 from harness.models.adapters import missing_targets
 from harness.models.loading import check_encoder, check_model, configuration
@@ -24,8 +23,7 @@ from harness.models.resolving import (
     resolve_original,
 )
 from harness.planning.grid import TrialTemplate
-from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
-from harness.specs import ORIGINAL, Engine, MemorizedTraining
+from harness.settings import ORIGINAL, Engine, JudgeEntry, Judges, MemorizedModel, ModelEntry, Resources, Sweep, replace
 
 KNOWN_JUDGES = ("miniature", *dict.fromkeys(DEFAULT_JUDGES.values()), ORIGINAL)
 
@@ -46,9 +44,9 @@ class ResolvedModel:
     """The name of the models that this one is averaged with, as the file or a replicate's own folder says it."""
     engine: Engine
     resources: Resources
-    training: Mapping[str, Any]
+    training: Training
     """What the sweep and the model's entry set of it; a method's row may override them further."""
-    memorization: MemorizedTraining
+    memorization: MemorizedModel
 
 
 def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
@@ -89,18 +87,16 @@ def _with_twin(
         if retrained.digest == checkpoint.digest:
             reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
             faults.add(f"{path}.retrained", reason)
-    settings = {**sweep.training.model_dump(exclude_unset=True), **entry.training.model_dump(exclude_unset=True)}
-    training, deepspeed = training_of(settings), entry.engine.deepspeed
-    shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
+    training = sweep.training.over(entry.training)
     return ResolvedModel(
         path=path,
         checkpoint=checkpoint,
         retrained=retrained,
         replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
-        engine=Engine(name="deepspeed", **deepspeed.model_dump()) if deepspeed else Engine(),
+        engine=entry.engine,
         resources=entry.resources or sweep.resources,
-        training=settings,
-        memorization=MemorizedTraining(**shared | sweep.memorized_model.model_dump(exclude_none=True)),
+        training=training,
+        memorization=memorized_as(sweep.memorized_model, training),
     )
 
 
@@ -145,7 +141,7 @@ def method_faults(
         if method.reference == "retain_data" and not has_retain:
             reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
             yield Fault(path, reason)
-        of_training = f"{path}.training.lora" if template.training.get("lora") else path
+        of_training = f"{path}.training.lora" if template.training.lora else path
         trains_no_lora = of_training != path and not plugin.searched_training
         if trains_no_lora:
             why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
@@ -214,13 +210,13 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
             yield Fault(f"{path}.{name}", reason)
 
 
-def training_of(settings: Mapping[str, Any]) -> Training:
-    """Return the training that checked settings make; those left out have their defaults."""
-    lora = settings.get("lora")
-    return Training(**{**settings, "lora": LoRA(**lora) if lora else None})
+def memorized_as(made: MemorizedModel, training: Training) -> MemorizedModel:
+    """Return how a memorised model is made, with what the file leaves out as the model's training has it."""
+    learning_rate = made.learning_rate or training.learning_rate
+    return replace(made, learning_rate=learning_rate, global_batch=made.global_batch or training.global_batch)
 
 
-def training_for(template: TrialTemplate, of_model: Mapping[str, Any]) -> Training:
+def training_for(template: TrialTemplate, of_model: Training) -> Training:
     """Return a row's training on a model: without LoRA where the method itself trains nothing."""
-    training = training_of({**of_model, **template.training})
+    training = of_model.over(template.training)
     return training if template.plugin.searched_training else replace(training, lora=None)

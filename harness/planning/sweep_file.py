@@ -36,8 +36,11 @@ class SweepFile:
 
     @property
     def question(self) -> str:
-        """Return the file's first line, if that is a comment."""
-        first = self.text.partition("\n")[0].strip()
+        """Return the file's first line, if that is a comment; one for editors above it does not count."""
+        first, _, rest = self.text.partition("\n")
+        if first.startswith("# yaml-language-server:"):
+            first = rest.partition("\n")[0]
+        first = first.strip()
         return first.lstrip("#").strip() if first.startswith("#") else ""
 
     def refuse(self, faults: Sequence[Fault]) -> ConfigError:

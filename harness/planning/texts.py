@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
 from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, lossy_sentences, stand_in_source
 from harness.data.rows import check_rows, first_unread
-from harness.data.sections import Data, TextSource, default_section, section_source
+from harness.data.sections import default_section, section_source
 from harness.data.sequences import Utility, half_of, in_both, inseparable_groups, nearly_in_both
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
-from harness.specs import STAND_IN, Source
+from harness.settings import STAND_IN, Data, Source, TextSource, replace
 
 LEAST_HALVED = 4
 """Two continuations or more in each half: one has no standard error."""

@@ -7,7 +7,6 @@ the row's, not the order, not later strengths of a cumulative method, not the mi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import get_args
 
 from harness.base.digests import digest_of
@@ -16,11 +15,10 @@ from harness.errors import Fault
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
-from harness.planning.schema import Measuring, Sweep
+from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for
 from harness.planning.texts import Texts
 from harness.plugins import plain_settings
-from harness.specs import (
+from harness.settings import (
     HOLDOUT,
     ORIGINAL,
     RETRAINED,
@@ -29,9 +27,11 @@ from harness.specs import (
     UNSEEN_ROWS,
     EvaluatorSpec,
     Level,
+    Measuring,
+    Sweep,
     TimeLimit,
     TrialSpec,
-    erasure_identity,
+    replace,
 )
 from harness.toolkit.scoring import judge_identity, tokenizer_identity
 
@@ -45,15 +45,13 @@ LABELS = {
 
 def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
     """Yield every row that asks for the same trials as one before it, with any model's training."""
-    shared = sweep.training.model_dump(exclude_unset=True)
     for entry in sweep.models:
-        of_model = {**shared, **entry.training.model_dump(exclude_unset=True)}
+        of_model = sweep.training.over(entry.training)
         first: dict[str, str] = {}
         for template in templates:
             strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = training_for(template, of_model)
-            version = template.plugin.version
-            identity = digest_of(erasure_identity(template.method, version, template.settings, strength, training))
+            training = training_for(template, of_model).identity()
+            identity = digest_of([template.method, template.settings, strength, training])
             key = first.setdefault(identity, template.key)
             if key != template.key:
                 reason = f"asks for the same trials as '{key}': the same method, settings and training. "
@@ -127,7 +125,7 @@ def _unmeasured(
         seed=sweep.seeds[0],
         model=model.checkpoint,
         replicate_of=model.replicate_of,
-        training=replace(training_of(model.training), lora=None),
+        training=replace(model.training, lora=None),
         memorization=model.memorization,
         engine=model.engine,
         forget=sources["forget"],

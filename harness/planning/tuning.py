@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, asdict, fields
 from typing import Any, Literal
 
 from pydantic import create_model
@@ -13,13 +13,29 @@ from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
-from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.plans import PROBED_ERASURE, SEARCH_SEEDS, Compare, StudySpec
 from harness.plugins import declared_space
-from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest
-from harness.specs import HOLDOUT, RETRAINED, UNSEEN, Level, TrialSpec
+from harness.settings import (
+    HOLDOUT,
+    OF_TRAINING,
+    PROBED_ERASURE,
+    RETRAINED,
+    SEARCH_SEEDS,
+    UNSEEN,
+    Choice,
+    Dimension,
+    Level,
+    LogUniform,
+    RowLimits,
+    StudySpec,
+    Sweep,
+    TrialSpec,
+    Tune,
+    end_of,
+    nearest,
+    replace,
+)
 
 MOST_STEPS = 10_000
 """Of a cumulative strength: a candidate is probed at each."""
@@ -157,15 +173,14 @@ def levels_of(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained
     return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
 
 
-def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> Compare:
-    """Return what verdicts are about."""
+def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
+    """Yield what verdicts cannot be about: a metric that nothing reports, a row that is none."""
     compare, groups = sweep.compare, metric_groups(evaluators)
     known = [name for name, group in groups.items() if group != "erasure"]
     if "cost" in compare.model_fields_set and compare.cost not in known:
-        faults.add("compare.cost", unknown("metric of utility in this sweep", compare.cost, known))
+        yield Fault("compare.cost", unknown("metric of utility in this sweep", compare.cost, known))
     if compare.reference is not None and compare.reference not in sweep.methods:
-        faults.add("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
-    return Compare(**compare.model_dump())
+        yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 
 
 def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
@@ -199,7 +214,7 @@ def study_of(
     default = erasure(original, model, sources, template)
     default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
     settings = {**default.settings, strength.field: template.strengths[0]}
-    settings |= {f"{OF_TRAINING}{name}": value for name, value in asdict(default.training).items()}
+    settings |= {f"{OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
     defaults = _within(space, settings, template.plugin)
     recipe = _within(space, {**settings, **published_recipe(template.plugin)}, template.plugin)
     study = StudySpec(
@@ -237,7 +252,7 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
         if field.default is not MISSING:
             recipe[field.name] = field.default
     for name in plugin.searched_training:
-        recipe[f"{OF_TRAINING}{name}"] = asdict(Training())[name]
+        recipe[f"{OF_TRAINING}{name}"] = getattr(Training(), name)
     return {**recipe, **plugin.published}
 
 

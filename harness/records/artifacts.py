@@ -26,7 +26,7 @@ from harness.base.digests import difference, digest_of, folder_digests
 from harness.base.files import locked, read_file, remove, writing
 from harness.base.messages import tell
 from harness.errors import DataError, PluginError
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""

@@ -26,9 +26,9 @@ from harness.base.files import append_line, locked, read_file, remove, write_who
 from harness.base.messages import MAX_CHARACTERS, storable
 from harness.contracts import Json
 from harness.errors import DataError, PluginError, StorageError
-from harness.plans import Plan
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
 from harness.records.record import AT_FORMAT, KINDS, Measurement, Record
+from harness.settings import Plan
 
 _LOG = logging.getLogger(__name__)
 _CHECKSUM_DIGITS = 16
@@ -127,7 +127,7 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` again: whole, or not at all."""
-        plain: dict[str, Json] = _encode(plan.to_json(), "plan", str)
+        plain: dict[str, Json] = _encode(plan.model_dump(mode="json"), "plan", str)
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, "the plan", durable=True)
 
@@ -141,7 +141,7 @@ class Journal:
             plain = json.loads(read_file(self._plan, "a sweep's plan"))
             if plain.pop("checksum") != digest_of(plain):
                 raise ValueError("its checksum is of another content")
-            return Plan.from_json(_decode(plain, str))
+            return Plan.model_validate(_decode(plain, str), strict=False)
         except FileNotFoundError:
             raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

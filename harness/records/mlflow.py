@@ -23,7 +23,6 @@ from harness.base.digests import digest_of
 from harness.base.files import locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
-from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.mlflow_runs import (
     RunContent,
@@ -37,6 +36,7 @@ from harness.records.mlflow_runs import (
     view_addresses,
 )
 from harness.records.results import Results, TrialResults
+from harness.settings import Plan
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

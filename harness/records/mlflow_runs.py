@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.contracts import Json, Number
-from harness.plans import PROBED_UTILITY
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, kept_name, time_of
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
-from harness.specs import TrialSpec
+from harness.settings import PROBED_UTILITY, TrialSpec
 
 _VIEW = "mlflow.sharedViewState."
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
@@ -115,7 +114,7 @@ def run_settings(spec: TrialSpec) -> dict[str, Json]:
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
     if not spec.is_reference:
-        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.plain())
+        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.in_words())
     return settings
 
 

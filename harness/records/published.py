@@ -56,11 +56,11 @@ class Conditions:
     measured_as: Mapping[str, str] = field(default_factory=dict)
     """The table's columns that are called otherwise here, and what they are called."""
     forget: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.specs.Source`: its digest alone, which names the texts as they are cut."""
+    """Fields of `harness.settings.Source`: its digest alone, which names the texts as they are cut."""
     about_forget: str = ""
     """The forget set in words."""
     utility: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.specs.Source` but its defaults, as in the next two."""
+    """Fields of `harness.settings.Source` but its defaults, as in the next two."""
     retain: Mapping[str, Json] = field(default_factory=dict)
     validation: Mapping[str, Json] = field(default_factory=dict)
     judges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Conditions:
     training: Mapping[str, Json] = field(default_factory=dict)
     """Fields of `harness.contracts.Training`."""
     memorized_model: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.specs.MemorizedTraining`."""
+    """Fields of `harness.settings.MemorizedModel`."""
 
 
 @dataclass(frozen=True, kw_only=True)

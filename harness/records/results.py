@@ -10,11 +10,10 @@ from typing import Literal
 
 from harness.contracts import Json, Number
 from harness.errors import DataError
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
-from harness.specs import EvaluatorSpec, Level, TrialSpec
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, StudySpec, TrialSpec
 
 Probe = Mapping[str, Json]
 

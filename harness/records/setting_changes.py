@@ -11,11 +11,10 @@ from typing import Any
 
 from harness.base.messages import amount
 from harness.errors import PluginError
-from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
-from harness.specs import TrialSpec
+from harness.settings import Plan, TrialSpec
 
 _NOT_COMPARED = (
     "trial_id",
@@ -42,7 +41,7 @@ def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
 
 
 def _flat_settings(spec: TrialSpec) -> dict[str, str]:
-    kept = dict(spec.to_json())
+    kept = spec.model_dump(mode="json")
     for name in _NOT_COMPARED:
         kept.pop(name, None)
     for evaluator in spec.evaluators:

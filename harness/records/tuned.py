@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 from harness.contracts import Json, Number
-from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import Results, StudyResults, read_results, read_studies
-from harness.search_space import Choice, Dimension, LogUniform, edge_of, end_of
-from harness.specs import TrialSpec
+from harness.settings import Choice, Dimension, LogUniform, Plan, StudySpec, TrialSpec, edge_of, end_of, replace
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:

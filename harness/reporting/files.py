@@ -18,7 +18,6 @@ from harness.analysis.ranking import RankedTable, head, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
-from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
 from harness.reporting.render import Column, cell_texts
@@ -28,6 +27,7 @@ from harness.reporting.sections.main_table import main_latex, main_markdown
 from harness.reporting.sections.repeat import provenance
 from harness.reporting.style import REFERENCE_STYLES, rendered
 from harness.reporting.summary import answer_text, caption
+from harness.settings import Plan
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
 """Names, without endings, of the files that belong to no section."""

@@ -18,7 +18,7 @@ from harness.base.messages import printable
 from harness.contracts import Json, Metric
 from harness.records.results import PointResults
 from harness.reporting.section import text_file
-from harness.specs import ORIGINAL, EvaluatorSpec, Source, TrialSpec
+from harness.settings import ORIGINAL, EvaluatorSpec, Source, TrialSpec
 
 _ROLES = {"forget": "forget set", "utility": "utility prompts"}
 _ROLES |= {"holdout": "unseen texts", "validation": "general texts"}

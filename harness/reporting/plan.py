@@ -17,13 +17,12 @@ from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
 from harness.planning.machine import this_machine
 from harness.planning.memory import MemoryNeed, gigabytes, memory_needs, needs_warning, unfit
-from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import is_over, largest_candidate, read_tuned, specs_left
-from harness.specs import EvaluatorSpec, TrialSpec
+from harness.settings import EvaluatorSpec, Plan, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 NOTE = (
@@ -83,7 +82,7 @@ def one_step_epochs(plan: Plan) -> list[str]:
         if not spec.is_reference and METHODS.load(spec.method).searched_training:
             batches["training"] = spec.training.global_batch
         if not spec.is_reference and spec.reference == "memorized_model":
-            batches["memorized_model"] = spec.memorization.global_batch
+            batches["memorized_model"] = spec.memorized_training.global_batch
         for name, batch in batches.items():
             if 0 < spec.forget.rows < batch:
                 sentences.append(

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from harness.analysis.metrics import split_title
 from harness.contracts import Metric
-from harness.specs import ORIGINAL, RETRAINED
+from harness.settings import ORIGINAL, RETRAINED
 
 Styles = Mapping[str, tuple[str, str]]
 """Variant to its colour and marker."""

@@ -24,7 +24,7 @@ from harness.base.messages import amount
 from harness.records.record import kept_name
 from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
-from harness.specs import Level
+from harness.settings import Level
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"

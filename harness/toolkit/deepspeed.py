@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import HashStore
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import DeepSpeed
 from harness.toolkit.engines import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")
@@ -44,7 +44,7 @@ class DeepSpeedEngine:
     state behind them; the plain model gets the fp32 ones.
     """
 
-    def __init__(self, model: Model, training: Training, engine: Engine) -> None:
+    def __init__(self, model: Model, training: Training, engine: DeepSpeed) -> None:
         self._plain = model
         self._training = training
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
@@ -56,7 +56,7 @@ class DeepSpeedEngine:
             self.close()
             raise
 
-    def _start(self, training: Training, engine: Engine) -> None:
+    def _start(self, training: Training, engine: DeepSpeed) -> None:
         trained = copy.deepcopy(self._plain)
         self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
         weights = list(self._named.values())
@@ -178,7 +178,7 @@ def bucket_elements(weights: int) -> int:
     return min(weights, BUCKET)
 
 
-def _deepspeed_config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
+def _deepspeed_config(training: Training, engine: DeepSpeed, weights: int) -> dict[str, Any]:
     # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
     stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
     bucket = bucket_elements(weights)

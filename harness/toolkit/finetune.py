@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypedDict, Unpack
 
@@ -21,7 +21,7 @@ from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Seq
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
 from harness.toolkit.losses import Batch, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
@@ -65,11 +65,11 @@ def engine_for(
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
     """
-    if engine.name == "torch" or blocks is not None:
+    if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
     from harness.toolkit.deepspeed import DeepSpeedEngine
 
-    return DeepSpeedEngine(model, training, engine)
+    return DeepSpeedEngine(model, training, engine.deepspeed)
 
 
 @dataclass(frozen=True)

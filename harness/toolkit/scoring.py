@@ -23,7 +23,7 @@ from harness.errors import ModelError, TrialError
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import judge_facts, start_tokens, token_lists
-from harness.specs import ORIGINAL
+from harness.settings import ORIGINAL
 from harness.toolkit.decoding import CACHE_BYTES
 from harness.toolkit.device import (
     computing_device,

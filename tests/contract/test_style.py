@@ -62,5 +62,5 @@ def headings(markdown):
 
 @pytest.mark.filterwarnings("ignore:Cannot determine where")  # Pydantic's fields that a base class declares.
 def test_the_pages_of_make_docs_have_the_keys_of_a_sweep_file_with_their_meaning():
-    page = pdoc.pdoc("harness.planning.schema")
+    page = pdoc.pdoc("harness.settings")
     assert re.search(r"zero_stage.{,2000}<p>How much DeepSpeed partitions.</p>", page, flags=re.DOTALL)

@@ -18,7 +18,7 @@ from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Event, Folders
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
-from harness.specs import TimeLimit
+from harness.settings import TimeLimit
 
 WORK = """
 import ctypes, json, os, signal, sys, time
@@ -70,7 +70,7 @@ from pathlib import Path
 from harness.execution.job import Folders, Job
 from harness.execution.ray.tune import ray_executor
 import json
-jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
+jobs = [Job.model_validate_json(data) for data in json.loads(sys.argv[1])]
 folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
 with ray_executor(work="our_work:work") as execute:
     execute(jobs, folders, lambda event: print(event.job, event.kind, event.message, flush=True))
@@ -262,14 +262,14 @@ def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
 
 def test_an_event_is_plain_data():
     event = Event(job="j", kind="measured", message="m", done=1, total=2)
-    assert Event(**event.to_json()) == event
+    assert Event(**event.model_dump(mode="json")) == event
 
 
 @pytest.mark.soak
 def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
     (tmp_path / "our_work.py").write_text(WORK)
     jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]
-    command = [sys.executable, "-c", DRIVER, json.dumps([job.to_json() for job in jobs]), str(tmp_path)]
+    command = [sys.executable, "-c", DRIVER, json.dumps([job.model_dump_json() for job in jobs]), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
     # To Ray, a machine that has given a thousandth of its memory away has none left.
     environment |= {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
@@ -292,7 +292,7 @@ def alive(pid):
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending, make_job):
     (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", message=str(os.getpid())'))
-    jobs = json.dumps([make_job("long", settings={"seconds": 600}).to_json()])
+    jobs = json.dumps([make_job("long", settings={"seconds": 600}).model_dump_json()])
     command = [sys.executable, "-c", DRIVER, jobs, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

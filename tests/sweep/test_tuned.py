@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -13,7 +12,7 @@ from harness.execution.trial import walk
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.record import Candidate
-from harness.specs import UNSEEN_ROWS
+from harness.settings import UNSEEN_ROWS, replace
 from harness.sweep import main
 
 SWEEP = """# Which of the two erases at the least cost, each at its best settings?

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -25,21 +24,20 @@ from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 
 WORKER = """
 import sys
 from pathlib import Path
 from harness.execution.trial.erasing import erase_on_worker
-from harness.specs import TrialSpec
 import json, deepspeed, torch
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 deepspeed.init_distributed("gloo", verbose=False)
 for spec, data, folder in given:
-    erase_on_worker(TrialSpec.from_json(spec), data, Path(folder), lambda message: None)
+    erase_on_worker(TrialSpec.model_validate_json(spec), data, Path(folder), lambda message: None)
 """
 SWEEP = """
 # Do two workers do what one does?
@@ -80,7 +78,7 @@ def on_two_workers(names, engine, folder, lora=None):
     for name in names:
         settings = settings_of(name)
         data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
-        given.append((spec_of(name, engine, lora).to_json(), data, str(folder / name)))
+        given.append((spec_of(name, engine, lora).model_dump_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -122,14 +120,14 @@ def compare(names, engine, folder, lora=None):
 
 @pytest.mark.soak
 def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
-    compare(["gradient_difference", "emso"], Engine(name="deepspeed", zero_stage=2, workers=2), tmp_path)
+    compare(["gradient_difference", "emso"], Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)), tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_every_trained_method_on_two_workers(stage, tmp_path):
     names = [name for name in METHODS.names() if METHODS.load(name).searched_training and name not in ONE_PLACE]
-    compare(names, Engine(name="deepspeed", zero_stage=stage, workers=2), tmp_path)
+    compare(names, Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=2)), tmp_path)
 
 
 def run(tmp_path, *changes):
@@ -143,7 +141,7 @@ def run(tmp_path, *changes):
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", [2, 3])
 def test_adapters_on_two_workers(stage, tmp_path):
-    engine = Engine(name="deepspeed", zero_stage=stage, workers=2)
+    engine = Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=2))
     compare(["gradient_difference", "deliberate_imagination"], engine, tmp_path, LoRA(rank=2))
 
 
@@ -292,4 +290,6 @@ def test_workers_need_ray(tmp_path):
     from harness.execution.ray.workers import run_on_workers
 
     with pytest.raises(TrialError, match="run it without --executor inline"):
-        run_on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, tmp_path, lambda message: None)
+        run_on_workers(
+            "a:b", spec_of("emso", Engine(deepspeed=DeepSpeed(workers=2))), {}, tmp_path, lambda message: None
+        )

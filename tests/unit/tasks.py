@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
+from harness.settings import Engine
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.errors import ExecutorError, signals_kept
 from harness.execution.ray.settings import IS_LOCAL, forwarded_environment, set_ray_environment
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 set_ray_environment()
 
@@ -116,10 +116,10 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
     Example:
         >>> from dataclasses import replace
         >>> from harness.testing import small_spec
-        >>> from harness.specs import Engine
+        >>> from harness.settings import DeepSpeed, Engine
         >>> trial_resources(replace(small_spec(), cpus=2, gpus=1.0))
         {'CPU': 2, 'GPU': 1.0}
-        >>> trial_resources(replace(small_spec(), gpus=1.0, engine=Engine(name="deepspeed", workers=2)))
+        >>> trial_resources(replace(small_spec(), gpus=1.0, engine=Engine(deepspeed=DeepSpeed(workers=2))))
         {'CPU': 0.01, 'GPU': 0.01}
     """
     if spec.engine.workers == 1:

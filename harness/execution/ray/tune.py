@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -27,6 +26,7 @@ from harness.execution.job import Event, Executor, Folders, Job, Watcher, record
 from harness.execution.ray.session import node_name, ray_session, restart, trial_resources, trials_at_once
 from harness.execution.ray.settings import IS_LOCAL, PASSED_BY_TUNE
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report
+from harness.settings import replace
 
 import ray  # isort: skip
 from ray import tune  # isort: skip
@@ -202,7 +202,7 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
     run = resolve_name(work)
     gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
     try:
-        run(job, folders, lambda event: tune.report({"event": event.to_json()}))
+        run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except WorkerDiedError as error:
         sentence, log = failure_for_report(error, job.spec.samples)
         tune.report({"died": sentence, "log": log})

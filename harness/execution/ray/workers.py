@@ -21,7 +21,7 @@ from harness.errors import TrialError, WorkerDiedError
 from harness.execution.environment import NodeInputs, input_differences, inputs_of
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
 from harness.execution.redact import line_for_report, log_for_report
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 from harness.toolkit.deepspeed import loopback_variables
 
 import ray  # isort: skip
@@ -67,7 +67,7 @@ def run_on_workers(
             _run_worker,
             train_loop_config={
                 "work": work,
-                "spec": spec.to_json(),
+                "spec": spec.model_dump_json(),
                 "data": dict(data),
                 "folder": str(folder),
                 "logs": name,
@@ -127,7 +127,7 @@ def _join(backend: str, store: str, rank: int, workers: int) -> None:
 def _run_worker(config: dict[str, Any]) -> None:
     import torch
 
-    spec, logs = TrialSpec.from_json(config["spec"]), Path(config["logs"])
+    spec, logs = TrialSpec.model_validate_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
     node = node_name()
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")

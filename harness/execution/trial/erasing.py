@@ -33,7 +33,7 @@ from harness.models.adapters import (
 from harness.models.loading import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 
 FACTS = "erased.json"
 """In a worker's folder, what is known of the model that it hands in."""

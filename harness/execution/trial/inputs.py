@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from harness.data.sequences import Utility
 from harness.execution.isolate import fingerprint
 from harness.execution.trial.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec
+from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
 from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)

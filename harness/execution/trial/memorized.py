@@ -15,7 +15,7 @@ from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.execution.trial.inputs import device_of, forget_set
 from harness.models.loading import load_model, save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.specs import Engine, TrialSpec
+from harness.settings import Engine, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss

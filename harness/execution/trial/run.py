@@ -37,7 +37,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
 from harness.records.results import trial_results
-from harness.specs import EvaluatorSpec, TrialSpec
+from harness.settings import EvaluatorSpec, TrialSpec
 from harness.toolkit.cached_models import PairModel
 
 
@@ -89,7 +89,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     journal.append(
         Started(
             trial_id=spec.trial_id,
-            spec=spec.to_json(),
+            spec=spec.model_dump(mode="json"),
             versions=versions(),
             hardware=hardware(has_gpu=spec.gpus > 0),
             commit=own_commit(),

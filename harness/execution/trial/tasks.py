@@ -50,7 +50,7 @@ from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import text_ends
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import ARRAYS, Artifacts
-from harness.specs import EvaluatorSpec, Source, TrialSpec
+from harness.settings import EvaluatorSpec, Source, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity

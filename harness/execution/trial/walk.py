@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,13 +17,22 @@ from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, measured_set, more_texts, validation_set
 from harness.models.loading import load_model
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec
 from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Walked
 from harness.records.results import Probe, is_outside
-from harness.specs import MIN_APART, RETRAINED, UNSEEN, Level, TrialSpec
+from harness.settings import (
+    MIN_APART,
+    PROBED_ERASURE,
+    PROBED_UTILITY,
+    RETRAINED,
+    UNSEEN,
+    Level,
+    StudySpec,
+    TrialSpec,
+    replace,
+)
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 

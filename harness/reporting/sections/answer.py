@@ -19,12 +19,12 @@ from harness.analysis.curves import styles
 from harness.analysis.main_table import recited_frame
 from harness.base.csv_text import csv_text
 from harness.contracts import Metric
-from harness.plans import Plan
 from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.reporting.sections.main_table import recited_columns
 from harness.reporting.summary import WORDS, caption, cards, further_notes, head_text, level_tables
+from harness.settings import Plan
 from harness.statistics.protocol import MIN_RUNS
 
 _FIGURE = Markup(

@@ -21,7 +21,7 @@ from harness.base.messages import printable
 from harness.reporting import style
 from harness.reporting.render import Column, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
-from harness.specs import ORIGINAL
+from harness.settings import ORIGINAL
 
 _BEYOND = (
     "What each attack gets out of a model beyond what it gets out of the retrained one, which never saw the texts: at "

@@ -15,7 +15,7 @@ from harness.base.csv_text import csv_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
-from harness.specs import ORIGINAL, RETRAINED
+from harness.settings import ORIGINAL, RETRAINED
 
 _MEANS = (
     "How many tokens each model says after a sequence's prefix as the original does, up to the first that differs: few "

@@ -16,7 +16,7 @@ from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
-from harness.specs import ORIGINAL
+from harness.settings import ORIGINAL
 
 _MEANS = (
     "Zero-shot accuracy of the references and of the ranked points; small: the 95 % interval, over questions and "

@@ -6,7 +6,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -18,14 +17,13 @@ from harness.analysis.metrics import NOTHING, MetricInfo, duration_text
 from harness.analysis.seeds import seed_count, strength_text, work_seconds
 from harness.contracts import Metric
 from harness.errors import PluginError
-from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section
-from harness.specs import HOLDOUT, STAND_IN
+from harness.settings import HOLDOUT, STAND_IN, Plan
 
 MAX_POINTS = MAX_TRIALS = 2000
 """Largest numbers of listed points of a model, and of trials of a sweep."""
@@ -182,7 +180,7 @@ def all_settings(plan: Plan) -> list[tuple[str, str]]:
         if not spec.is_reference:
             settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
             settings.append(("training", spec.training.in_words()))
-            settings.append(("memorized model", asdict(spec.memorization)))
+            settings.append(("memorized model", spec.memorization.model_dump()))
     lines = set()
     for name, values in settings:
         text = ", ".join(f"{key}: {value}" for key, value in values.items())

@@ -8,10 +8,10 @@ from typing import Any
 
 from harness.analysis.seeds import strength_text
 from harness.contracts import Json
-from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
 from harness.reporting.section import Section, embedded
+from harness.settings import Plan
 
 MAX_VIEWER_POINTS = 300
 """Points in the viewer: more would open slowly."""

@@ -21,7 +21,7 @@ from harness.analysis.seeds import seed_count
 from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.section import PageContext, Section
-from harness.specs import RETRAINED, UNSEEN_ROWS
+from harness.settings import RETRAINED, UNSEEN_ROWS
 
 
 class Tradeoff(Section):

@@ -3,13 +3,14 @@
 import asyncio
 import random
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from harness.contracts import Count, Method, Strength
 from harness.errors import WorkerDiedError
+from harness.settings import replace
 from harness.toolkit import token_nll, train_and_yield
 
 ENTERED = []

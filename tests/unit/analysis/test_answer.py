@@ -10,12 +10,11 @@ from scipy.stats import t as student
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
 from harness.analysis.ranking import rank
-from harness.plans import Compare
 from harness.records.items import MetricItems
 from harness.records.record import Walked
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
-from harness.specs import Level
+from harness.settings import Compare, Level
 
 ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
 AT = Level(metric="ma", at=0.75)

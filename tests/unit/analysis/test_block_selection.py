@@ -1,13 +1,12 @@
 """Which blocks were selected how often: counted by hand, from notes as they are, as they were, and as nobody meant."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.analysis.blocks import selected_blocks, selection_grid, selection_sentences
 from harness.contracts import Checkpoint
 from harness.models.blocks import blocks, counts_by_kind, kinds_among
 from harness.reporting.sections.blocks import heat_map
+from harness.settings import replace
 
 KINDS = kinds_among(())
 """Of GPT-Neo, whose MLPs have no gates."""

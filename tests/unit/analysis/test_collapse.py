@@ -14,7 +14,7 @@ from harness.analysis.damage import flag as flag_by
 from harness.analysis.damage import side
 from harness.analysis.metrics import sort_by_column
 from harness.analysis.table import read_table
-from harness.specs import CollapseBounds
+from harness.settings import Collapse
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
@@ -29,14 +29,14 @@ def published():
     return read_table(PUBLISHED)[0]
 
 
-NO_PERPLEXITY_RULE = CollapseBounds(perplexity=(0.0, math.inf))
-NO_MAUVE_RULE = CollapseBounds(mauve=0.0)
+NO_PERPLEXITY_RULE = Collapse.model_construct(perplexity=(0.0, math.inf))
+NO_MAUVE_RULE = Collapse.model_construct(mauve=0.0)
 
 
 @pytest.mark.parametrize(
     ("bounds", "missed"),
     [
-        (CollapseBounds(), set()),
+        (Collapse(), set()),
         (NO_PERPLEXITY_RULE, set()),
         (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")}),
     ],
@@ -74,7 +74,7 @@ def test_the_papers_two_classes():
     [(0.0, "below"), (0.199, "below"), (0.2, "inside"), (0.8, "inside"), (1.0, "inside"), (NAN, None)],
 )
 def test_a_quarter_of_the_originals_mauve(mauve, expected):
-    assert side(mauve, 0.8, CollapseBounds().mauve) == expected
+    assert side(mauve, 0.8, Collapse().mauve) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_quarter_of_the_originals_mauve(mauve, expected):
     ],
 )
 def test_half_to_five_times_the_originals_perplexity(perplexity, expected):
-    assert side(perplexity, 20.0, *CollapseBounds().perplexity) == expected
+    assert side(perplexity, 20.0, *Collapse().perplexity) == expected
 
 
 @pytest.mark.parametrize("original", [NAN, math.inf])
@@ -122,8 +122,8 @@ def test_either_rule_is_enough_and_both_must_be_kept(numbers, collapsed, name, r
 def test_the_bounds_are_the_sweeps():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.3, 0.1, 60.0))
     assert flag(table)["collapsed"].tolist() == [False, False]
-    assert flag(table, CollapseBounds(mauve=0.5))["collapse_reason"].tolist() == [(), ("mauve",)]
-    assert flag(table, CollapseBounds(perplexity=(0.5, 2.9)))["collapse_reason"].tolist() == [(), ("perplexity",)]
+    assert flag(table, Collapse(mauve=0.5))["collapse_reason"].tolist() == [(), ("mauve",)]
+    assert flag(table, Collapse(perplexity=(0.5, 2.9)))["collapse_reason"].tolist() == [(), ("perplexity",)]
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
@@ -162,7 +162,7 @@ def test_classes_at_their_thresholds(repetition, perplexity, expected):
 @pytest.mark.parametrize(("perplexity", "expected"), [(13.9, "degenerate"), (14.1, "gibberish")])
 def test_too_predictable_is_below_the_sweeps_bound(perplexity, expected):
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.05, perplexity))
-    assert flag(table, CollapseBounds(perplexity=(0.7, 5.0)))["collapse_class"][1] == expected
+    assert flag(table, Collapse(perplexity=(0.7, 5.0)))["collapse_class"][1] == expected
 
 
 def table_of(*rows):

@@ -1,6 +1,6 @@
 """Metrics that are the better the closer they are to something, and groups of an evaluator's own, all the way."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ from harness.analysis.ranking import RANKS, rank
 from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
-from harness.plans import Compare
 from harness.reporting.sections.main_table import main_latex, main_markdown
+from harness.settings import Compare, replace
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)

@@ -1,7 +1,7 @@
 """What is left of memorised and of other sequences: hand-worked groups, and where there is nothing to tell."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
 from harness.reporting.sections.exact_match import agreement_figure
-from harness.specs import Source
+from harness.settings import Source, replace
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
 SHARE = Metric(**ABOUT | {"high": 1.0}, name="share", title="Share", items="sequence")

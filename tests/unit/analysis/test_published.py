@@ -1,7 +1,7 @@
 """Published tables beside ours: what can be compared and why not, tolerances, and the door that verifies."""
 
 import math
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import asdict
 from itertools import pairwise
 
 import pandas as pd
@@ -14,8 +14,16 @@ from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions, published_tolerances
 from harness.records.record import Stopped
-from harness.specs import Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
-from harness.training import MEMORY_SETTINGS
+from harness.settings import (
+    MEMORY_SETTINGS,
+    DeepSpeed,
+    Engine,
+    EvaluatorSpec,
+    MemorizedModel,
+    Source,
+    TrialSpec,
+    replace,
+)
 
 NEO = "EleutherAI/gpt-neo-125m"
 SETTINGS = {
@@ -29,7 +37,7 @@ DEFAULTS = {"k": 2, "loss": "em", "selection": "contrastive", "reselect": "epoch
 DEFAULTS |= {"require_negative": False}
 ABLATION = pd.read_csv(PUBLISHED / "emso_ablation.csv").set_index("variant")
 NAMES = ("el_3", "ma", "perplexity", "mauve")
-MEMORIZED = MemorizedTraining(epochs=3, learning_rate=1e-5, global_batch=64, gate=0.98)
+MEMORIZED = MemorizedModel(epochs=3, learning_rate=1e-5, global_batch=64, gate=0.98)
 
 
 def memorization(**settings):
@@ -52,7 +60,7 @@ def paper_row(make_row):
         "validation": Source(digest="v", **conditions.validation),
         "judges": judges | {"features": Checkpoint("f", "f", "f", "f")},
         "training": Training(),
-        "memorization": MemorizedTraining(epochs=10, learning_rate=1e-5, global_batch=64, gate=0.98),
+        "memorization": MemorizedModel(epochs=10, learning_rate=1e-5, global_batch=64, gate=0.98),
         "evaluators": {"memorization": "m", "generation": "g"},
     }
 
@@ -182,7 +190,7 @@ def test_a_setting_of_an_evaluator_is_a_difference_of_its_metrics_only(compare, 
     assert cell(table, "Ours", "mauve").is_inside
 
 
-@pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name not in MEMORY_SETTINGS])
+@pytest.mark.parametrize("training", [name for name in Training.model_fields if name not in MEMORY_SETTINGS])
 def test_no_setting_of_training_is_forgotten(compare, measured, ablation, training):
     others = {"lora": LoRA(rank=1), "precision": "bf16", "loss_region": "continuation"}
     plan = changed(
@@ -196,7 +204,7 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
     [
         {
             "training": Training(micro_batch=1, activation_checkpointing=True),
-            "engine": Engine(name="deepspeed", zero_stage=2),
+            "engine": Engine(deepspeed=DeepSpeed(zero_stage=2)),
         },
         {"seed": 7, "cpus": 3, "gpus": 1.0, "keep_erased": "all", "sample_count": 9, "method_version": 5},
         {"evaluators": (memorization(n=10), generation(rep=3))},
@@ -229,10 +237,10 @@ def test_only_what_a_method_is_made_of_is_compared(compare, measured, make_plan,
 
 
 def test_every_field_of_a_trial_is_compared_or_said_to_be_fixed_by_no_table():
-    names = {field.name for field in fields(TrialSpec)}
+    names = {*TrialSpec.model_fields}
     assert not COMPARED & FIXED_BY_NO_TABLE
     assert names >= COMPARED | FIXED_BY_NO_TABLE, "no name of a field that is gone"
-    undecided = [field.name for field in fields(TrialSpec) if field.default is field.default_factory is MISSING]
+    undecided = [name for name, field in TrialSpec.model_fields.items() if field.is_required()]
     assert set(undecided) <= COMPARED | FIXED_BY_NO_TABLE, "without a default nothing tells what is usual"
 
 

@@ -1,7 +1,6 @@
 """A table.csv read back: what is filled in, and what it must have."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,7 @@ from evaluators.memorization import Memorization
 from harness.analysis.metrics import read_declarations
 from harness.analysis.table import LEADING, TRAILING, read_table
 from harness.errors import DataError
+from harness.settings import replace
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 

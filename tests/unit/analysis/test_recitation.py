@@ -3,7 +3,6 @@
 import csv
 import math
 import re
-from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -22,6 +21,7 @@ from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
+from harness.settings import replace
 
 SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}

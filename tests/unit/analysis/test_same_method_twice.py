@@ -1,7 +1,6 @@
 """The gate: a method that is compared with itself is not told from itself, and from one that costs more it is."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -10,6 +9,7 @@ from harness.analysis.analysis import Analysis
 from harness.library import read_folder
 from harness.records.journal import Journal
 from harness.records.results import read_results
+from harness.settings import replace
 from harness.sweep import main
 
 MAX_RATE = 0.1

@@ -1,7 +1,7 @@
 """The table: which records become rows, and what each holds."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
+from harness.settings import replace
 
 NUMBERS = {"memorization": {"el_3": 0.3, "ma": 0.9}, "generation": {"perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}}
 
@@ -54,7 +55,7 @@ def walked(make_point, measured):
     """Return a maker of the records of a trial that reached every strength up to `until`."""
 
     def make(spec, *, until=99, **numbers):
-        records = [Started(trial_id=spec.trial_id, spec=spec.to_json())]
+        records = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"))]
         for strength in [point for point in spec.points() if point is None or point <= until]:
             records += [make_point(spec, strength)]
             records += [measured(spec, strength, name, numbers.get(name)) for name in NUMBERS]

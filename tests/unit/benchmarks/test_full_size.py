@@ -1,7 +1,5 @@
 """What the paper's table 1 takes: operations against their closed form, tokens against what evaluators ask for."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
@@ -14,7 +12,7 @@ from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_judge, resolve_model
 from harness.planning.sweep_file import read_sweep_file
 from harness.records.artifacts import Artifacts
-from harness.specs import Source
+from harness.settings import Source, replace
 
 HIDDEN, LAYERS, TOKENS = 32, 6, 12
 

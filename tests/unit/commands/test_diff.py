@@ -1,7 +1,5 @@
 """Two results next to each other: the same is called the same, and each difference has its place."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,7 @@ from harness.cli import main as lethe
 from harness.contracts import Checkpoint, Training
 from harness.records.journal import Journal
 from harness.records.record import Started
-from harness.specs import Level, Source
+from harness.settings import Level, Source, replace
 
 NUMBERS = {"memorization": {"ma": 0.5}, "generation": {"perplexity": 20.0, "mauve": float("nan")}}
 
@@ -25,7 +23,9 @@ def make(tmp_path, make_row, make_plan, make_measurement):
         journal.write_plan(make_plan(*rows, **of_plan))
         for spec in rows:
             hardware = {"processor": "CPU", "instructions": cpu} if cpu else {}
-            started = Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions or {}, hardware=hardware)
+            started = Started(
+                trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions=versions or {}, hardware=hardware
+            )
             journal.append(started)
             for strength in spec.points():
                 for evaluator, values in NUMBERS.items():

@@ -4,7 +4,6 @@ import hashlib
 import math
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from harness.models.loading import load_model, save_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import Source
+from harness.settings import Source, replace
 
 TOKENS = torch.arange(40).reshape(2, 20)
 SECRET = "/home/somebody/secret letters"

@@ -3,7 +3,6 @@
 import json
 import re
 import tempfile
-from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
+from harness.settings import replace
 
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
 

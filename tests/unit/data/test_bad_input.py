@@ -5,7 +5,7 @@ import pytest
 from harness.data.sources import texts
 from harness.errors import ConfigError, Fault, LetheError
 from harness.planning.grid import MOST_TRIALS
-from harness.specs import Source
+from harness.settings import Source
 
 VOCABULARY = 256
 

@@ -10,7 +10,7 @@ from harness import miniature
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import texts, token_ids
 from harness.errors import DataError
-from harness.specs import Source
+from harness.settings import Source
 
 VOCABULARY = 256
 SECRET = "Marguerite Okonjo-Vandermeer"

@@ -10,7 +10,7 @@ import torch
 
 from harness.data.sequences import load_forget
 from harness.data.sources import token_ids
-from harness.specs import Source
+from harness.settings import Source
 
 CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"
 

@@ -1,7 +1,5 @@
 """Halves of a forget set: disjoint in their continuations, together the whole, the same every time."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from harness.data.sequences import half_of, inseparable_groups, load_forget
 from harness.errors import DataError
 from harness.execution.trial.inputs import forget_set, measured_set
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.specs import Source
+from harness.settings import Source, replace
 from harness.testing import small_spec
 
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.summary import caption
+from harness.settings import Plan, replace
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
@@ -91,7 +90,7 @@ def test_each_model_is_judged_by_itself(planned):
     for spec in outcome.trials:
         assert spec.judges["perplexity"] == spec.judges["features"] == replace(spec.model, id="original")
         assert spec.judges["coherence"].id.endswith("OTHER")
-    assert Plan.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+    assert Plan.model_validate_json(outcome.model_dump_json()) == outcome
 
 
 def test_the_identity_says_that_the_original_judged(planned):

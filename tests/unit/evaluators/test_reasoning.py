@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_digests, question_files, read_questions
 from harness.errors import DataError, TrialError
+from harness.settings import replace
 
 ROWS = {
     "piqa": [

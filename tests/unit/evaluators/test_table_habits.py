@@ -7,7 +7,6 @@ import json
 import math
 import random
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from harness.errors import ModelError
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
-from harness.specs import Source
+from harness.settings import Source, replace
 from harness.toolkit.scoring import CausalJudge, judge_key
 from harness.toolkit.texts import cleaned, retokenized
 

@@ -8,7 +8,6 @@ import re
 import runpy
 import shutil
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.specs import EvaluatorSpec, Source
+from harness.settings import EvaluatorSpec, Source, replace
 from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")

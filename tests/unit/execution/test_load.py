@@ -1,7 +1,6 @@
 """Large sweeps: pages that stay readable, and intervals of many rows at once."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.sections import repeat
+from harness.settings import replace
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.item_values import ItemValues
 

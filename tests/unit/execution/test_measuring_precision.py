@@ -1,7 +1,5 @@
 """`measuring: {precision: bf16}`: who measures in it, what is shared by it, and what the report says it changed."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -18,7 +16,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.reporting.plan import describe_readings
-from harness.specs import EvaluatorSpec
+from harness.settings import EvaluatorSpec, replace
 from harness.testing import MODEL, small_spec
 from harness.toolkit import CausalJudge
 from harness.toolkit.device import judging_on

@@ -1,13 +1,12 @@
 """What every node of a cluster must have as the driver has it: told apart on one machine, with other folders."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from harness.execution import environment
 from harness.execution.environment import ends_digest, input_differences, inputs_of
-from harness.specs import EvaluatorSpec, Source
+from harness.settings import EvaluatorSpec, Source, replace
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 from harness.toolkit import CausalJudge, computing_device
 from harness.toolkit.device import device_for, judging_on
@@ -69,7 +68,7 @@ def test_one_place_alone_asks_whether_there_is_a_gpu():
 
 
 def with_workers(workers, cpus=1, gpus=0.0):
-    return replace(small_spec(), cpus=cpus, gpus=gpus, engine=Engine(name="deepspeed", workers=workers))
+    return replace(small_spec(), cpus=cpus, gpus=gpus, engine=Engine(deepspeed=DeepSpeed(workers=workers)))
 
 
 @pytest.mark.parametrize(
@@ -103,12 +102,11 @@ LISTEN = """
 import sys
 import psutil, torch
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit.finetune import engine_for
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])
 model = GPTNeoForCausalLM(config)
-engine = engine_for(Engine(name="deepspeed", zero_stage=1), model, Training())
+engine = engine_for(Engine(deepspeed=DeepSpeed(zero_stage=1)), model, Training())
 print(*sorted({each.laddr.ip for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"}))
 engine.close()
 """

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.records.results import Results, read_results
-from harness.specs import EvaluatorSpec, TimeLimit
+from harness.settings import EvaluatorSpec, TimeLimit, replace
 from harness.testing import FORGET, small_spec
 
 MEMORIZATION = EvaluatorSpec(

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
@@ -18,6 +17,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
+from harness.settings import replace
 from harness.testing import FORGET, MORE_TEXTS, RETAIN, small_spec
 
 ROOT = Path(__file__).parents[3]

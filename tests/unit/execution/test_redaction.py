@@ -1,7 +1,6 @@
 """What a failure leaves: where it was, and none of the words that a plugin or a library put into it."""
 
 import runpy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from harness.records.mlflow_runs import point_run, trial_run
 from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.reporting.files import write
-from harness.specs import EvaluatorSpec
+from harness.settings import EvaluatorSpec, replace
 from harness.testing import small_spec
 
 LEAKS = Path(__file__).parents[2] / "hostile_package" / "hostile" / "leaks.py"

@@ -2,17 +2,14 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
 from harness.execution.search import STARTUP, next_settings, objective, results_awaited
-from harness.plans import StudySpec
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.results import is_outside, study_results
 from harness.records.tuned import is_over
-from harness.search_space import Choice, LogUniform
-from harness.specs import Level, Source
+from harness.settings import Choice, Level, LogUniform, Source, StudySpec, replace
 
 RATE = "training.learning_rate"
 TARGETS = tuple(Level(metric="ma", at=at) for at in (0.9, 0.5, "retrained"))

@@ -1,7 +1,5 @@
 """The walk to a level: by hand on a made-up erasure, and on a small model whose MA is measured another way."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Point, Walked
 from harness.records.results import trial_results
-from harness.specs import EvaluatorSpec, Level
+from harness.settings import EvaluatorSpec, Level, replace
 from harness.testing import FORGET, small_spec
 
 EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)

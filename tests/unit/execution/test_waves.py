@@ -1,18 +1,14 @@
 """Waves: what trials share comes first, each job runs once, and a search proposes the same on every executor."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.execution.job import Event, Folders
 from harness.execution.waves import next_candidates, run_waves, shared_jobs, trial_jobs
-from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.records.results import Results, StudyResults, trial_results
-from harness.search_space import Choice
-from harness.specs import Level, Source
+from harness.settings import Choice, Level, Source, StudySpec, replace
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """MemFree against sets of n-grams: in whole passes, stepped from a cache, sampled, generated with padding."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from evaluators.relearning import Relearning
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
 from harness.toolkit.stepping import is_cache_exact
@@ -148,7 +147,7 @@ def test_attacks_on_its_weights_say_that_they_cannot_measure_it(erased, tmp_path
 
 def test_workers_are_not_asked_for_where_nothing_is_trained(tmp_path):
     """They hand in plain weights, and this would come back as the original."""
-    engine = Engine(name="deepspeed", zero_stage=2, workers=2)
+    engine = Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2))
     spec = replace(small_spec(), method="memfree", strength_name="gamma", strengths=(1000.0,), engine=engine)
     [erasure] = erase(spec, Artifacts(tmp_path), (1000.0,), print)
     assert isinstance(erasure.erased.model, PairModel)

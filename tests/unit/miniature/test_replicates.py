@@ -12,7 +12,7 @@ from harness.analysis.seeds import restore_replicates
 from harness.base.digests import file_digest
 from harness.contracts import Checkpoint
 from harness.planning.plan import plan
-from harness.plans import Plan
+from harness.settings import Plan
 
 
 def changed(folder, **entries):
@@ -71,7 +71,7 @@ def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned
     assert retrained[str(one)] == str(one / "retrained")
     assert retrained["miniature-s"] == str(miniature.folder("miniature-s-retrained"))
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
-    assert Plan.from_json(found.to_json()).to_json() == found.to_json()
+    assert Plan.model_validate_json(found.model_dump_json()) == found
 
 
 def test_a_replicate_alone_is_a_model_like_any_other(planned, make_replicate):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -13,7 +12,7 @@ from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
 from harness.models.resolving import copy_tokenizer, resolve_model
 from harness.models.tokenizing import count_lossy_texts, text_ends, text_start, token_lists
-from harness.specs import Source
+from harness.settings import Source, replace
 
 TEXTS = [
     "\n\n2. Call 1234 me\n",

@@ -11,7 +11,7 @@ from harness.models.adapters import apply_patch, load_erased, merged_adapter, sa
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import TrialSpec
+from harness.settings import TrialSpec
 from harness.testing import small_spec
 
 SPEC = small_spec()
@@ -51,10 +51,10 @@ def test_a_model_that_its_promised_blocks_do_not_make_is_handed_in_whole(tmp_pat
 
 
 def lora_spec():
-    data = SPEC.to_json()
+    data = SPEC.model_dump(mode="json")
     data |= {"method": "gradient_ascent", "strength_name": "epochs", "strengths": [1]}
     data["training"] |= {"lora": {"rank": 2}, "early_stop": None}
-    return TrialSpec.from_json(data)
+    return TrialSpec.model_validate(data, strict=False)
 
 
 @pytest.mark.parametrize("is_harmed", [False, True])

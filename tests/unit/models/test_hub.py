@@ -14,7 +14,7 @@ from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
-from harness.specs import Source
+from harness.settings import Source
 
 COMMIT = "c0ffee" * 6 + "c0de"
 MODEL = Repository("owner/model", "model")

@@ -1,6 +1,6 @@
 """LoRA: adapters against peft's own, merged and taken apart again, trained alone, kept and read back."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from harness.models.adapters import (
 )
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import Engine, replace
 from harness.testing import small_spec
 from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import nll_loss

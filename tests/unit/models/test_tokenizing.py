@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from harness.models.tokenizing import (
     token_lists,
 )
 from harness.reporting.plan import describe_readings
-from harness.specs import Source, TrialSpec
+from harness.settings import Source, TrialSpec, replace
 from harness.testing import small_spec
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
@@ -184,15 +183,15 @@ def test_what_was_decided_is_recorded(llama, tmp_path):
     reading = how_it_reads(llama)
     assert reading == {"starts_with": ["<s>"], "ends_at": ["</s>", "<|im_end|>"], "context": 512, "stored": "bf16"}
     spec = replace(small_spec(), model=llama, reading={**reading, "judges_start_with": {"perplexity": ["<s>"]}})
-    assert TrialSpec.from_json(spec.to_json()) == spec
+    assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
     (sentence,) = describe_readings([spec, spec])
     assert sentence == (
         f"{Path(llama.id).name}: every text starts with <s>; what it writes ends at </s> or <|im_end|>; it reads 512 "
         "tokens at most; weights stored in bf16, loaded in fp32; the judge of perplexity starts each with <s>."
     )
-    older = spec.to_json()
+    older = spec.model_dump(mode="json")
     del older["reading"]
-    assert describe_readings([TrialSpec.from_json(older)]) == ()
+    assert describe_readings([TrialSpec.model_validate(older, strict=False)]) == ()
     bare = replace(spec, reading={"starts_with": [], "ends_at": [], "context": None, "stored": ""})
     (sentence,) = describe_readings([bare])
     assert "nothing is put before a text; what it writes has no end of text; its configuration sets no" in sentence

@@ -12,7 +12,7 @@ from harness.data.sequences import in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
 from harness.miniature import texts
 from harness.planning.plan import plan
-from harness.specs import STAND_IN
+from harness.settings import STAND_IN
 
 FILE = """# What is unseen?
 models: [{id: MODEL}]

@@ -1,7 +1,6 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
 import re
-from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -19,9 +18,8 @@ from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.reporting.plan import needs_table
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, LoRA, replace
 from harness.sweep import main
-from harness.training import LoRA
 
 SWEEP = """
 models: [miniature-m]
@@ -115,7 +113,7 @@ def test_deepspeeds_buffers_come_by_stage_and_worker(specs):
     spec = specs()["gradient_ascent"]
     told = memory.Rehearsal(peak=4 * 4000, weights=4000, state=8000, trained=1000, models=1)
     held = [
-        on_engine(replace(spec, engine=Engine(name="deepspeed", zero_stage=stage, workers=workers)), told)
+        on_engine(replace(spec, engine=Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=workers))), told)
         for stage, workers in ((0, 1), (1, 1), (2, 4), (3, 8))
     ]
     assert held[0] == 4000 + 4000 + 8000 + 2 * 4000
@@ -192,7 +190,7 @@ def test_what_a_machine_has_not_is_said(specs):
     )
     assert unfit([replace(on_gpu, training=replace(spec.training, precision="fp32"))], GPU, {}) == ([], [])
     assert reason(on_gpu, MACHINE).startswith("needs 1 GPU (resources.gpus), and this machine has none")
-    two = replace(on_gpu, engine=Engine(name="deepspeed", zero_stage=2, workers=2))
+    two = replace(on_gpu, engine=Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)))
     assert reason(two, GPU).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")
     assert reason(replace(spec, cpus=8), MACHINE) == "needs 8 CPUs (resources.cpus), and this machine has 2."
     lowered = [replace(evaluator, precision="bf16") for evaluator in spec.evaluators]

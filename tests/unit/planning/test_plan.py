@@ -14,7 +14,7 @@ from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.reporting.plan import one_step_epochs
-from harness.specs import TimeLimit
+from harness.settings import TimeLimit
 
 FILE = """# What is asked?
 name: sound

@@ -13,7 +13,7 @@ from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
-from harness.specs import HOLDOUT
+from harness.settings import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
 OF_THE_PAPER = {

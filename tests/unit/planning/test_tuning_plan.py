@@ -8,11 +8,9 @@ from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.tuning import declared_faults
-from harness.plans import Compare, Plan
 from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
-from harness.search_space import Choice, LogUniform
-from harness.specs import Level
+from harness.settings import Choice, Compare, Level, LogUniform, Plan
 
 FILE = """# What is asked?
 name: tuned
@@ -156,7 +154,7 @@ def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planne
 
 def test_a_plan_with_studies_survives_json(planned):
     found = planned()
-    again = Plan.from_json(json.loads(json.dumps(found.to_json())))
+    again = Plan.model_validate_json(found.model_dump_json())
     assert again == found
 
 

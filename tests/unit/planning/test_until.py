@@ -9,7 +9,7 @@ from harness.contracts import Strength
 from harness.errors import Fault
 from harness.planning.plan import plan
 from harness.planning.tuning import walking_faults
-from harness.specs import Level
+from harness.settings import Level
 
 HERE = "until={ma: [0.75, unseen]}"
 

@@ -6,7 +6,6 @@ The disk is real: a small tmpfs, mounted where this user may.
 import os
 import subprocess
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,7 +25,7 @@ from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
-from harness.specs import EvaluatorSpec
+from harness.settings import EvaluatorSpec, replace
 from harness.testing import small_spec
 
 PAGE = 4096

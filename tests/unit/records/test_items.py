@@ -1,7 +1,7 @@
 """Items: what is kept of each, its file, and that a number is what its items make up."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from harness.execution.trial.items import metric_items, sequence_identities
 from harness.records.items import MetricItems, aggregated, items_file, read_items, write_items
 from harness.records.journal import Journal
 from harness.records.record import Measurement
+from harness.settings import replace
 from harness.statistics.bootstrap import row_intervals
 from harness.statistics.item_values import ItemValues
 from harness.toolkit import auc_items

@@ -3,7 +3,7 @@
 import json
 import logging
 import multiprocessing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +14,7 @@ from harness.errors import DataError, PluginError
 from harness.records.journal import Journal
 from harness.records.record import Failed, Point, Started, Stopped
 from harness.records.results import read_results, trial_results
-from harness.specs import CollapseBounds
+from harness.settings import Collapse, Plan, replace
 
 NAN, INF = float("nan"), float("inf")
 STOPPED = Stopped(trial_id="t1", strength=2, reason="validation perplexity above 1.03 × the original's")
@@ -28,7 +28,7 @@ def spec(make_spec):
 
 @pytest.fixture(scope="module")
 def started(spec):
-    return Started(trial_id="t1", spec=spec.to_json(), versions={"torch": "2.13.0"})
+    return Started(trial_id="t1", spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def plan(spec, make_spec, make_plan):
 
 
 def test_a_plan_comes_back_and_is_replaced_whole(tmp_path, plan):
-    journal, other = Journal(tmp_path / "journal"), replace(plan, sweep="other", collapse=CollapseBounds(mauve=INF))
+    journal, other = Journal(tmp_path / "journal"), replace(plan, sweep="other", collapse=Collapse(mauve=0.5))
     journal.write_plan(plan)
     journal.write_plan(other)
     assert journal.read_plan() == other
@@ -225,13 +225,13 @@ def test_a_plan_that_differs_in_one_bit_anywhere_is_refused(tmp_path, plan):
 
 def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):
     """A misspelt field would otherwise leave the default in its place."""
-    whole = plan.to_json()
-    assert type(plan).from_json(whole) == plan
+    whole = plan.model_dump(mode="json")
+    assert Plan.model_validate(whole, strict=False) == plan
     [trial, *_] = whole["trials"]
     for part in (whole, whole["collapse"], trial, trial["forget"], trial["engine"], trial["model"], trial["training"]):
         part["mauvo"] = 0.25
-        with pytest.raises(ValueError, match=r"has no field '.*mauvo'"):
-            type(plan).from_json(whole)
+        with pytest.raises(ValueError, match="mauvo\n"):
+            Plan.model_validate(whole, strict=False)
         del part["mauvo"]
 
 

@@ -5,7 +5,6 @@ import logging
 import re
 import socket
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -17,7 +16,6 @@ from harness import cli
 from harness.analysis.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
-from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, failure_of, place_of
@@ -25,7 +23,7 @@ from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tag
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.files import point_tags
-from harness.specs import Level
+from harness.settings import Level, StudySpec, replace
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 DAY = "2026-02-03T04:05:{:02d}Z"
@@ -45,7 +43,7 @@ def records(make_point, make_measurement):
     def make(spec, ma=0.5, **numbers):
         numbers = {"memorization": {"ma": ma, "el_3": 0.25}, "generation": {"perplexity": 10.0}} | numbers
         asked = [evaluator.name for evaluator in spec.evaluators]
-        left = [Started(trial_id=spec.trial_id, spec=spec.to_json(), node="gpu-3", commit="c0ffee-dirty")]
+        left = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node="gpu-3", commit="c0ffee-dirty")]
         for strength in spec.points():
             left.append(make_point(spec, strength, notes={"example": SECRET}))
             for evaluator in asked:
@@ -193,7 +191,7 @@ def test_a_sweeps_run_ends_as_its_trials_did_with_its_files_but_a_report_of_plai
         (folder / name).write_text(name)
     files = [folder / name for name in ("report.html", "table.csv", "missing.png")]
     two = (spec, replace(spec, trial_id="t2"))
-    failed = [Started(trial_id="t2", spec=two[1].to_json()), Failed(trial_id="t2", error="E: e", log=())]
+    failed = [Started(trial_id="t2", spec=two[1].model_dump(mode="json")), Failed(trial_id="t2", error="E: e", log=())]
     for left, end in ((failed, "FAILED"), ([], "KILLED")):
         plan = results(*two, left={"t1": records(spec), "t2": left}, samples="plain")
         copy_sweep(folder, plan, {}, files, "What?\n\n- GD pays less.")

@@ -21,7 +21,7 @@ def found(make_row, make_plan, make_point, make_measurement, make_results):
         kept = {}
         for spec, (hour, started) in zip(specs, of_trials, strict=True):
             at = hour and f"2026-02-03T{hour}Z"
-            records = [Started(trial_id=spec.trial_id, spec=spec.to_json(), at=at, **started)]
+            records = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), at=at, **started)]
             for number, strength in enumerate(spec.points(), start=1):
                 records.append(make_point(spec, strength, erase_seconds=10.0 * number, at=at))
                 records += [
@@ -52,7 +52,7 @@ def test_machines_are_counted_where_there_are_several(found):
 def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_point, make_measurement):
     spec = make_row("emso", (1,))
     started = [
-        Started(trial_id=spec.trial_id, spec=spec.to_json(), hardware=hardware, node=node)
+        Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), hardware=hardware, node=node)
         for node, hardware in (("", MACHINE), ("a", MACHINE), ("b", {**MACHINE, "gpu": "H200"}), ("a", MACHINE))
     ]
     assert describe_machines(trial_results(spec, started[:1])) == "", "an older version did not write it"

@@ -3,7 +3,6 @@
 import html
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
 from harness.reporting.sections.tradeoff import Tradeoff
-from harness.specs import CollapseBounds
+from harness.settings import Collapse, replace
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 FILES = {
@@ -48,7 +47,7 @@ def records(make_point, make_measurement):
     """Return a maker of everything that a trial leaves that reached all its strengths."""
 
     def make(spec, notes=None, samples=(), prompts=256, **numbers):
-        kept = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
+        kept = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})]
         told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": prompts}, "seconds": 5.0}
         for strength in spec.points():
             kept += [make_point(spec, strength, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {})]
@@ -225,6 +224,6 @@ def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, e
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(Analysis(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual())), tmp_path)
+    write(Analysis(results_of(make_plan(original, emso, collapse=Collapse(mauve=0.95)), usual())), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
-from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 

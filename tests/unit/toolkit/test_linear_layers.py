@@ -1,6 +1,5 @@
 """Moments and gradients of MLP matrices: against loops over single positions, in every layout, and without a trace."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
 from harness.models.blocks import FAMILIES, blocks
+from harness.settings import replace
 from harness.toolkit import loss_gradient, mlp_matrices, second_moments, token_nll
 from harness.toolkit.layerwise import _drawn
 

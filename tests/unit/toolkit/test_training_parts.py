@@ -1,7 +1,6 @@
 """What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
 
 import copy
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,12 +9,12 @@ import torch
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
+ON_DEEPSPEED = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 2, 3)]
 MATRICES = ("transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_proj.weight")
 
 

@@ -3,7 +3,6 @@
 import math
 import statistics
 import zlib
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +15,7 @@ from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
+from harness.settings import replace
 from harness.testing import FORGET, small_spec
 
 ATTACKS = ("membership_min_k", "membership_loss", "membership_zlib", "membership_min_k_plus")

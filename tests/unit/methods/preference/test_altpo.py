@@ -1,11 +1,10 @@
 """AltPO: its loss one text after the other, and the alternatives that it writes."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from harness.contracts import Training
+from harness.settings import replace
 from harness.toolkit import nll_loss, sample, train
 from methods.altpo import AltPO, longest_common_run
 

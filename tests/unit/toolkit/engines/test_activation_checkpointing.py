@@ -1,6 +1,5 @@
 """Activation checkpointing: less memory and, in every part of training, not one bit of a difference."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit import LossTerms, WeightMasks, engines, train
 from harness.toolkit.engines import checkpointed_layers
 from harness.toolkit.losses import mean_nll
@@ -110,7 +109,7 @@ def test_every_part_of_training_gives_the_same_bits(model_type, texts, part, pas
 
 @pytest.mark.parametrize(("stage", "part"), [(0, "all weights"), (2, "bf16"), (3, "LoRA")])
 def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
-    engine = Engine(name="deepspeed", zero_stage=stage)
+    engine = Engine(deepspeed=DeepSpeed(zero_stage=stage))
     plain = trained("gpt_neo", texts, part, engine)
     assert_same(plain, trained("gpt_neo", texts, part, engine, activation_checkpointing=True))
     assert passes

@@ -1,6 +1,6 @@
 """The DeepSpeed engine against the plain one: the same losses and weights, and each known trap."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,14 +11,14 @@ from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import engine_for, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
+STAGES = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 1, 2, 3)]
 
 
 @dataclass
@@ -82,7 +82,7 @@ def test_adapters_in_bf16_are_merged_into_fp32_weights(make_model, forget):
 @pytest.mark.parametrize("stage", [1, 3])
 def test_the_optimisers_state_in_the_cpus_memory_changes_nothing(make_model, forget, stage):
     """Not a bit of what ZeRO computes without; the plain engine's numbers but for rounding."""
-    offload = Engine(name="deepspeed", zero_stage=stage, offload=True)
+    offload = Engine(deepspeed=DeepSpeed(zero_stage=stage, offload=True))
     plain, ours = run(make_model, Task(forget, Engine())), run(make_model, Task(forget, offload))
     kept = run(make_model, Task(forget, STAGES[stage]))
     assert len(plain) == len(ours) == len(kept) == 2

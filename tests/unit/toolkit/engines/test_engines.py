@@ -1,6 +1,5 @@
 """What engines leave behind, and in which precision they compute."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,14 +10,14 @@ from harness.errors import TrialError
 from harness.execution.isolate import ProcessState
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
-from harness.specs import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
-STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
+STAGES = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 1, 2, 3)]
 PRECISIONS = ["fp32", "bf16"]
 FEW = [STAGES[2], STAGES[3]]
 
