@@ -92,8 +92,8 @@ class Metric:
     items: ItemKind | None = None
     """Items that it aggregates, each with a value in `Evaluation.per_item`; None if it has none."""
     attack: str = ""
-    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric
-    has none there."""
+    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric has
+    none there."""
     log_scale: bool = False
     """True where it falls by factors, as EL_n does: crossings are then computed from its logarithm."""
     aggregate: Literal["mean", "exp_mean"] = "mean"

@@ -7,9 +7,9 @@ A plugin author's whole test file:
     class TestUnlikelihood(MethodConformance):
         plugin = "unlikelihood"
 
-pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
-same tasks that a trial gives it. A property is checked together with its opposite: the off strength
-changes nothing, and another strength does.
+pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the same tasks that a
+trial gives it. A property is checked together with its opposite: the off strength changes nothing, and another strength
+does.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ class BalancedSubnet(Method):
     Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
 
     Differs from the paper: AdamW steps the scores instead of SGD at .1 with momentum .9; retain texts are the sweep's,
-    not
-    random tokens.
+    not random tokens.
 
     Source: Sakarvadia et al., arXiv:2410.02159, section 4; code: msakarvadia/memorization.
     """

@@ -21,8 +21,7 @@ class GRU(TrainedMethod):
     m.
 
     Differs from the paper: any loss can be rectified, here it is gradient ascent's. As in the paper's code, AdamW's
-    step
-    need not be orthogonal to m.
+    step need not be orthogonal to m.
 
     Source: Wang et al., arXiv:2503.09117, section 3.2; the average is its repository's, tmlr-group/GRU.
     """

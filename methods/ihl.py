@@ -17,8 +17,7 @@ class IHL(RetainedMethod):
     """Minimises the mean over forget tokens of max(0, 1 + p(x_t) − max_{v ≠ x_t} p(v)), which lies between 0 and 2.
 
     The gradient in the text token's logit is p (1 − p + p'), p' the strongest rival's probability: it fades once the
-    token
-    is unlikely.
+    token is unlikely.
 
     Differs from the paper: low-rank adapters start as LoRA's do, not from the weights that matter to the forget set
     (FILA).

@@ -27,9 +27,8 @@ class MemFree(Method):
     """Decodes from logits that are lower by γ for each token that would complete n tokens of a forget sequence.
 
     It shows the most that decoding can do. At the default γ no n-gram of the forget set is completed, as long as
-    another
-    token's logit is within 250 of it. Shorter runs, near copies and paraphrases stay. The weights are the original's:
-    attacks on weights or layers refuse it.
+    another token's logit is within 250 of it. Shorter runs, near copies and paraphrases stay. The weights are the
+    original's: attacks on weights or layers refuse it.
 
     Differs from the paper: n-grams are looked up in an exact trie, not in a Bloom filter, and γ is finite, so that
     log-probabilities stay numbers; the paper's method is γ → ∞. Perplexity of texts that share n-grams grows with γ.
@@ -74,8 +73,7 @@ def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
     """Return the trie of all runs of n tokens, level by level.
 
     A level has the sorted keys of its nodes, parent · BASE + token; a node's number is its key's index. A last key
-    without a
-    node keeps every look-up inside.
+    without a node keeps every look-up inside.
 
     Example:
         In `7 8 7 8 9` 7 is followed by 8, and 8 by 7 and 9:

@@ -17,12 +17,11 @@ class PDU(TrainedMethod):
     """Minimises the mean spread of the forget set's logits while r, the mean NLL on the retain set, stays below ε.
 
     The loss is the spread + λ (r − ε). After each step λ becomes max(0, λ + η (r − ε)). ε is the original's own r plus
-    a
-    slack. The spread is 0 where all tokens are equally likely.
+    a slack. The spread is 0 where all tokens are equally likely.
 
     Differs from the paper: r is of next-token prediction, and ε relative to the original's. λ learns from the second
-    epoch
-    on (the paper's warm-up is 3 to 5 of 10 to 30). Its code compared each logit with the label one position further.
+    epoch on (the paper's warm-up is 3 to 5 of 10 to 30). Its code compared each logit with the label one position
+    further.
 
     Source: arXiv:2506.05314, the logit-margin flattening loss and its dual update.
     """

@@ -31,14 +31,11 @@ class RepSelect(Method):
 
     Low-rank adapters first learn the forget set in one epoch of SGD. The gradient in each matrix is taken with them in
     place, and they are dropped. Its strongest singular directions are shared by most texts and used by relearning: each
-    of
-    the q largest singular values s becomes s_q²/s.
+    of the q largest singular values s becomes s_q²/s.
 
     Differs from the paper: q is a share of each matrix's smaller side, since 512 is more than a small model has; the
-    SVD is
-    exact. The gradient is that of the mean over all tokens times the number of global batches, where the paper adds up
-    the
-    batches' own means. Neither the optimiser nor `training.early_stop` is used.
+    SVD is exact. The gradient is that of the mean over all tokens times the number of global batches, where the paper
+    adds up the batches' own means. Neither the optimiser nor `training.early_stop` is used.
 
     Source: Sondej et al., arXiv:2606.17168; filyp/open-unlearning, its simple variant.
     """

@@ -17,13 +17,12 @@ from harness.toolkit import Batch, SumRetainWeight, TrainedMethod, hidden_states
 class RMU(TrainedMethod):
     """Minimises ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d, means over tokens.
 
-    h is a layer's output of width d, u a fixed random direction of non-negative parts and length 1, and
-    c = β ‖h_original(forget)‖ for each token.
+    h is a layer's output of width d, u a fixed random direction of non-negative parts and length 1, and c = β
+    ‖h_original(forget)‖ for each token.
 
     Differs from the paper: its c is one number, 6.5 or 20 for 7B models; c in proportion to the original's states is
-    Dang
-    et al.'s, arXiv:2408.06223, with β = 5. All weights up to the layer are trained, as in open-unlearning, where the
-    paper's code trains three matrices.
+    Dang et al.'s, arXiv:2408.06223, with β = 5. All weights up to the layer are trained, as in open-unlearning, where
+    the paper's code trains three matrices.
 
     Source: Li et al., "The WMDP Benchmark", arXiv:2403.03218, section 4.
     """

@@ -17,18 +17,14 @@ class SatImp(RetainedMethod):
     """Minimises the mean over forget tokens of −w log(1/p), w = p^β1 (1 − p)^β2 being a weight without a gradient.
 
     β1 lets go of forgotten tokens (saturation), β2 takes less of certain ones (importance). `beta1: 1, beta2: 0` is
-    WGA,
-    and `beta1: 0, beta2: 0` gradient ascent.
+    WGA, and `beta1: 0, beta2: 0` gradient ascent.
 
     Differs from the paper: its forget term has weight 0.1 next to the retain term's 1. Here it has 1, and
-    `retain_weight` is
-    the ratio. The default is 0.1: p of a recited text is near 1, where w is nearly 0, and at the published ratio of 10
-    only
-    the retain term moves the weights.
+    `retain_weight` is the ratio. The default is 0.1: p of a recited text is near 1, where w is nearly 0, and at the
+    published ratio of 10 only the retain term moves the weights.
 
     Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. Settings: OpenUnlearning,
-    SatImp
-    with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `retain_weight: 1`, both in 5 epochs at 1e-5.
+    SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `retain_weight: 1`, both in 5 epochs at 1e-5.
     """
 
     label = "SatImp"

@@ -20,8 +20,7 @@ class SelectiveGradientAscent(TrainedMethod):
     They are chosen again before each epoch; without any, training ends.
 
     Differs from the paper: its memorisation score and schedule are not public. Here the score is MA after the prefix,
-    and
-    the default threshold is ours.
+    and the default threshold is ours.
 
     Source: Barbulescu and Triantafillou, "To Each (Textual Sequence) Its Own", arXiv:2405.03097.
     """

@@ -21,12 +21,9 @@ class SequentialGradientDifference(TrainedMethod):
     Chunks follow the forget set's order. An epoch is one round: a fraction of it has erased only the first chunks.
 
     Differs from the paper: its code steps on single sequences, 1,792 times in seven passes over a chunk of 32 and its
-    retain
-    texts. Here a step takes `training.global_batch` forget sequences, so the published learning rate erases far less.
-    Each
-    batch has as many retain as forget sequences, weighted by 3.5, where the paper has seven times as many at 0.5.
-    Losses are
-    means over tokens, AdamW's state continues from chunk to chunk, and the learning rate is constant.
+    retain texts. Here a step takes `training.global_batch` forget sequences, so the published learning rate erases far
+    less. Each batch has as many retain as forget sequences, weighted by 3.5, where the paper has seven times as many at
+    0.5. Losses are means over tokens, AdamW's state continues from chunk to chunk, and the learning rate is constant.
     `training.early_stop` looks after each pass over a chunk. LoRA (rank 16, alpha 64 there) is a setting of the sweep.
 
     Source: Premptis et al., arXiv:2503.02443 (SUGD, first of SemEval-2025 task 4); settings: iraklis07/llm-unlearning.

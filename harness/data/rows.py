@@ -1,7 +1,7 @@
 """A source's rows as token ids: cut, checked against the vocabulary, and no more than are used.
 
-A forget set and its holdout are used as they stand, so any row that is unusable or too short is an
-error that names it. Of retain, validation and utility texts the first ones that are long enough are taken.
+A forget set and its holdout are used as they stand, so any row that is unusable or too short is an error that names it.
+Of retain, validation and utility texts the first ones that are long enough are taken.
 """
 
 from __future__ import annotations

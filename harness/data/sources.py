@@ -1,7 +1,6 @@
 """Sources: rows of texts, or of token ids, in order, and read no further than they are used.
 
-What is wrong with a single row is reported with its number and never with its text: it may be the
-forget set.
+What is wrong with a single row is reported with its number and never with its text: it may be the forget set.
 """
 
 from __future__ import annotations

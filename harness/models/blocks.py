@@ -1,9 +1,9 @@
 """Blocks: the pieces of a transformer that EMSO chooses from, named as the paper names them.
 
-A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj; biases belong to none.
-`L2.W_v.H11` is head 11 of layer 2, both counted from 0. Where several heads share their keys and values, W_k and W_v
-are their group's (`L2.W_k.G3`); the MLP of a gated layer has a C_gate besides C_fc, which is its up-projection.
-Every block is one slice of one parameter, rows or columns, in each of the families: a `Block` knows which.
+A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj; biases belong to none. `L2.W_v.H11` is head
+11 of layer 2, both counted from 0. Where several heads share their keys and values, W_k and W_v are their group's
+(`L2.W_k.G3`); the MLP of a gated layer has a C_gate besides C_fc, which is its up-projection. Every block is one slice
+of one parameter, rows or columns, in each of the families: a `Block` knows which.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
 
 Where the greedy choice is the text's next token, the continuation is that token and the continuation of the next longer
-prefix. One teacher-forced pass shows where a generation leaves the text; only the rest is generated.
-Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
+prefix. One teacher-forced pass shows where a generation leaves the text; only the rest is generated. Tensor letters: N
+sequences, R generated rows, T tokens, V vocabulary.
 """
 
 from __future__ import annotations

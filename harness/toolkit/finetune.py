@@ -363,8 +363,7 @@ def trained_briefly(
     """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps`.
 
     AdamW in fp32 without weight decay, at a constant rate and without dropout. The texts come in one random order again
-    and
-    again. The yielded model is always the same object; no step depends on later ones.
+    and again. The yielded model is always the same object; no step depends on later ones.
 
     Args:
         model: Left unchanged. A `PairModel` has no weights: pass one of its models.

@@ -28,9 +28,8 @@ def gradients_by_layer(
     """Yield each loss's gradients in one layer's parameters, by name, the deepest layer first.
 
     They are bit-identical to those of whole passes, with one layer's gradients in memory: drop them before the next
-    layer.
-    Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and differentiated.
-    Workers share the micro-batches.
+    layer. Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and
+    differentiated. Workers share the micro-batches.
 
     Args:
         model: A model of a known family in evaluation mode, left unchanged.

@@ -129,8 +129,7 @@ def in_parts(values_of: ValuesOf) -> ValuesOf:
     """Return a loss with bit-identical values and gradients that takes less memory of a large vocabulary.
 
     Above `PART_BYTES` of logits, intermediate results are made for some rows at a time, and again in the backward pass.
-    A
-    row's value must not depend on other rows; second derivatives are refused.
+    A row's value must not depend on other rows; second derivatives are refused.
     """
 
     @wraps(values_of)
@@ -224,8 +223,7 @@ def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> t
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
     The gradient is written as softmax(logits) − softmax(teacher): log-softmax's own leaves rounding noise where both
-    agree,
-    which AdamW would turn into full steps.
+    agree, which AdamW would turn into full steps.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
     """

@@ -28,8 +28,7 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
     """Return an fp32 matrix rounded to the nearest of 2^bits − 1 evenly spaced values, symmetric about 0.
 
     ŵ = s · clip(round(w / s)) with s = max|w| / (2^(bits−1) − 1) over a group of inputs of one output channel; bits >=
-    2. A
-    channel's last group may be shorter. A group of zeros stays zero.
+    2. A channel's last group may be shorter. A group of zeros stays zero.
 
     Source: round-to-nearest, the baseline of GPTQ (Frantar et al., arXiv:2210.17323, section 4), with symmetric scales.
 
@@ -51,8 +50,8 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
 def normal_float_values() -> tuple[float, ...]:
     """Return the 16 values of NF4, from −1 to 1: quantiles of a normal distribution, divided by the largest.
 
-    Eight lie above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and
-    1 − 1/30. The sixteenth is 0.
+    Eight lie above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and 1 −
+    1/30. The sixteenth is 0.
 
     Source: Dettmers et al., arXiv:2305.14314 (QLoRA), equation 4 and appendix E.
 

@@ -274,8 +274,7 @@ class CausalJudge:
         """Return the mean NLL over a padded batch, padding included, in nats; NaN if no row has two tokens.
 
         Rows are cut at `tokens` and padded on the right with ends of text, which are predicted but masked from
-        attention. Names
-        of special tokens are read as those tokens.
+        attention. Names of special tokens are read as those tokens.
 
         Raises:
             ModelError: The judge's tokenizer has no end of text.
@@ -431,13 +430,12 @@ def auc_items(
     """Return a value for each member, then for each other text, whose mean is the AUC of telling them apart.
 
     The AUC A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for
-    member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another
-    A + (W_j − A)·(N + M) / M. They are pseudo-values: one of them may lie below 0 or above 1. Declare
+    member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j
+    − A)·(N + M) / M. They are pseudo-values: one of them may lie below 0 or above 1. Declare
     `items="sequence_and_holdout"`.
 
     The variance of their mean is DeLong's, with N and M for his N − 1 and M − 1, and so is the covariance of two
-    attacks or
-    models on the same texts. Intervals and paired tests hold as for any mean of items.
+    attacks or models on the same texts. Intervals and paired tests hold as for any mean of items.
 
     Args:
         members_N: Scores of the texts trained on; NaN is unknown.

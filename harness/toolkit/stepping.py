@@ -35,9 +35,8 @@ class LogitPrecision:
     """Tolerances of logits in one dtype.
 
     Measured with and without a key-value cache after 128 tokens (GPT-2, GPT-Neo, GPT-NeoX, Llama, Gemma 2; 6 random
-    layers,
-    width 512), in steps of the precision at the largest logit: in bf16 2.1 % of the choices differ with margins to 1.9
-    steps, and logits by 6.7; in fp16 0.3 %, 3.5 and 10.3; in fp32 none, and logits by 34 steps = 4e-6.
+    layers, width 512), in steps of the precision at the largest logit: in bf16 2.1 % of the choices differ with margins
+    to 1.9 steps, and logits by 6.7; in fp16 0.3 %, 3.5 and 10.3; in fp32 none, and logits by 34 steps = 4e-6.
     """
 
     dtype: torch.dtype
@@ -252,8 +251,7 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
     It is tried: two rows are stepped from a cache at the beginning, in the middle and at the end. A failure is logged
-    as a
-    warning. `tokens_NT` has a row as long as the longest to decode.
+    as a warning. `tokens_NT` has a row as long as the longest to decode.
 
     Raises:
         TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
