@@ -1,4 +1,4 @@
-"""The `data` block of a sweep file: what each section may say, and the source of texts that it stands for."""
+"""The `data` block of a sweep file, and the source of each section."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from harness.miniature import UNSEEN_RECORDS
 from harness.specs import Source
 
 MINIATURE_TOKENS = (64, 128)
-"""Prefix and sequence of the miniature's forget set; its models never memorised more than the first 128 tokens."""
+"""Prefix and sequence of the miniature, whose models memorised only 128 tokens."""
 DEFAULT_TOKENS = (100, 200)
-"""Prefix and sequence of any other: the Extraction Challenge's."""
+"""Prefix and sequence of the Extraction Challenge."""
 VALIDATION_TEXTS = 64
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
@@ -33,7 +33,6 @@ class TextSource(Strict):
     name: str | None = None
     """The data set's configuration."""
     split: str | None = None
-    """The data set's split."""
     field: str | None = None
     """The key that has the text; null: `text`."""
     start: Count = 0
@@ -53,12 +52,12 @@ class TextSource(Strict):
 
 
 class SampledSource(TextSource):
-    """Texts that are used as they stand: all of them, the first ones, or a random sample."""
+    """All texts, the first ones, or a random sample."""
 
     sequences: PositiveCount | None = None
-    """How many texts; null: all, or as many as there are forget sequences (64 at most) for unseen ones."""
+    """Number of texts; null: all; unseen ones as many as the forget set, 64 at most."""
     sample_seed: Count | None = None
-    """Draws a random sample with this seed instead of the first texts."""
+    """Draws a random sample instead of the first texts."""
 
     @model_validator(mode="after")
     def _samples_so_many(self) -> Self:
@@ -71,32 +70,32 @@ class HoldoutSource(SampledSource):
     """Unseen texts of the forget set's kind."""
 
     prefix_tokens: PositiveCount | None = None
-    """Tokens that a model is given of each text."""
+    """Tokens of each prompt."""
     sequence_tokens: PositiveCount | None = None
     """Tokens of each text, prefix included."""
 
 
 class ForgetSource(HoldoutSource):
-    """The forget set; `not_memorized` are cut as its other texts are."""
+    """The forget set; `not_memorized` are cut alike."""
 
     not_memorized: SampledSource | None = None
-    """Further texts to erase, which the model is not expected to recite."""
+    """Further texts to erase, which the model need not recite."""
 
 
 class HeldSource(TextSource):
     """Retain data, or validation texts."""
 
     sequences: PositiveCount | None = None
-    """How many texts; null: all."""
+    """Number of texts; null: all."""
     sequence_tokens: PositiveCount | None = None
     """Tokens of each text."""
 
 
 class UtilitySource(TextSource):
-    """Human texts that the models are to continue."""
+    """Human texts for models to continue."""
 
     prompts: PositiveCount = 256
-    """How many texts the models continue."""
+    """Number of texts."""
     prompt_tokens: PositiveCount = 32
     """Tokens of each prompt."""
     reference_tokens: PositiveCount = 128
@@ -111,17 +110,17 @@ class Data(Strict):
     holdout: HoldoutSource | None = None
     """Unseen texts of the forget set's kind."""
     retain: HeldSource | None = None
-    """Texts to train on meanwhile."""
+    """Texts to train on as well."""
     utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
     """Texts to continue."""
     validation: HeldSource | None = None
-    """What early stopping watches."""
+    """Texts for early stopping."""
 
 
 def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> TextSource | None:
-    """Return the texts of a role that the file leaves out: what no model saw of the miniature, or None.
+    """Return the miniature's unseen texts for a role that the file leaves out, or None.
 
-    What is watched while training is held-out texts of the utility's source, if that could be read.
+    Validation texts default to held-out texts of the utility's source, if readable.
     """
     if role == "holdout" and data.forget.source == "miniature":
         other, start = data.forget.not_memorized, 0
@@ -138,7 +137,7 @@ def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> Text
 
 
 def section_source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
-    """Return a section as a source without a digest; none but utility texts go on where every forget sequence ended."""
+    """Return a section's source without a digest; only utility texts continue after the forget set's last row."""
     cut = (forget.longest or forget.sequence_tokens) if forget is not None else DEFAULT_TOKENS[1]
     settings = section.model_dump(exclude_none=True, exclude={"not_memorized"})
     if role == "forget":
