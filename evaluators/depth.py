@@ -42,8 +42,8 @@ class Depth(Evaluator):
         share = partial(attack_share, better="higher", source="arXiv:2605.24614, logit lens")
         beyond = f"{gone}; beyond what they have lost of unseen texts"
         return (
-            share(name="depth", title="Depth", column=160, attack="Depth", meaning=beyond),
-            share(name="depth_uncorrected", title="Depth (as published)", column=161, meaning=gone),
+            share(name="depth", title="Depth", attack="Depth", meaning=beyond),
+            share(name="depth_uncorrected", title="Depth (as published)", meaning=gone),
         )
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:

@@ -42,10 +42,8 @@ class Extraction(Evaluator):
         """Return extraction strength, ranked in its own group, and the recited share."""
         strength = "the share of a sequence's end that it says to the letter from the tokens before it"
         recited = f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter"
-        ranked = partial(
-            attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True, column=5
-        )
-        shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure", column=6)
+        ranked = partial(attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True)
+        shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure")
         return (
             ranked(name="extraction_strength", title="Extraction strength", meaning=strength),
             shown(name=self._recited, title=f"Recited for {self.tokens} tokens", meaning=recited),

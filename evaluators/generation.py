@@ -32,12 +32,12 @@ MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 """1.5 standard deviations of a difference: ten samplings of one 1.3B model had 0.033 and 3 % (logs of
 dong-river/LLM_unlearning)."""
 PERPLEXITY: dict[str, Any] = {
-    "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
+    "source": "EMSO paper, appendix E", "axis": 2, "noise": PERPLEXITY_NOISE,
     "judge": "perplexity", "aggregate": "exp_mean",
     "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
 }  # fmt: skip
 MAUVE: dict[str, Any] = {
-    "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
+    "source": "Pillutla et al., arXiv:2102.01454", "axis": 1, "noise": MAUVE_NOISE,
     "trusted_from": 256, "judge": "features",
     "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
 }  # fmt: skip
@@ -83,11 +83,10 @@ class Generation(Evaluator):
                 name=f"rep_{self.rep}",
                 title=f"Rep_{self.rep}",
                 better="lower",
-                column=6,
                 meaning=rep,
             ),
-            su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),
-            gao(name="coherence", title="Coherence", column=8, meaning=cosine),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}", meaning=div),
+            gao(name="coherence", title="Coherence", meaning=cosine),
             fraction(name="mauve", title="MAUVE", **MAUVE),
         )
 

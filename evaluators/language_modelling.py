@@ -36,7 +36,6 @@ class LanguageModelling(Evaluator):
             high=math.inf,
             group="generation",
             source="Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
-            column=4,
             ranked=False,
             items="prompt",
             weights="own_tokens",

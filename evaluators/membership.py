@@ -79,16 +79,16 @@ class Membership(Evaluator):
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
         auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
         metrics = []
-        for column, (name, (title, _, source, sign)) in enumerate(ATTACKS.items(), start=150):
+        for name, (title, _, source, sign) in ATTACKS.items():
             if name != "reference" or self.reference:
                 told = f"{recognised} {sign}: .5 is a guess"
-                about = {"source": source, "column": column, "attack": "Membership" if name == "min_k" else ""}
+                about = {"source": source, "attack": "Membership" if name == "min_k" else ""}
                 metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
         told = (
             "how well the tokens in them tell forget sequences from unseen texts, without any "
             "model: above .5 the other AUCs may show no more than that"
         )
-        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", column=155, meaning=told)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=told)
         return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

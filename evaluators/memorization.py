@@ -99,10 +99,10 @@ class Memorization(Evaluator):
             f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
             f"{self.n}-token runs that stand in the rest of the sequence"
         )
-        first = partial(share, column=1, axis=2, weights=texts, log_scale=True)
-        main = partial(share, column=2, axis=1, headline=True, weights=positions, attack="As erased")
-        meant = partial(share, low=-1.0, column=3, judge="similarity", weights=texts)
-        as_text = partial(tokens, column=4, source="EMSO paper, section 4.4")
+        first = partial(share, axis=2, weights=texts)
+        main = partial(share, axis=1, weights=positions, attack="As erased")
+        meant = partial(share, low=-1.0, judge="similarity", weights=texts)
+        as_text = partial(tokens, source="EMSO paper, section 4.4")
         as_original = partial(tokens, source="EMSO paper, figure 5")
         return (
             first(f"el_{self.n}", f"EL_{self.n}", el),

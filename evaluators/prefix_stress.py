@@ -50,14 +50,14 @@ class PrefixStress(Evaluator):
         tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
         share = f"the same as a share of the text that is left after the prefix; the largest {others}"
         match = partial(attack_share, source=HUANG)
-        in_tokens = partial(match, unit="tokens", high=math.inf, column=61, meaning=tokens)
-        near = partial(attack_share, source=MERULLO, column=63)
+        in_tokens = partial(match, unit="tokens", high=math.inf, meaning=tokens)
+        near = partial(attack_share, source=MERULLO)
         writes = "the share of sequences that it writes after the prefix or another, but for"
         edited = "(inserted, left out or replaced)"
         loose, copy = f"{writes} a quarter of the tokens {edited}", f"{writes} one token in twenty {edited}"
         return (
             in_tokens(name="prefix_match", title="Match after other prefixes"),
-            match(name="prefix_match_share", title="Match after other prefixes (share)", column=62, meaning=share),
+            match(name="prefix_match_share", title="Match after other prefixes (share)", meaning=share),
             near(name="near_verbatim_75", title="Near-verbatim (0.75)", meaning=loose),
             near(name="near_verbatim_95", title="Near-verbatim (0.95)", meaning=copy),
         )

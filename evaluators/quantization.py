@@ -53,17 +53,17 @@ class Quantization(Evaluator):
     def metrics(self) -> tuple[Metric, ...]:
         """Return three unranked metrics of each scheme."""
         metrics = []
-        for column, scheme in enumerate(self.schemes, start=40):
+        for scheme in self.schemes:
             stored = STORED[scheme]
             after = f"once the model's linear layers are rounded to {stored}"
-            share = partial(attack_share, source=SOURCE, column=column)
+            share = partial(attack_share, source=SOURCE)
             known, strength, likelihood = self._names(scheme)
             attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
             metrics.append(share(name=known, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
             metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
             meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
             title = f"EL_{self.n} ({stored})"
-            metrics.append(share(name=likelihood, title=title, log_scale=True, meaning=meaning))
+            metrics.append(share(name=likelihood, title=title, meaning=meaning))
         return tuple(metrics)
 
     def _names(self, scheme: RoundingScheme) -> tuple[str, str, str]:

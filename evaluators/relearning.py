@@ -105,12 +105,12 @@ class Relearning(Evaluator):
         before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
         el = f"EL_{self.n}"
         meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
-        likelihood = partial(attack_share, source=RELEARNING, column=30, log_scale=True, meaning=meaning)
+        likelihood = partial(attack_share, source=RELEARNING, meaning=meaning)
         return (
-            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}", 30),
+            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}"),
             likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
-            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}", 31),
-            *recall_metrics("in_context", "In context", IN_CONTEXT, before, 32),
+            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}"),
+            *recall_metrics("in_context", "In context", IN_CONTEXT, before),
         )
 
     def _counts(self, sequences: int) -> tuple[int, int]:
@@ -278,9 +278,9 @@ class Texts:
     """As many are measured as were asked for."""
 
 
-def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -> tuple[Metric, Metric]:
+def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metric, Metric]:
     """Return an attack's MA, shown in the table of attacks, and its extraction strength."""
-    share = partial(attack_share, source=source, column=column)
+    share = partial(attack_share, source=source)
     strength = f"Extraction strength ({attack.lower()})"
     return (
         share(name=f"{name}_ma", title=f"MA ({attack.lower()})", attack=attack, meaning=f"MA {how}"),

@@ -63,7 +63,7 @@ class Sampled(Evaluator):
 
     def _metrics(self) -> Iterator[Metric]:
         most = max(self.tries)
-        leak = partial(attack_share, source=REISIZADEH, column=51)
+        leak = partial(attack_share, source=REISIZADEH)
         hayes = partial(attack_share, source=HAYES)
         for tokens in self.tokens:
             text = f"{tokens} tokens after its prefix"
@@ -80,17 +80,15 @@ class Sampled(Evaluator):
                         f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
                     )
                     right = f"are all right in {_samples(tries)} with a chance of {chance:g} or more"
-                    yield hayes(
-                        name=name, title=title, column=52, meaning=f"the share of sequences whose {text} {right}"
-                    )
+                    yield hayes(name=name, title=title, meaning=f"the share of sequences whose {text} {right}")
             meaning = (
                 f"the log-probability that a sample has a sequence's {text} right; mean over the sequences that can be "
                 f"sampled at all: read it with outside_at_{tokens}"
             )
-            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, column=53, meaning=meaning)
+            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, meaning=meaning)
             yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens")
             meaning = f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p"
-            outside = partial(hayes, better="higher", column=54, meaning=meaning)
+            outside = partial(hayes, better="higher", meaning=meaning)
             yield outside(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens")
 
     @property

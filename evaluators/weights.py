@@ -44,8 +44,8 @@ class Weights(Evaluator):
             "changed: 1 is a single one"
         )
         diagnostic = partial(Metric, better="lower", high=math.inf, group="robustness", ranked=False)
-        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", column=170, meaning=moved)
-        rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007", column=171)
+        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", meaning=moved)
+        rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007")
         return (
             change(name="weight_change", title="Weight change"),
             rank(name="stable_rank", title="Stable rank of the change", meaning=spread),

@@ -59,8 +59,10 @@ def metric_info(results: Results) -> dict[str, Metric]:
 
 
 def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """Return metrics by name, in the order of a table's columns."""
-    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: metric.column)}
+    """Return metrics by name, in the order of a table's columns: by group, ours first."""
+    metrics = list(metrics)
+    groups = list(dict.fromkeys([*GROUP_TITLES, *(metric.group for metric in metrics)]))
+    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: groups.index(metric.group))}
 
 
 def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
