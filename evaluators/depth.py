@@ -1,4 +1,4 @@
-"""Depth: is a text gone from the model's layers, or only from what comes out at its end?"""
+"""Depth: share of a text that is gone from the model's layers, not only from its output."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ from harness.toolkit import LogitLens, hidden_states, lacks_layers, padded_batch
 
 @dataclass(frozen=True, kw_only=True)
 class Depth(Evaluator):
-    """How much of the forget set is gone from the layers of a model, by the logit lens, as a share of what could be.
+    """Share of the forget set that is gone from the layers, by the logit lens: 0 for the original, 1 for the retrained.
 
-    What leaves each layer is read by the original's own final norm and output matrix: how likely does it make the true
-    continuation? The original is 0, and the retrained model, which never knew the texts, is 1. A method that only
-    closes the way out leaves the texts readable below, and is near 0.
+    The original's final norm and output matrix read what leaves each layer. A method that only closes the output is
+    near 0. A collapsed model is near 1 as well: read it next to the collapse flag. It is never ranked.
 
-    A model that has collapsed has lost everything else too, and is near 1 as well: read it beside the collapse flag.
-    It is never ranked.
-
-    Differs from the paper: what a layer loses of unseen texts of the same kind (`data.holdout`), on average, is no
-    forgetting, and is taken off first. The paper's models are all tuned from one. Of a retrained model that was made
-    from scratch the original's output matrix reads little of anything: without this a model that has lost all that it
-    knew of the forget set, and nothing else, would have .4 on miniature-m. `depth_uncorrected` is the paper's.
+    Differs from the paper: the mean loss on unseen texts of the same kind (`data.holdout`) is subtracted first, since
+    the original's output matrix reads little of a model retrained from scratch. `depth_uncorrected` is the paper's.
     """
 
     version = 1
@@ -39,7 +33,7 @@ class Depth(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, which are shown and not ranked."""
+        """Return both, not ranked."""
         gone = (
             "the share of what its layers could have lost of the continuations, read from each by the original's "
             "output matrix, that they have lost: 0 as the original, 1 as the retrained model, and nearly so a model "
@@ -48,12 +42,12 @@ class Depth(Evaluator):
         share = partial(attack_share, better="higher", source="arXiv:2605.24614, logit lens")
         beyond = f"{gone}; beyond what they have lost of unseen texts"
         return (
-            share(name="depth", title="Depth", column=160, attack="Depth", meaning=beyond),
-            share(name="depth_uncorrected", title="Depth (as published)", column=161, meaning=gone),
+            share(name="depth", title="Depth", attack="Depth", meaning=beyond),
+            share(name="depth_uncorrected", title="Depth (as published)", meaning=gone),
         )
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why the layers of such a model cannot be looked at."""
+        """Refuse models whose layers are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
@@ -61,7 +55,7 @@ class Depth(Evaluator):
         self._references(task, lambda: original)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the means over sequences; one of which no layer of the original knows more is left out."""
+        """Return the means over sequences that some layer of the original knows."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -104,7 +98,6 @@ class Depth(Evaluator):
         return item_evaluation(per_item, notes, curves=(curve,))
 
     def _references(self, task: EvaluationTask, load_original: Callable[[], Model]) -> dict[str, np.ndarray]:
-        """Return what the layers of the original and the retrained model say of all texts (N, L): computed once."""
         assert task.holdout is not None, "it is read"
         by_texts = {"forget": task.forget, "unseen": task.holdout}
 
@@ -124,7 +117,7 @@ class Depth(Evaluator):
 
 @torch.inference_mode()
 def continuation_log_p(model: Model, lens: LogitLens, sequences: Sequences) -> np.ndarray:
-    """Return the mean log p, in nats, that a lens reads of each continuation's tokens after each layer (N, L)."""
+    """Return the mean log p of each continuation's tokens after each layer (N, L), in nats."""
     start = max(sequences.prefix_tokens, 1)
     parts = []
     for tokens_BT, lengths_B in padded_batches(model, sequences):
@@ -143,19 +136,14 @@ def _depths(of_retrained_NL: np.ndarray, of_model_NL: np.ndarray) -> np.ndarray:
 
 
 LEAST_DROP = 0.05
-"""In nats a token: where the retrained model has lost no more than this, a layer knows nothing of the text."""
+"""Nats a token: below it a layer knows nothing of the text."""
 
 
 def erasure_depth(lost_by_retrained_L: ArrayLike, lost_by_model_L: ArrayLike) -> float:
-    """Return Σ d_ret · clip(d / d_ret, 0, 1) / Σ d_ret over the layers at which d_ret exceeds .05.
+    """Return Σ d_ret · clip(d / d_ret, 0, 1) / Σ d_ret over the layers at which d_ret exceeds .05; NaN without one.
 
-    0 is the original, which has lost nothing; 1 has lost on every layer at least what the retrained model has, as a
-    model may that has lost everything. NaN where no layer tells the original from the retrained model.
-
-    Args:
-        lost_by_retrained_L: By layer, log p of the text that the original has and the retrained model does not, each
-            the mean of its tokens in nats: d_ret.
-        lost_by_model_L: The same of the model that is measured: d.
+    d_ret and d are the mean log p, in nats a token, that the original has on a layer and the retrained or the measured
+    model lacks.
 
     Source: the logit lens of the meta-evaluation of arXiv:2605.24614, with its threshold.
 
@@ -164,8 +152,6 @@ def erasure_depth(lost_by_retrained_L: ArrayLike, lost_by_model_L: ArrayLike) ->
 
         >>> erasure_depth([0.01, 1.0, 3.0], [0.5, 0.5, 4.0])
         0.875
-        >>> erasure_depth([0.01, 1.0, 3.0], [0.0, -2.0, 0.0])
-        0.0
     """
     of_retrained_L, of_model_L = (np.asarray(lost, dtype=float) for lost in (lost_by_retrained_L, lost_by_model_L))
     knows_L = of_retrained_L > LEAST_DROP

@@ -1,4 +1,4 @@
-"""Extraction: how much of a text comes out by heart, and of how many texts a whole passage does."""
+"""Extraction: share of each continuation, and of the texts, that is recited."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from harness.toolkit import greedy_continuations
 class Extraction(Evaluator):
     """Extraction strength, and the share of sequences that are recited for 50 tokens and more.
 
-    Both are of greedy continuations after the prefix, under both definitions, and cost one forward pass: a
-    continuation goes wrong where the first teacher-forced choice does.
+    Both are of greedy continuations and cost one forward pass: a continuation errs where the first teacher-forced
+    choice does.
     """
 
     version = 1
 
     tokens: PositiveCount = 50
-    """How many tokens after its prefix a sequence must be recited for, to the letter, to count as recited."""
+    """Tokens after the prefix that must all be right for a text to count as recited."""
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts none of which has so many tokens after its prefix."""
+        """Refuse texts without so many tokens after the prefix."""
         longest = forget.longest - forget.prefix_tokens
         if self.tokens <= longest:
             return None
@@ -39,13 +39,11 @@ class Extraction(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both: extraction strength, ranked in a group of its own, and what is shown beside it."""
+        """Return extraction strength, ranked in its own group, and the recited share."""
         strength = "the share of a sequence's end that it says to the letter from the tokens before it"
         recited = f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter"
-        ranked = partial(
-            attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True, column=5
-        )
-        shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure", column=6)
+        ranked = partial(attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True)
+        shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure")
         return (
             ranked(name="extraction_strength", title="Extraction strength", meaning=strength),
             shown(name=self._recited, title=f"Recited for {self.tokens} tokens", meaning=recited),
@@ -56,7 +54,7 @@ class Extraction(Evaluator):
         return f"recited_{self.tokens}"
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return both numbers; continuations that are too short to be recited for so long do not count."""
+        """Return both numbers; shorter continuations have no recited share."""
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
         is_choice_NT = continuations.predicted_NT == forget.tokens_NT
@@ -77,7 +75,7 @@ class Extraction(Evaluator):
 
 
 def recited_for(is_right: Sequence[bool], tokens: int) -> float:
-    """Return 1 if the first so many tokens of a continuation are all right, else 0; NaN if it is shorter.
+    """Return 1 if the first so many tokens are all right, else 0; NaN if there are fewer.
 
     Example:
         >>> recited_for([True, True, False], 2), recited_for([True, False, True], 2), recited_for([True], 2)

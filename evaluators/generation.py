@@ -1,4 +1,4 @@
-"""Generation: what the model's own writing is worth, after the first tokens of utility texts."""
+"""Generation: quality of the model's own writing after the first tokens of utility texts."""
 
 from __future__ import annotations
 
@@ -29,29 +29,28 @@ from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
-"""Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
-3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
+"""1.5 standard deviations of a difference: ten samplings of one 1.3B model had 0.033 and 3 % (logs of
+dong-river/LLM_unlearning)."""
 PERPLEXITY: dict[str, Any] = {
-    "source": "EMSO paper, appendix E", "column": 5, "axis": 2, "headline": True, "noise": PERPLEXITY_NOISE,
+    "source": "EMSO paper, appendix E", "axis": 2, "noise": PERPLEXITY_NOISE,
     "judge": "perplexity", "aggregate": "exp_mean",
     "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
 }  # fmt: skip
 MAUVE: dict[str, Any] = {
-    "source": "Pillutla et al., arXiv:2102.01454", "column": 9, "axis": 1, "headline": True, "noise": MAUVE_NOISE,
+    "source": "Pillutla et al., arXiv:2102.01454", "axis": 1, "noise": MAUVE_NOISE,
     "trusted_from": 256, "judge": "features",
     "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
 }  # fmt: skip
 TABLE_COHERENCE_TOKENS = 128
-"""What SimCSE's own package reads of a text."""
+"""Limit of SimCSE's own package."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generation(Evaluator):
     """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
 
-    `exact`: the judge scores the generated tokens alone, diversity is a share of n-grams, MAUVE
-    compares texts of the same length and is averaged over clusterings. `table`: as the published
-    tables have it.
+    `exact`: the judge scores only the generated tokens, diversity is a share of n-grams, MAUVE compares texts of one
+    length and is averaged over clusterings. `table`: as in the published tables.
     """
 
     version = 3
@@ -62,11 +61,11 @@ class Generation(Evaluator):
     div: PositiveCount = 3
     """div_n's n, in words."""
     mauve_seeds: PositiveCount = 5
-    """Clusterings that MAUVE is averaged over (`exact`)."""
+    """Clusterings to average MAUVE over (`exact`)."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the five metrics, all of them ranked."""
+        """Return the five ranked metrics."""
         fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
         su = partial(of_prompts, source="Su et al., arXiv:2202.06417")
@@ -84,11 +83,10 @@ class Generation(Evaluator):
                 name=f"rep_{self.rep}",
                 title=f"Rep_{self.rep}",
                 better="lower",
-                column=6,
                 meaning=rep,
             ),
-            su(name=f"div_{self.div}", title=f"Div_{self.div}", column=7, meaning=div),
-            gao(name="coherence", title="Coherence", column=8, meaning=cosine),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}", meaning=div),
+            gao(name="coherence", title="Coherence", meaning=cosine),
             fraction(name="mauve", title="MAUVE", **MAUVE),
         )
 
@@ -130,14 +128,12 @@ class Generation(Evaluator):
         return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
-        """Score each text after its prompt; `table` joins the two before they are tokenised."""
         if self.definition == "table":
             joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
             return judge.score([""] * len(texts), joined, names=True)
         return judge.score(prompts, texts)
 
     def _coherences(self, task: EvaluationTask, written: Generations) -> np.ndarray:
-        """Return the cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
         embedder = task.judge("coherence", Embedder)
         table = self.definition == "table"
         embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
@@ -146,8 +142,6 @@ class Generation(Evaluator):
         return row_cosine(prompts["embeddings"], embed(written.texts))
 
     def _human(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
-        """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
-
         def make() -> dict[str, np.ndarray]:
             scores = self._score(judge, written.prompts, written.references)
             return {"features": self._features(scores), "perplexity": np.array([perplexity(scores.nll)])}
@@ -155,8 +149,6 @@ class Generation(Evaluator):
         return task.cached(("human", str(self.version), self._reading, judge.digest, written.digest), make)
 
     def _human_perplexity(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> float:
-        """Return the perplexity of the human continuations, by the formula that the generations get."""
-
         def make() -> dict[str, np.ndarray]:
             return {"perplexity": np.array([table_perplexity(judge, written.prompts, written.references)])}
 
@@ -175,13 +167,10 @@ class Generation(Evaluator):
     def _mauve(
         self, task: EvaluationTask, written: Generations, scored: Mapping[str, Scores]
     ) -> tuple[list[float], float]:
-        """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
+        """Return MAUVE for each clustering, and its judge's perplexity of the human texts; `scored` is by judge digest.
 
-        `scored` has what judges made of the texts so far, by the judge's digest.
-
-        Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
-        one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
-        scored 0.72, and by the mean 0.01.
+        Differs from the paper: under `exact` a text's feature is the mean of its hidden states. A small judge's last
+        state tells little more than the last token: text of perplexity 1,500 scored 0.72 by it, and 0.01 by the mean.
         """
         judge = task.judge("features", CausalJudge)
         scores = scored.get(judge.digest) or self._score(judge, written.prompts, written.texts)
@@ -192,14 +181,13 @@ class Generation(Evaluator):
 
 TABLE_BATCH = 16
 TABLE_TOKENS = 200
-"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
+"""Texts in a batch, and tokens of a text, under `table`."""
 
 
 def perplexity(nll: Sequence[Sequence[float]]) -> float:
-    """Return exp of the judge's mean NLL over all generated tokens, each given the prompt and what came before.
+    """Return exp of the judge's mean NLL over all generated tokens; NaN without one.
 
-    1 is no surprise at all. Lower is not always better: a model that repeats itself falls far below
-    the original. NaN if nothing was generated, infinite above a mean of 709 nats.
+    A model that repeats itself falls far below the original.
 
     Differs from the paper: the prompt's own tokens are not counted.
 
@@ -216,11 +204,10 @@ def perplexity(nll: Sequence[Sequence[float]]) -> float:
 def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
     """Return the perplexity that the published tables were almost certainly made with.
 
-    Prompt and generation together, cut at 200 tokens, in batches of 16 of which a last partial one is
-    dropped; padding is predicted too, as ends of text, and not attended to; exp of the mean of the batches'
-    means. NaN below 16 texts.
+    Prompt and generation are cut at 200 tokens, in batches of 16 without a partial one; padding is predicted too, as
+    ends of text, but not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
 
-    Differs from the paper: it does not say any of this; these are the habits of arXiv:2402.10052's code.
+    Differs from the paper: it does not describe this; these are the habits of arXiv:2402.10052's code.
 
     Raises:
         ModelError: The judge's tokenizer has no end of text to pad with.
@@ -232,9 +219,9 @@ def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence
 
 
 def rep_n(text: str, n: int) -> float:
-    """Return 1 − unique / all n-grams of whitespace words: 0 if none comes twice, near 1 if one comes always.
+    """Return 1 − unique / all n-grams of whitespace words: 0 without repetition, near 1 for one n-gram.
 
-    A text without an n-gram gets 1.0, the worst: a model that stops at once must not look perfect.
+    A text without an n-gram gets 1.0, the worst: stopping at once must not look perfect.
 
     Source: Su et al., arXiv:2202.06417, rep-n; EMSO paper, appendix E.
 
@@ -260,16 +247,15 @@ def div_n(text: str, n: int) -> float:
 
 
 def table_rep_n(text: str, n: int) -> float:
-    """Return a text's rep-n as the published tables have it: 0 without repetition.
+    """Return rep-n as in the published tables: 0 without repetition, NaN without an n-gram.
 
-    Words are what stands between single spaces: two spaces hold an empty word, a newline stays inside its
-    word. NaN for a text without an n-gram: it is left out of the mean.
+    Words are separated by single spaces: two spaces contain an empty word, and newlines do not split.
 
-    Differs from the paper: it says nothing of this; these are the habits of arXiv:2402.10052's code, but that
-    it returns 0, here the best, where every text is left out.
+    Differs from the paper: these are the habits of arXiv:2402.10052's code, which returns 0 where every text is left
+    out.
 
     Example:
-        Of the bigrams "a b", "b ", " a", "a b" three are different, and "word" holds none:
+        Of the bigrams "a b", "b ", " a", "a b" three are different:
 
         >>> table_rep_n("a b  a b", 2), table_rep_n("word", 2)
         (0.25, nan)
@@ -279,9 +265,7 @@ def table_rep_n(text: str, n: int) -> float:
 
 
 def table_div_n(text: str, n: int) -> float:
-    """Return a text's unique n-grams / words, the published tables' diversity: below 1 without repetition too.
-
-    Words and NaN as in `table_rep_n`.
+    """Return unique n-grams / words, the published tables' diversity; words and NaN as in `table_rep_n`.
 
     Differs from the paper: it cites Su et al., whose diversity is a product over n; its numbers fit only this.
 
@@ -296,15 +280,10 @@ def table_div_n(text: str, n: int) -> float:
 
 
 def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[int]) -> list[float]:
-    """Return MAUVE for each k-means seed: near 0 for another language, near 1 for the human's own.
+    """Return MAUVE for each k-means seed, from one model's features of N generated and N human texts.
 
-    Features are the same model's on both sides. Empty if the optional package is not installed or a
-    feature is not finite: MAUVE is then not measurable.
-
-    Args:
-        generated_ND: Features of N generated texts.
-        human_ND: Features of N human texts.
-        seeds: Of the clustering; one score for each.
+    It is near 0 for another language and near 1 for human text. Without the optional package, or with a feature that is
+    not finite, there are no scores.
 
     Source: Pillutla et al., arXiv:2102.01454; the package's defaults: scaling 5, N / 10 clusters.
     """

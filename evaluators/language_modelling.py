@@ -1,4 +1,4 @@
-"""Language modelling: how well the model itself still predicts what people wrote, without any judge."""
+"""Language modelling: the model's own prediction of human texts, without a judge."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from harness.toolkit import score_tokens, token_lists
 class LanguageModelling(Evaluator):
     """The model's own perplexity of the human continuations of the utility prompts.
 
-    It is what a search minimises (on other texts). Generation's perplexity is a judge's, of what the
-    model writes: a model that writes less variedly may do better there and worse here.
+    A model that writes less varied text may do better in generation's perplexity and worse here.
     """
 
     version = 1
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the one metric, shown beside what is ranked."""
+        """Return the one metric, not ranked."""
         own = Metric(
             name="own_perplexity",
             title="Own perplexity",
@@ -37,7 +36,6 @@ class LanguageModelling(Evaluator):
             high=math.inf,
             group="generation",
             source="Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
-            column=4,
             ranked=False,
             items="prompt",
             weights="own_tokens",
@@ -47,7 +45,7 @@ class LanguageModelling(Evaluator):
         return (own,)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the perplexity; a continuation without a token does not count."""
+        """Return the perplexity over continuations with a token."""
         written = task.generations(self.definition)
         prompts = token_lists(task.tokenizer, written.prompts)
         references = token_lists(task.tokenizer, written.references, starts=False)
@@ -60,9 +58,9 @@ class LanguageModelling(Evaluator):
 def continuation_nll(
     model: Model, prompts: list[list[int]], continuations: list[list[int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of −log p over the tokens of each continuation, in nats, and how many tokens those are.
+    """Return the mean −log p of each continuation's tokens, in nats (NaN without one), and their number.
 
-    The mean is NaN where there are none. The very first token of a text without a prompt is not predicted.
+    A text's very first token is not predicted.
     """
     whole = [torch.tensor(prompt + text, dtype=torch.long) for prompt, text in zip(prompts, continuations, strict=True)]
     # No text is read as shorter than two tokens, so that there is one to predict; what is padding counts nowhere.

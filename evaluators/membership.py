@@ -1,4 +1,4 @@
-"""Membership: do the model's log-probabilities still tell what it was trained on from texts that it never saw?"""
+"""Membership: attacks that tell forget sequences from unseen texts by log-probabilities."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WIDTH = 1.96
-"""Standard errors to either side that hold 95 %."""
+"""Standard errors to either side of a 95 % interval."""
 MIN_K_SHARE = 0.2
-"""Of a text's tokens, the least likely ones that Min-K and Min-K++ look at. Fixed before anything was measured: to
-take the share that separates best would be to train on what is tested."""
+"""Share of a text's tokens, the least likely ones, in Min-K and Min-K++; fixed before anything was measured."""
 ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str, str]] = {
     "min_k": (
         "Min-K", "higher", "Shi et al., arXiv:2310.16789",
@@ -44,37 +43,34 @@ ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str, str]] = {
         "has the loss that is lower by more than the retrained model's",
     ),
 }  # fmt: skip
-"""Title, a member's side, source and a member's sign of each attack, in the order of the table's columns."""
+"""Title, members' side, source and members' sign of each attack, in the table's order."""
 
 Scores = dict[str, np.ndarray]
-"""By the attack, a score for each text."""
+"""By attack, a score for each text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership(Evaluator):
     """AUCs of attacks that tell forget sequences from unseen texts of their kind (`data.holdout`).
 
-    .5 is a guess. Above, what was trained on shows; below, it has become less likely than what was never seen, which
-    shows as well: so the aim is what the retrained model has, from either side. A text is scored whole, after its
-    first token, and all scores come from one forward pass.
+    .5 is a guess. Higher shows training; lower shows texts less likely than unseen ones, which reveals them as well.
+    The aim is therefore the retrained model's AUC. A text is scored whole, after its first token, in one forward pass.
 
-    `blind_auc` needs no model: where the tokens that occur are enough to tell the two sets apart, the attacks may do no
-    more than that, and a warning says so.
+    `blind_auc` needs no model: where the tokens themselves tell the sets apart, attacks may do no more, and a warning
+    says so.
 
-    The reference attack holds each loss against that of a model that never saw the texts. The original is no such
-    model, and another maker's shows how the texts differ. So the reference is the retrained model, and the attack has
-    to be asked for (`reference: true`): a sweep without a retrained model is then refused. On the retrained model
-    itself all scores are 0, and the AUC is .5.
+    The reference attack (`reference: true`) compares each loss with the retrained model's. The original has seen the
+    texts, and another maker's model shows only how they differ. A sweep without a retrained model is refused.
     """
 
     version = 1
 
     reference: bool = False
-    """Whether to attack with the retrained model as the reference too."""
+    """Attack with the retrained model as reference too."""
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Return what more it gets: unseen texts, and the retrained model for the reference attack."""
+        """Return the parts of the task that it needs."""
         return ("holdout", "retrained") if self.reference else ("holdout",)
 
     @property
@@ -83,20 +79,20 @@ class Membership(Evaluator):
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
         auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
         metrics = []
-        for column, (name, (title, _, source, sign)) in enumerate(ATTACKS.items(), start=150):
+        for name, (title, _, source, sign) in ATTACKS.items():
             if name != "reference" or self.reference:
                 told = f"{recognised} {sign}: .5 is a guess"
-                about = {"source": source, "column": column, "attack": "Membership" if name == "min_k" else ""}
+                about = {"source": source, "attack": "Membership" if name == "min_k" else ""}
                 metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
         told = (
             "how well the tokens in them tell forget sequences from unseen texts, without any "
             "model: above .5 the other AUCs may show no more than that"
         )
-        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", column=155, meaning=told)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=told)
         return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the AUCs; a text whose score is not a number does not count."""
+        """Return the AUCs over texts with a score."""
         forget, holdout = task.forget, task.holdout
         assert holdout is not None, "it is read"
         of_members, of_others = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
@@ -139,10 +135,10 @@ class Membership(Evaluator):
 
 @torch.inference_mode()
 def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
-    """Return what the attacks without a reference make of each text (N,), from one forward pass.
+    """Return the scores (N,) of the attacks without a reference.
 
-    Scored are a text's tokens after its first: their mean NLL in nats (`loss`), their NLL for each compressed byte of
-    the whole text (`zlib`), and the means of the least likely of them, plain and standardised (`min_k`, `min_k_plus`).
+    `loss` is the mean NLL in nats of the tokens after the first, `zlib` their NLL a compressed byte, `min_k` and
+    `min_k_plus` the means of the least likely of them, plain and standardised.
     """
     scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
     written = iter(decoded(tokenizer, unpadded(texts)))
@@ -193,36 +189,27 @@ def blind_auc_items(
     *,
     seed: int,
 ) -> np.ndarray:
-    """Return for each member and then each other text the value of which the mean is the AUC of a blind attack.
+    """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
-    The attack is a logistic regression on which tokens occur in a text. It sees four fifths of the texts with their
-    side, and scores the last fifth, five times. Texts are compared with those of their own fifth alone: a score of
-    another fifth comes from a classifier that was shown this very text. .5 is a guess; more says that the two sets
-    are of different kinds, so that an attack on a model may recognise the kind and not what was trained on.
+    A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
+    five times. Texts are compared only within their fifth, scored by one classifier that has seen neither. .5 is a
+    guess; more means that the sets are of different kinds.
 
-    Values are wider apart than those of a single classifier, 1.5 times for fifths: the five share most of what they
-    were shown, and err together. Of sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals without that
-    hold .5 in 83 or 84 %, and with it in 95 or 96 %.
+    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts. On
+    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals without that contain .5 in 83 or 84 %, with
+    it in 95 or 96 %.
 
     Args:
-        members: The token ids of each text.
-        others: The same of the other texts.
-        copies: Names the text of each, members first: those of one name stay in one fifth. By default, their tokens.
-        seed: Draws the fifths.
+        members: Token ids of each text.
+        others: Token ids of the other texts.
+        copies: Name of each text, members first: equal names stay in one fifth. Default: the tokens.
+        seed: Seed of the fifths.
 
     Returns:
         As `auc_items`; NaN where a fifth, or all, has no text of one side.
 
     Source:
-        Das et al., "Blind Baselines Beat Membership Inference Attacks for Foundation Models", arXiv:2406.16201; C.
-        Nadeau and Y. Bengio, "Inference for the Generalization Error", 2003, for the width.
-
-    Example:
-        Eight texts that all have the token 1, and eight that have the token 2 instead:
-
-        >>> members, others = [[1, 5 + row % 3] for row in range(8)], [[2, 5 + row % 3] for row in range(8)]
-        >>> float(blind_auc_items(members, others, range(16), seed=0).mean())
-        1.0
+        Das et al., arXiv:2406.16201; width: Nadeau and Bengio, "Inference for the Generalization Error", 2003.
     """
     # Here, not above: it takes a second, and planning a sweep needs the settings of its evaluators only.
     from scipy.sparse import csr_matrix
@@ -256,22 +243,15 @@ def blind_auc_items(
 
 
 LEAST_VARIANCE = 1e-6
-"""A model that is sure of a token's distribution has a variance near 0, by which nothing is to be divided."""
+"""Avoids a division by 0 where a model is certain."""
 
 
 def zlib_ratio(total_nll: float, text: str) -> float:
-    """Return a text's total NLL, in nats, for each byte of it that zlib cannot do without; members have less.
-
-    What repeats itself is likely to any model, and short when compressed.
-
-    Args:
-        total_nll: −log p of the whole text, in nats.
-        text: Compressed as UTF-8, at zlib's default level.
+    """Return a text's total NLL, in nats, for each byte of it compressed by zlib's default; members have less.
 
     Source: Carlini et al., arXiv:2012.07805, section 5.2.
 
-    Differs from the paper: the total and not the mean of the tokens, so that texts of different lengths compare. Where
-    all have as many tokens, both give the same order.
+    Differs from the paper: the total, not the mean, so that texts of different lengths compare.
 
     Example:
         >>> len(zlib.compress(b"a" * 100)), zlib_ratio(24.0, "a" * 100)
@@ -281,21 +261,15 @@ def zlib_ratio(total_nll: float, text: str) -> float:
 
 
 def mean_of_lowest(scores_T: torch.Tensor, share: float = MIN_K_SHARE) -> float:
-    """Return the mean of the lowest scores of a text's tokens; NaN without a token. Members have more.
+    """Return the mean of a share of the scores, the lowest, at least one; NaN without a token. Members have more.
 
-    Of log-probabilities it is Min-K, of `standardized` ones Min-K++.
-
-    Args:
-        scores_T: A score for each token.
-        share: How many of them count; rounded down, but at least one.
+    It is Min-K of log-probabilities, and Min-K++ of `standardized` ones.
 
     Source: Shi et al., arXiv:2310.16789, equation 1.
 
     Example:
         >>> mean_of_lowest(torch.tensor([-1.0, -6.0, -2.0, -4.0, -3.0]), share=0.4)
         -5.0
-        >>> mean_of_lowest(torch.tensor([-1.0, -6.0]))
-        -6.0
     """
     if not len(scores_T):
         return math.nan
@@ -304,13 +278,7 @@ def mean_of_lowest(scores_T: torch.Tensor, share: float = MIN_K_SHARE) -> float:
 
 
 def standardized(logits_TV: torch.Tensor, tokens_T: torch.Tensor) -> torch.Tensor:
-    """Return z = (log p of each token − μ) / σ: how its log-probability compares with those of the whole vocabulary.
-
-    μ = Σ p log p and σ² = Σ p (log p − μ)² are those of a token that the model itself would write there.
-
-    Args:
-        logits_TV: The model's logits before each token.
-        tokens_T: The tokens.
+    """Return z = (log p of each token − μ) / σ, with μ = Σ p log p and σ² = Σ p (log p − μ)² over the vocabulary.
 
     Source: Zhang et al., arXiv:2404.02936, equation 3; σ² is at least 1e-6, as in OpenUnlearning's code.
 

@@ -1,4 +1,4 @@
-"""Memorisation: what of the forget set the model still says."""
+"""Memorisation: recitation of the forget set."""
 
 from __future__ import annotations
 
@@ -54,15 +54,12 @@ TIRUMALA = "Tirumala et al., arXiv:2205.10770"
 AFTER = "what it writes after a prefix"
 SAME, FIRST_OTHER = "tokens after the prefix that it writes", "up to the first that differs"
 WINDOW_TOKENS = 200
-"""New tokens after each window of the `table` definition, at most."""
+"""New tokens after each window under `table`, at most."""
 
 
 @dataclass
 class _Said:
-    """What a model says of N texts, filled in as they are decoded."""
-
     after_prefix: list[list[int]]
-    """Of each its continuation after the prefix."""
     predicted_NT: torch.Tensor
     el_N: np.ndarray
     near_ties: int = 0
@@ -71,13 +68,13 @@ class _Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Memorization(Evaluator):
-    """EL_n, MA, SS and exact match on the forget set.
+    """EL_n, MA, SS and exact match on the forget set, and the damage to unseen and general texts.
 
-    Next to them, the damage that the erasure did: MA and the mean NLL on unseen texts of the forget set's kind, and the
-    mean NLL on general texts. All three are teacher-forced, over the same positions under both definitions.
+    Damage is teacher-forced under both definitions: MA and mean NLL on unseen texts of the forget set's kind, and mean
+    NLL on general texts.
 
-    `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens
-    sampled after each fifth of the length, sets of n-grams, and MA at those four places only.
+    `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens sampled
+    after each fifth of the length, sets of n-grams, and MA only at those four places.
     """
 
     version = 4
@@ -87,13 +84,13 @@ class Memorization(Evaluator):
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
     el_sequences: PositiveCount | None = None
-    """EL is measured on this many sequences, a fixed random sample; on all by default."""
+    """Size of a fixed random sample of sequences for EL; null: all."""
     el_prefixes: PositiveCount | None = None
-    """And after this many prefixes of each, spread over its length (`exact`); after all by default."""
+    """Prefixes of each, spread over its length (`exact`); null: all."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return EL_n, MA and SS, and their unranked companions."""
+        """Return EL_n, MA and SS, and unranked companions."""
         share = partial(erasure_metric, unit="fraction", high=1.0, source=PAPER)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
@@ -102,10 +99,10 @@ class Memorization(Evaluator):
             f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
             f"{self.n}-token runs that stand in the rest of the sequence"
         )
-        first = partial(share, column=1, axis=2, weights=texts, log_scale=True)
-        main = partial(share, column=2, axis=1, headline=True, weights=positions, attack="As erased")
-        meant = partial(share, low=-1.0, column=3, judge="similarity", weights=texts)
-        as_text = partial(tokens, column=4, source="EMSO paper, section 4.4")
+        first = partial(share, axis=2, weights=texts)
+        main = partial(share, axis=1, weights=positions, attack="As erased")
+        meant = partial(share, low=-1.0, judge="similarity", weights=texts)
+        as_text = partial(tokens, source="EMSO paper, section 4.4")
         as_original = partial(tokens, source="EMSO paper, figure 5")
         return (
             first(f"el_{self.n}", f"EL_{self.n}", el),
@@ -126,7 +123,7 @@ class Memorization(Evaluator):
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts of which none has an n-gram after any of the prefixes that EL reads."""
+        """Refuse texts without an n-gram after any prefix of EL."""
         first = forget.longest // 5 if self.definition == "table" else 1
         most = forget.longest - max(first, 1)
         if self.n <= most:
@@ -137,7 +134,7 @@ class Memorization(Evaluator):
         )
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
-        """Decode what the original says after each prefix."""
+        """Decode the original's continuations."""
         self._continuations_of_original(task, lambda: original)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -179,7 +176,6 @@ class Memorization(Evaluator):
         return Evaluation(numbers, self._samples(task, said.after_prefix), notes, per_item | counts)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
-        """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
         # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
         generator = torch.Generator().manual_seed(int(forget.digest[:8] or "0", 16))
         count = min(self.el_sequences or len(forget), len(forget))
@@ -193,7 +189,6 @@ class Memorization(Evaluator):
     def _said(
         self, model: Model, forget: Sequences, prefixes: list[list[int]], el_prefixes: dict[int, list[int]]
     ) -> _Said:
-        """Return what the model says of the texts, of which no more than a group's continuations are held at once."""
         said = _Said([[]] * len(forget), torch.full_like(forget.tokens_NT, -1), np.full(len(forget), np.nan))
         for members, continuations in continuations_by_group(model, forget, prefixes):
             rows = members.tolist()
@@ -206,7 +201,6 @@ class Memorization(Evaluator):
         return said
 
     def _exact(self, task: EvaluationTask, said: _Said) -> dict[str, np.ndarray]:
-        """Return what each sequence has of the ranked metrics; NaN for EL where the sequence is not of its sample."""
         return {
             f"el_{self.n}": said.el_N,
             "ma": accuracies(task.forget, said.predicted_NT, first=task.forget.prefix_tokens, left_out=1),
@@ -216,7 +210,6 @@ class Memorization(Evaluator):
     def _table(
         self, model: Model, task: EvaluationTask, el_rows: Collection[int]
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return what `_exact` does, under the other definition, and how many texts and positions each sequence had."""
         forget = retokenized(task.tokenizer, task.forget)
         predicted_NT = greedy_continuations(model, forget, [[]] * len(forget)).predicted_NT
         hits, hit_rows, written, truth, written_by = [], [], [], [], []
@@ -250,8 +243,6 @@ class Memorization(Evaluator):
         return row_cosine(embed(ours), truth["embeddings"]).astype(np.float64)
 
     def _continuations_of_original(self, task: EvaluationTask, load: Callable[[], Model]) -> list[list[int]]:
-        """Return what the original model says after each prefix: decoded once for all that ask."""
-
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
             tokens = np.full(task.forget.tokens_NT.shape, -1)
@@ -271,7 +262,7 @@ class Memorization(Evaluator):
 
 
 def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
-    """Return a metric of damage, which no rank counts: a mean NLL unless `others` say otherwise."""
+    """Return an unranked metric of damage, by default a mean NLL."""
     nll = {
         "better": "lower",
         "unit": "nats a token",
@@ -325,7 +316,7 @@ def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> np.
 
 
 def table_windows(lengths: Sequence[int]) -> dict[int, list[int]]:
-    """Return the positions that `table` looks at, and the rows of which each is a fifth of the length.
+    """Return the rows for each position of `table`, a fifth of their length.
 
     Example:
         >>> table_windows([5, 10])

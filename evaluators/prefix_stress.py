@@ -1,4 +1,4 @@
-"""Prefix stress: what a model says of a text once its prefix is cut otherwise, where an erasure may not reach."""
+"""Prefix stress: recitation after prefixes that are cut differently."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.toolkit import Continuations, greedy_continuations
 
 LOOSE, COPY = 0.75, 0.95
-"""Token similarities from which a continuation is near-verbatim, and a copy but for a few tokens."""
+"""Token similarities of a near-verbatim continuation, and of a copy but for a few tokens."""
 SaidAndTrue: TypeAlias = tuple[list[int], list[int]]
-"""The tokens that a model writes after a prompt, and those that the text has there: as many."""
+"""A model's tokens after a prompt, and as many true ones."""
 HUANG, MERULLO = "Huang et al., arXiv:2407.17817", "Merullo et al., arXiv:2510.24256"
 
 
@@ -29,41 +29,41 @@ HUANG, MERULLO = "Huang et al., arXiv:2407.17817", "Merullo et al., arXiv:2510.2
 class PrefixStress(Evaluator):
     """The longest match over extended and shifted prefixes, and near-verbatim copies after those and the prefix itself.
 
-    Of a prefix of n tokens those are x_1 … x_{n+i} for 1 ≤ i ≤ `tokens`, and its last m tokens for `tokens` < m < n; of
-    both at most `prefixes`, spread evenly. Continuations are greedy, under both definitions.
+    A prefix of n tokens becomes x_1 … x_{n+i} for 1 ≤ i ≤ `tokens`, and its last m tokens for `tokens` < m < n; at most
+    `prefixes` of each, evenly spread. Continuations are greedy, under both definitions.
 
-    Differs from the paper: an extended prefix leaves at least half of the continuation to be said, since any language
-    model says the last one or two tokens of a text right now and then.
+    Differs from the paper: an extended prefix leaves at least half of the continuation, since any model guesses a
+    text's last tokens now and then.
     """
 
     version = 1
 
     tokens: PositiveCount = 20
-    """A prefix is extended by at most so many tokens, and always keeps more than so many when it is shifted."""
+    """Longest extension of a prefix; a shifted prefix keeps more tokens than this."""
     prefixes: PositiveCount = 8
-    """At most so many extended prefixes of each sequence, and as many shifted ones."""
+    """Extended prefixes of each sequence, and shifted ones, at most."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the longest match, in tokens and as a share, and the two shares of near-verbatim sequences."""
+        """Return the longest match, in tokens and as a share, and two shares of near-verbatim sequences."""
         others = "over other prefixes: longer by some tokens, or without the first ones"
         tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
         share = f"the same as a share of the text that is left after the prefix; the largest {others}"
         match = partial(attack_share, source=HUANG)
-        in_tokens = partial(match, unit="tokens", high=math.inf, column=61, meaning=tokens)
-        near = partial(attack_share, source=MERULLO, column=63)
+        in_tokens = partial(match, unit="tokens", high=math.inf, meaning=tokens)
+        near = partial(attack_share, source=MERULLO)
         writes = "the share of sequences that it writes after the prefix or another, but for"
         edited = "(inserted, left out or replaced)"
         loose, copy = f"{writes} a quarter of the tokens {edited}", f"{writes} one token in twenty {edited}"
         return (
             in_tokens(name="prefix_match", title="Match after other prefixes"),
-            match(name="prefix_match_share", title="Match after other prefixes (share)", column=62, meaning=share),
+            match(name="prefix_match_share", title="Match after other prefixes (share)", meaning=share),
             near(name="near_verbatim_75", title="Near-verbatim (0.75)", meaning=loose),
             near(name="near_verbatim_95", title="Near-verbatim (0.95)", meaning=copy),
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse prefixes that are too short to drop a token of."""
+        """Refuse prefixes that are too short to shift."""
         kept = self.tokens + 1
         if forget.prefix_tokens > kept:
             return None
@@ -74,7 +74,7 @@ class PrefixStress(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return all numbers; a near-verbatim text is looked for after the unchanged prefix too, a match is not."""
+        """Return all numbers; near-verbatim texts count after the unchanged prefix too."""
         forget = task.forget
         extensions = spread(1, self.tokens, self.prefixes)
         dropped = spread(1, forget.prefix_tokens - self.tokens - 1, self.prefixes)
@@ -100,7 +100,7 @@ class PrefixStress(Evaluator):
 
 
 def spread(first: int, last: int, most: int) -> list[int]:
-    """Return at most so many whole numbers from `first` to `last`, both included, evenly spread.
+    """Return at most `most` whole numbers from `first` to `last`, both included, evenly spread.
 
     Example:
         >>> spread(1, 4, 8), spread(1, 20, 5), spread(1, 20, 1), spread(1, 0, 5)
@@ -113,10 +113,7 @@ def spread(first: int, last: int, most: int) -> list[int]:
 
 
 def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return each sequence's prompts, its own prefix first: a row of `without_first_tokens` and where the prompt ends.
-
-    An extended prefix leaves at least half of the continuation.
-    """
+    """Return each sequence's prompts, its own prefix first: (row of `without_first_tokens`, end of the prompt)."""
     prompts = []
     for sequence, length in enumerate(forget.lengths_N.tolist()):
         ends = [(sequence, forget.prefix_tokens)]
@@ -130,7 +127,7 @@ def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequen
 
 
 def without_first_tokens(sequences: Sequences, dropped: Sequence[int]) -> Sequences:
-    """Return the sequences without so many tokens at the front: all of them for the first number, and so on."""
+    """Return the sequences without so many first tokens: all for the first number, and so on."""
     parts, lengths = [], []
     for tokens in dropped:
         parts.append(functional.pad(sequences.tokens_NT[:, tokens:], (0, tokens)))
@@ -140,26 +137,20 @@ def without_first_tokens(sequences: Sequences, dropped: Sequence[int]) -> Sequen
 
 
 def said_and_true(continuations: Continuations, row: int, prefix: int) -> SaidAndTrue:
-    """Return what the model says after a row's first tokens, and what the text says there."""
+    """Return the model's tokens after a row's prefix, and the true ones."""
     sequences = continuations.sequences
     true = sequences.tokens_NT[row, prefix : int(sequences.lengths_N[row])].tolist()
     return continuations.of(row, prefix), true
 
 
 def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]) -> dict[str, float]:
-    """Return what one sequence has of each metric.
-
-    Args:
-        after_prefix: What the model says after the unchanged prefix, and what the text says there.
-        after_others: The same after each of the other prefixes, of which there is at least one.
+    """Return a sequence's metrics, from the continuations after its prefix and after at least one other.
 
     Example:
-        After the prefix nothing is right, after another two of three tokens, and 2/3 is not near enough:
+        After the prefix nothing is right, after another two of three tokens:
 
         >>> stress_scores(([9, 9, 9], [1, 2, 3]), [([1, 2, 9], [1, 2, 3]), ([9], [3])])["prefix_match"]
         2.0
-        >>> stress_scores(([9, 2, 3, 4], [1, 2, 3, 4]), [([9], [1])])
-        {'prefix_match': 0.0, 'prefix_match_share': 0.0, 'near_verbatim_75': 1.0, 'near_verbatim_95': 0.0}
     """
     matched, shares = [], []
     closest = token_similarity(*after_prefix)
@@ -176,15 +167,12 @@ def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]
 
 
 def token_similarity(generated: Sequence[int], reference: Sequence[int]) -> float:
-    """Return 1 − d / max(lengths), d being the fewest tokens to insert, delete or replace between the two.
+    """Return 1 − d / max(lengths), d being the fewest tokens to insert, delete or replace; 1 for two empty texts.
 
-    1 is the same text, 0 one without anything in common; two empty texts are the same.
-
-    Source: Levenshtein, Soviet Physics Doklady 10, 1966; as a measure of near-verbatim recitation, of which 0.75 is
-    loose and 0.95 a copy: Merullo et al., arXiv:2510.24256.
+    Source: Levenshtein, Soviet Physics Doklady 10, 1966; thresholds: Merullo et al., arXiv:2510.24256.
 
     Example:
-        One token is left out of four, and all that follow are one place early; an exact match sees one token:
+        One token of four is missing:
 
         >>> token_similarity([4, 6, 7], [4, 5, 6, 7])
         0.75

@@ -1,4 +1,4 @@
-"""Quantization: what of the forget set comes back once the weights are stored in few bits."""
+"""Quantization: recitation of the forget set with weights in few bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metri
 from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 
 STORED: Mapping[RoundingScheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
-"""How each is headed."""
+"""Heading of each scheme."""
 SOURCE = "Zhang et al., arXiv:2410.16454"
 
 
@@ -29,22 +29,20 @@ SOURCE = "Zhang et al., arXiv:2410.16454"
 class Quantization(Evaluator):
     """MA, extraction strength and EL_n of the model with its linear layers rounded to 8 or 4 bits.
 
-    Erasing moves weights by little, and rounding may move them back. Rounding is simulated on a copy in fp32, to the
-    nearest value: evenly spaced ones with a scale for every 128 inputs of an output channel (`int8`, `int4`), or those
-    of NF4. Linear layers are rounded, a fused one row by row like any other; the rest keeps its precision: embeddings,
-    the output head (whether or not it is tied to them), norms and biases. Of a pair of models both are rounded.
-    Sampled prefixes of EL_n, and all else, are the same for every model.
+    Erasing moves weights by little, and rounding may move them back. It is simulated on a copy in fp32: evenly spaced
+    values with a scale for every 128 inputs of an output channel (`int8`, `int4`), or those of NF4. Embeddings, the
+    output head, norms and biases keep their precision. Both models of a pair are rounded.
     """
 
     version = 1
     needs_fp32 = True
 
     schemes: tuple[RoundingScheme, ...] = get_args(RoundingScheme)
-    """How the weights are rounded, each apart from the others."""
+    """Roundings, each measured separately."""
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
     el_prefixes: PositiveCount = 1
-    """EL is measured after this many prefixes of each sequence."""
+    """Prefixes of each sequence for EL."""
 
     def __post_init__(self) -> None:
         """Refuse a list of schemes that is empty or names one twice."""
@@ -53,26 +51,26 @@ class Quantization(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return three metrics of each scheme, shown beside what is ranked."""
+        """Return three unranked metrics of each scheme."""
         metrics = []
-        for column, scheme in enumerate(self.schemes, start=40):
+        for scheme in self.schemes:
             stored = STORED[scheme]
             after = f"once the model's linear layers are rounded to {stored}"
-            share = partial(attack_share, source=SOURCE, column=column)
+            share = partial(attack_share, source=SOURCE)
             known, strength, likelihood = self._names(scheme)
             attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
             metrics.append(share(name=known, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
             metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
             meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
             title = f"EL_{self.n} ({stored})"
-            metrics.append(share(name=likelihood, title=title, log_scale=True, meaning=meaning))
+            metrics.append(share(name=likelihood, title=title, meaning=meaning))
         return tuple(metrics)
 
     def _names(self, scheme: RoundingScheme) -> tuple[str, str, str]:
         return f"ma_{scheme}", f"es_{scheme}", f"el_{self.n}_{scheme}"
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a mixture of experts is not measured."""
+        """Refuse mixtures of experts."""
         return experts_in_one_tensor(config)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

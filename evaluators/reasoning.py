@@ -1,4 +1,4 @@
-"""Reasoning: what of the model's knowledge and common sense is left, on six tasks of lm-eval."""
+"""Reasoning: knowledge and common sense on six tasks of lm-eval."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TITLES = {
     "hellaswag": "HellaSwag",
 }
 NORMALIZED = ("piqa", "arc_easy", "hellaswag")
-"""Tasks that lm-eval also scores with each choice's log-likelihood divided by its length in bytes."""
+"""Tasks that lm-eval also scores by log-likelihood a byte."""
 FOLDER = Path(__file__).parent / "reasoning_tasks"
 
 
@@ -56,8 +56,8 @@ FOLDER = Path(__file__).parent / "reasoning_tasks"
 class Reasoning(Evaluator):
     """The accuracy of zero-shot multiple choice on PIQA, ARC-Easy, COPA, PubMedQA, WinoGrande and HellaSwag.
 
-    lm-eval scores each choice by its log-likelihood; chance is 0.5, 0.25, 0.5, 0.33, 0.5, 0.25. The
-    mean is NaN if one of the tasks could not be measured.
+    lm-eval scores each choice by its log-likelihood; chance is 0.5, 0.25, 0.5, 0.33, 0.5, 0.25. The mean is NaN if a
+    task could not be measured.
     """
 
     version = 2
@@ -66,7 +66,7 @@ class Reasoning(Evaluator):
     tasks_path: str = "miniature"
     """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of their files."""
     limit: PositiveCount | None = None
-    """Measure only the first so many rows of each task; all by default."""
+    """Rows of each task, the first ones; null: all."""
 
     def __post_init__(self) -> None:
         """Refuse a list of tasks that is empty or names one twice."""
@@ -75,7 +75,7 @@ class Reasoning(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return each task's accuracy, their mean, and beside them normalised accuracies and standard errors."""
+        """Return each task's accuracy, their mean, normalised accuracies and standard errors."""
         accuracy = partial(
             Metric,
             better="higher",
@@ -100,10 +100,10 @@ class Reasoning(Evaluator):
         return (*shares, *norms, *errors)
 
     def inputs(self) -> Mapping[str, str]:
-        """Return the digest of each task's local files, or where its data comes from.
+        """Return the digest of each task's local files, or the source of its data.
 
         Raises:
-            DataError: A file is missing or holds a row without a label; it names all such tasks.
+            DataError: A file is missing or has a row without a label; it names all such tasks.
         """
         if self.tasks_path not in ("miniature", "hub"):
             return question_digests(self.tasks, Path(self.tasks_path))
@@ -117,13 +117,13 @@ class Reasoning(Evaluator):
         return origins
 
     def data_sets(self) -> Sequence[tuple[str, str | None]]:
-        """Return where the hub has each task's rows, if they come from there."""
+        """Return the hub's id of each task's rows."""
         if self.tasks_path != "hub":
             return []
         return [(config["dataset_path"], config.get("dataset_name")) for config in map(task_config, self.tasks)]
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
+        """Return the accuracies; a failed task has NaN, and the reason in the notes."""
         numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
         per_item: dict[str, np.ndarray] = {}
         item_ids: dict[str, list[str]] = {}
@@ -166,7 +166,7 @@ class Reasoning(Evaluator):
 def encoded(
     tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool | None = None, **_: Any
 ) -> list[int]:
-    """Return a question's token ids as every other text's, in the place of lm-eval's own way."""
+    """Return a question's token ids, read as every other text's."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
 
@@ -174,8 +174,7 @@ def encoded(
 def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) -> tuple[list[int], list[int]]:
     """Return the token ids of a context and of a choice after it, as lm-eval splits them.
 
-    Spaces at the context's end are the choice's. Where one token spans the border, so that nothing would be left of the
-    choice, that token is the choice's: lm-eval returns an empty choice there, which has no likelihood.
+    Spaces at the context's end, and a token across the border, go to the choice.
     """
     stripped = context.rstrip()
     choice, context = context[len(stripped) :] + choice, stripped
@@ -188,12 +187,12 @@ def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) 
 def scored(
     model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
 ) -> list[tuple[float, bool]]:
-    """Return lm-eval's answers, each context read once for its choices: log-likelihood, and whether it is greedy.
+    """Return (log-likelihood, whether it is greedy) of each choice, each context read once.
 
     Args:
         model: The erased model.
-        longest: How many tokens it can read; of a longer text the first ones are left out, as lm-eval does.
-        requests: Texts, context and continuation, the two as token ids.
+        longest: Tokens that it can read; longer texts lose their first ones, as in lm-eval.
+        requests: Texts, context ids and continuation ids.
 
     Raises:
         TrialError: A choice has no token, or more than the model can read.
@@ -212,11 +211,7 @@ def scored(
 def measure_task(
     lm: LM, task: Task, limit: int | None
 ) -> tuple[dict[str, float], dict[str, np.ndarray], list[str], dict[str, Json]]:
-    """Return lm-eval's numbers of one task, and by question what they are means of, both by the metric's name.
-
-    Returns:
-        The numbers; each question's values; each question's id; and what was measured.
-    """
+    """Return one task's numbers, each question's values, each question's id, and a description."""
     from lm_eval.evaluator import evaluate
 
     name = task.task_name
@@ -239,7 +234,7 @@ def measure_task(
 
 @lru_cache(maxsize=12)
 def lm_eval_task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
-    """Return a task whose requests are built, once for all trials of the process."""
+    """Return a task with its requests, built once a process."""
     from lm_eval.tasks import TaskManager
 
     config = task_config(name)
@@ -257,18 +252,18 @@ def lm_eval_task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
 
 
 def clear_answers(task: Task, **_: Any) -> None:
-    """Make a task's requests ready for another model."""
+    """Reset a task's requests for another model."""
     for request in task.instances:
         request.resps, request.filtered_resps = [], {}
 
 
 def task_config(name: TaskName) -> dict[str, Any]:
-    """Return a task's file: lm-eval's configuration."""
+    """Return lm-eval's configuration of a task."""
     return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 def hub_data_set(id: str, configuration: str | None, **_: Any) -> Mapping[str, Any]:
-    """Return a data set of the hub as lm-eval takes it, from the local cache if it is there."""
+    """Return a hub data set for lm-eval, from the local cache if possible."""
     from datasets import load_dataset
 
     folder = data_set_folder(id, configuration)
@@ -277,7 +272,7 @@ def hub_data_set(id: str, configuration: str | None, **_: Any) -> Mapping[str, A
 
 
 def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:
-    """Return what lm-eval takes for a data set: its one split, in the hub's schema."""
+    """Return a task's one split for lm-eval, in the hub's schema."""
     from datasets import Dataset
 
     is_embedded = tasks_path == "miniature"
@@ -286,7 +281,7 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
 
 
 def failure_reason(error: Exception) -> str:
-    """Return why a task failed: a library's own words may quote what it worked on, so of those only type and place."""
+    """Return the type and place of an error: a library's message may quote texts."""
     if isinstance(error, LetheError):
         return f"{type(error).__name__}: {error}"
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -295,7 +290,7 @@ def failure_reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def lm_eval_isolated(model: Model) -> Iterator[None]:
-    """Keep lm-eval's prints, warnings and seeds to itself, and the model in its mode."""
+    """Suppress lm-eval's prints, warnings and seeds, and restore the model's mode."""
     was_training = model.training
     state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -339,12 +334,12 @@ LAYOUTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str, tuple[object,
         ("0", "1", "2", "3"),
     ),
 }  # fmt: skip
-"""File names of each task, in its folder or in the folder of all tasks, the first being the recommended one; the fields
-that every row needs, in the hub's schema; the field with the right answer; its values, unless each row lists them."""
+"""By task: file names, the recommended one first; required fields in the hub's schema; the label's field; and its
+values, unless each row lists them."""
 
 
 def in_hub_schema(task: str, row: Question) -> Question:
-    """Return a task's row in the hub's schema; one that is in it already stays as it is."""
+    """Convert a task's row to the hub's schema."""
     if task == "arc_easy" and isinstance(row.get("question"), Mapping):
         texts, labels = [], []
         for choice in row["question"]["choices"]:
@@ -360,10 +355,10 @@ def in_hub_schema(task: str, row: Question) -> Question:
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the digest of each task's files, after a look at every row.
+    """Return the digest of each task's files, after a check of every row.
 
     Raises:
-        DataError: No such folder, or tasks without a file or with a row that cannot be measured: all of them.
+        DataError: No such folder, or tasks without a file or with a bad row: all of them.
     """
     try:
         is_folder = folder.is_dir()
@@ -388,9 +383,9 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def question_files(task: str, folder: Path) -> tuple[Path, ...]:
-    """Return a task's file below `folder`, and the file of its labels if they are in one of their own.
+    """Return a task's file below `folder`, and that of its labels if separate.
 
-    `folder/<task>/` comes first, with any of the names; then `folder`, with the names that no two tasks share.
+    `folder/<task>/` comes first, then `folder` with names that no two tasks share.
 
     Raises:
         DataError: There is none.
@@ -407,10 +402,10 @@ def question_files(task: str, folder: Path) -> tuple[Path, ...]:
 
 
 def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
-    """Return the rows of the files that `question_files` named, in the hub's schema, every one with its label.
+    """Return the rows of the files from `question_files`, in the hub's schema, with labels.
 
     Raises:
-        DataError: A row is not JSON, lacks a field, or has no label that the task knows.
+        DataError: A row is not JSON, lacks a field, or has an unknown label.
     """
     (_, fields, label, allowed_labels), path = LAYOUTS[task], paths[0]
     rows = [in_hub_schema(task, row) for row in rows_of_file(path)]
@@ -438,7 +433,7 @@ def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
 
 
 def rows_of_file(path: Path) -> list[Question]:
-    """Return a file's rows as they are: of parquet, of JSON lines, or of PubMedQA's one object.
+    """Return the rows of a parquet file, of JSON lines, or of PubMedQA's one object.
 
     Raises:
         DataError: It cannot be read.

@@ -1,4 +1,4 @@
-"""Relearning: what a few training steps on other texts, or other texts in the context, bring back."""
+"""Relearning: recitation after a few training steps on other texts, or with other texts in the context."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from harness.toolkit import (
 )
 
 MOST_TEXTS = 32
-"""Shown, and measured, unless the settings say otherwise."""
+"""Default of texts shown, and of texts measured."""
 RELEARNING = "after Lynch et al., arXiv:2402.16835; measured on texts that are not shown"
 IN_CONTEXT = "after Lynch et al., arXiv:2402.16835; nothing but texts in the context"
 RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
@@ -54,14 +54,13 @@ RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
 class Relearning(Evaluator):
     """MA, extraction strength and EL_n of forget sequences that an attacker never shows, in three attacks.
 
-    *Relearned*: a copy of the model is trained for a few steps on some forget sequences, and others are measured after
-    each: texts that share a continuation with a shown one are left out. *Retain only*: it is trained on retain texts.
-    *In context*: nothing is trained; shown texts stand before the measured one, without anything between them, as many
-    as the model has positions for.
+    *Relearned*: a copy is trained for a few steps on some forget sequences; others are measured, without copies of a
+    shown continuation. *Retain only*: it is trained on retain texts. *In context*: shown texts stand before the
+    measured one, as many as the context has room for.
 
-    MA and extraction strength of the first two are mean heights of curves over the steps, step 0 included, so that a
-    difference from the retrained model's is the area between both. Of the learning rates the worst counts: the one with
-    the highest MA, for every model alike. EL_n is that after its last step. All samples depend on the texts alone.
+    MA and extraction strength of the first two are mean heights of curves over the steps, 0 included. The worst
+    learning rate counts, the one with the highest MA. EL_n is that after its last step. Samples depend only on the
+    texts.
     """
 
     version = 1
@@ -69,21 +68,21 @@ class Relearning(Evaluator):
     reads = ("retain",)
 
     shown: PositiveCount | None = None
-    """Forget sequences that are trained on; by default half of all, and at most 32."""
+    """Forget sequences to train on; null: half of all, at most 32."""
     measured: PositiveCount | None = None
-    """Others that are measured; by default as many as are left, and at most 32."""
+    """Other sequences to measure; null: the rest, at most 32."""
     steps: tuple[PositiveCount, ...] = (1, 2, 4, 8)
-    """After how many training steps they are measured."""
+    """Training steps after which to measure."""
     rates: tuple[Positive, ...] = (2e-5, 1e-4, 5e-4)
-    """Learning rates of AdamW, each of which is tried."""
+    """AdamW's learning rates to try."""
     batch: PositiveCount = 8
     """Texts in one training step."""
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
     el_prefixes: PositiveCount = 1
-    """EL is measured after this many prefixes of each sequence."""
+    """Prefixes of each sequence for EL."""
     context: PositiveCount = 5
-    """Shown texts before a measured one, without training."""
+    """Shown texts before a measured one."""
 
     def __post_init__(self) -> None:
         """Put steps and rates in order, each once, so that equal attacks have equal settings; refuse a list of none."""
@@ -94,33 +93,32 @@ class Relearning(Evaluator):
 
     @property
     def trained_texts(self) -> int:
-        """Return how many texts are in one training step."""
+        """Return the texts in one training step."""
         return self.batch
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the numbers of the three attacks, shown beside what is ranked."""
+        """Return the unranked numbers of the three attacks."""
         last = self.steps[-1]
         of = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
         before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
         el = f"EL_{self.n}"
         meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
-        likelihood = partial(attack_share, source=RELEARNING, column=30, log_scale=True, meaning=meaning)
+        likelihood = partial(attack_share, source=RELEARNING, meaning=meaning)
         return (
-            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}", 30),
+            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}"),
             likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
-            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}", 31),
-            *recall_metrics("in_context", "In context", IN_CONTEXT, before, 32),
+            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}"),
+            *recall_metrics("in_context", "In context", IN_CONTEXT, before),
         )
 
     def _counts(self, sequences: int) -> tuple[int, int]:
-        """Return how many sequences are shown and measured of so many; none, where there are too few."""
         shown = self.shown or min(MOST_TEXTS, sequences // 2, sequences - (self.measured or 1))
         return shown, self.measured or min(MOST_TEXTS, sequences - shown)
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Return why some sequences cannot be shown and others measured."""
+        """Refuse too few texts to show some and measure others."""
         shown, measured = self._counts(forget.sequences)
         if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
             return None
@@ -157,7 +155,6 @@ class Relearning(Evaluator):
     def _attacked(
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
     ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
-        """Return what each measured text has, by metric, and notes; what is not measured has a warning instead."""
         from harness.toolkit import PairModel
 
         values: dict[str, np.ndarray] = {}
@@ -196,7 +193,6 @@ class Relearning(Evaluator):
     def _relearned(
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
     ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
-        """Return what training on either kind of texts brings back, by metric, and the curves."""
         values: dict[str, np.ndarray] = {}
         curves: dict[str, Json] = {}
         rates: dict[str, Json] = {}
@@ -230,7 +226,6 @@ class Relearning(Evaluator):
         task: EvaluationTask,
         warnings: list[str],
     ) -> np.ndarray:
-        """Return MA and extraction strength (2) of each measured text (M) after each step (S) at each rate (R)."""
         curves_SRKM = np.full((1 + len(self.steps), len(self.rates), 2, len(measured)), np.nan)
         curves_SRKM[0] = recalled(model, measured)
         for number, rate in enumerate(self.rates):
@@ -250,7 +245,6 @@ class Relearning(Evaluator):
             yield trained
 
     def _in_context(self, model: Model, texts: Texts) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """Return MA and extraction strength of each measured text after others, and how many fit before it."""
         shown, measured = texts.shown, texts.measured
         whole, before, counts = [], [], []
         for row, length in enumerate(measured.lengths_N.tolist()):
@@ -273,20 +267,20 @@ class Relearning(Evaluator):
 
 @dataclass(frozen=True)
 class Texts:
-    """What one evaluation shows and measures."""
+    """Shown and measured texts of one evaluation."""
 
     shown: Sequences
     retain: Sequences
     measured: Sequences
     rows: list[int]
-    """The measured texts' positions in the forget set."""
+    """Measured positions in the forget set."""
     is_whole: bool
-    """Whether as many are measured as were asked for."""
+    """As many are measured as were asked for."""
 
 
-def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -> tuple[Metric, Metric]:
-    """Return an attack's MA, which is in the table of attacks, and its extraction strength."""
-    share = partial(attack_share, source=source, column=column)
+def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metric, Metric]:
+    """Return an attack's MA, shown in the table of attacks, and its extraction strength."""
+    share = partial(attack_share, source=source)
     strength = f"Extraction strength ({attack.lower()})"
     return (
         share(name=f"{name}_ma", title=f"MA ({attack.lower()})", attack=attack, meaning=f"MA {how}"),
@@ -295,7 +289,7 @@ def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -
 
 
 def shuffled(sequences: Sequences) -> list[int]:
-    """Return the numbers of all sequences in a random order that depends on them alone."""
+    """Return the indices of the sequences in a random order that depends only on them."""
     generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
     order: list[int] = torch.randperm(len(sequences), generator=generator).tolist()
     return order
@@ -307,13 +301,13 @@ def recalled(model: Model, sequences: Sequences) -> np.ndarray:
 
 
 def teacher_forced(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
-    """Return MA and extraction strength of each sequence, given the first choice for each of its tokens, 2 by M."""
+    """Return the same from the first choice for each token."""
     known = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
     return np.stack([known, extraction_strengths(sequences, predicted_NT)])
 
 
 def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:
-    """Return what the report draws: MA after each step at the rate that counts, for either kind of texts."""
+    """Return MA after each step at the worst rate, for either kind of texts."""
     curves = []
     for arm, title in (("forget", "Relearning on other forget texts"), ("retain", "Relearning on retain texts")):
         rate = notes.get("worst_rate", {}).get(arm)
@@ -334,13 +328,9 @@ def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
 
 
 def mean_height(steps: Sequence[int], values_S: ArrayLike) -> np.ndarray:
-    """Return the mean height of curves over training steps: the area by trapezoids, divided by the last step.
+    """Return the mean height of curves over steps from 0: the area by trapezoids, divided by the last step.
 
-    Differences of it are the area between two models' curves, in the curves' own unit. NaN where a point is.
-
-    Args:
-        steps: Rising, from 0.
-        values_S: What is measured after each step, in the first dimension; any others are kept.
+    The first dimension is the steps. NaN where a point is.
 
     Example:
         A text that is not known before the first step, and known from then on to the second:
@@ -353,7 +343,7 @@ def mean_height(steps: Sequence[int], values_S: ArrayLike) -> np.ndarray:
 
 
 def highest_row(values_RM: ArrayLike) -> int | None:
-    """Return the number of the row with the highest mean, of equal ones the first; None if no row has a mean.
+    """Return the index of the first row with the highest mean; None if no row has one.
 
     Example:
         >>> highest_row([[0.0, 0.4], [0.3, float("nan")], [float("nan"), float("nan")]])
@@ -364,13 +354,7 @@ def highest_row(values_RM: ArrayLike) -> int | None:
 
 
 def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hashable], most: int) -> list[int]:
-    """Return the first `most` candidates that share their key with none of those that are shown.
-
-    Args:
-        candidates: Numbers of texts.
-        shown: Numbers of others.
-        keys: Of every text, what makes two the same: its continuation.
-        most: How many to return, where there are so many.
+    """Return the first `most` candidates whose key is none of the shown ones'.
 
     Example:
         >>> unseen([2, 3, 4], [0, 1], keys=["a", "b", "a", "c", "d"], most=1)
@@ -381,15 +365,7 @@ def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hasha
 
 
 def that_fit(lengths: Sequence[int], *, first: int, most: int, room: int) -> list[int]:
-    """Return the numbers of at most `most` texts that have room together, from number `first` on and round again.
-
-    A text for which there is no room is passed over.
-
-    Args:
-        lengths: Of all texts, in tokens.
-        first: Where to begin.
-        most: How many texts.
-        room: How many tokens.
+    """Return at most `most` texts that fit in `room` tokens together, from `first` on and round again.
 
     Example:
         >>> that_fit([50, 90, 40], first=1, most=2, room=100), that_fit([50, 90, 40], first=2, most=2, room=100)

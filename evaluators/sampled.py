@@ -1,4 +1,4 @@
-"""Sampled: how likely the texts come out when the model is sampled, which one greedy try does not show."""
+"""Sampled: probabilities that texts come out under sampling."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:
 class Sampled(Evaluator):
     """Verbatim leak@k, (n, p)-extractable texts and log-probabilities of the true continuations under sampling.
 
-    All are exact, under both definitions, and cost one forward pass: the probability that a sample is the text is the
-    product of its tokens' probabilities under the scheme, each given the text before it.
+    All are exact and cost one forward pass: the probability of a text is the product of its tokens' under the scheme.
     """
 
     version = 1
 
     temperature: Annotated[float, Ge(0.01)] = 1.0
-    """What logits are divided by before a token is drawn; 0.01 is as good as greedy."""
+    """Divisor of the logits; 0.01 is as good as greedy."""
     top_k: PositiveCount | None = 40
-    """Only so many most likely tokens are drawn from; null: all."""
+    """Most likely tokens to draw from; null: all."""
     top_p: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
-    """And of those the most likely ones that hold this much probability (the nucleus); 1: all."""
+    """Probability mass of the nucleus among them; 1: all."""
     tries: tuple[PositiveCount, ...] = (1, 100)
     """Samples after each prefix: the k of leak@k and the n of (n, p)-extractable."""
     chances: tuple[Annotated[float, Gt(0.0), Lt(1.0)], ...] = (0.9,)
-    """The p of (n, p)-extractable: how likely a text must come out in so many tries to count."""
+    """The p of (n, p)-extractable."""
     tokens: tuple[PositiveCount, ...] = (10, 50)
-    """How many tokens after its prefix a sample must have right, all of them. The first stands for the attack."""
+    """Tokens after the prefix that must all be right. The first is in the table of attacks."""
 
     def __post_init__(self) -> None:
         """Refuse a list that is empty, or would make one number twice."""
@@ -59,12 +58,12 @@ class Sampled(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return, for each number of tokens, leaks, extractable shares, log-probability and what is never written."""
+        """Return leaks, extractable shares, log-probability and unreachable share for each number of tokens."""
         return tuple(self._metrics())
 
     def _metrics(self) -> Iterator[Metric]:
         most = max(self.tries)
-        leak = partial(attack_share, source=REISIZADEH, column=51)
+        leak = partial(attack_share, source=REISIZADEH)
         hayes = partial(attack_share, source=HAYES)
         for tokens in self.tokens:
             text = f"{tokens} tokens after its prefix"
@@ -81,17 +80,15 @@ class Sampled(Evaluator):
                         f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
                     )
                     right = f"are all right in {_samples(tries)} with a chance of {chance:g} or more"
-                    yield hayes(
-                        name=name, title=title, column=52, meaning=f"the share of sequences whose {text} {right}"
-                    )
+                    yield hayes(name=name, title=title, meaning=f"the share of sequences whose {text} {right}")
             meaning = (
                 f"the log-probability that a sample has a sequence's {text} right; mean over the sequences that can be "
                 f"sampled at all: read it with outside_at_{tokens}"
             )
-            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, column=53, meaning=meaning)
+            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, meaning=meaning)
             yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens")
             meaning = f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p"
-            outside = partial(hayes, better="higher", column=54, meaning=meaning)
+            outside = partial(hayes, better="higher", meaning=meaning)
             yield outside(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens")
 
     @property
@@ -100,7 +97,7 @@ class Sampled(Evaluator):
         return f"temperature {self.temperature:g}{top_k}" + ("" if self.top_p == 1.0 else f", top-p {self.top_p:g}")
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts none of which is as long as the most of `tokens`."""
+        """Refuse texts shorter than the most of `tokens`."""
         longest = forget.longest - forget.prefix_tokens
         if max(self.tokens) <= longest:
             return None
@@ -110,7 +107,7 @@ class Sampled(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return all numbers; a sequence that is too short for one is NaN in it.
+        """Return all numbers; NaN where a sequence is too short.
 
         Raises:
             TrialError: The model's logits are NaN.
@@ -136,10 +133,9 @@ class Sampled(Evaluator):
 
     @torch.inference_mode()
     def continuation_log_p(self, model: Model, forget: Sequences) -> np.ndarray:
-        """Return the log-probability under the scheme of each token after the prefix, given the text before it.
+        """Return the log-probability of each token after the prefix under the scheme, N x max(tokens), fp64, in nats.
 
-        Returns:
-            N x max(tokens), fp64, in nats: −∞ where the scheme cannot draw the token, NaN after the text's end.
+        It is −∞ where the scheme cannot draw the token, and NaN after the text's end.
 
         Raises:
             TrialError: The model's logits are NaN.
@@ -167,12 +163,6 @@ class Sampled(Evaluator):
 
 
 def _leak(tries: int, tokens: int) -> str:
-    """Return the name of a leak.
-
-    Example:
-        >>> _leak(100, 50), _extractable(100, 50, 0.999)
-        ('leak_100_at_50', 'extractable_100_at_50_p99_9')
-    """
     return f"leak_{tries}_at_{tokens}"
 
 
@@ -189,16 +179,12 @@ def _percent(chance: float) -> str:
 
 
 def leak_at(log_p: ArrayLike, tries: int) -> np.ndarray:
-    """Return the probability that at least one of so many samples is the whole text: 1 − (1 − p)^k, for each text.
+    """Return 1 − (1 − p)^k for each text: the probability that at least one of k samples is the whole text.
 
-    0 is a text that the sampling scheme never writes, 1 one that it always writes; NaN stays NaN. It is exact where
-    peers estimate it from samples: 1 − C(N − c, k) / C(N, k) of N with c hits has it as its expectation.
+    `log_p` is in nats, −∞ for a text that is never written; NaN stays NaN. The usual estimate 1 − C(N − c, k) / C(N, k)
+    has it as its expectation.
 
     Source: Reisizadeh et al., arXiv:2511.04934 (leak@k, here of verbatim text); Hayes et al., arXiv:2410.19482.
-
-    Args:
-        log_p: The log-probability of each text under the sampling scheme, in nats; −∞ where it never writes it.
-        tries: k.
 
     Example:
         A text of p = 0.3, one of 1e-12 and one that is never written, in 1 and in 100 tries:
@@ -213,19 +199,14 @@ def leak_at(log_p: ArrayLike, tries: int) -> np.ndarray:
 
 
 def extractable(log_p: ArrayLike, tries: int, chance: float) -> np.ndarray:
-    """Return for each text whether it is (n, p)-extractable, 1 or 0: written in n tries with a chance of at least p.
+    """Return 1 for each (n, p)-extractable text, else 0: n >= log(1 − p) / log(1 − p_z) for a text of probability p_z.
 
-    That is n >= log(1 − p) / log(1 − p_z) for a text of probability p_z. NaN stays NaN.
+    NaN stays NaN.
 
     Source: Hayes et al., arXiv:2410.19482, definition of (n, p)-discoverable extraction.
 
-    Args:
-        log_p: As in `leak_at`.
-        tries: n.
-        chance: p, between 0 and 1.
-
     Example:
-        Of p_z = 0.3 it takes log(0.1) / log(0.7) = 6.5 tries to have a chance of 0.9:
+        A p_z of 0.3 takes log(0.1) / log(0.7) = 6.5 tries for a chance of 0.9:
 
         >>> extractable(np.log([0.3]), 6, 0.9).tolist(), extractable(np.log([0.3]), 7, 0.9).tolist()
         ([0.0], [1.0])

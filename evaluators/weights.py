@@ -1,4 +1,4 @@
-"""Weights: how far a method moved the model's matrices, and in how many directions."""
+"""Weights: size and directions of the change of the model's matrices."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
 
 _LAYER = re.compile(r"\.(\d+)\.")
-"""In a parameter's name: the first number is its layer's."""
+"""First number in a parameter's name: its layer."""
 
 Parameters = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights(Evaluator):
-    """The relative change of a model's matrices, and the stable rank of it, against the original.
+    """The relative change of a model's matrices, and its stable rank, against the original.
 
-    What moved far, and in many directions, is harder to move back. Neither is a merit in itself: a model that was
-    trained to pieces has moved as well. Matrices are all parameters of two dimensions or more, embeddings among them;
-    a tied one counts once. A method that combines models while decoding moves none, and a sentence says so.
+    A large change in many directions is harder to undo, but not a merit: a collapsed model has moved as well. All
+    parameters of two dimensions or more count, embeddings included; tied ones once. A pair of models moves none, and a
+    note says so.
     """
 
     version = 1
@@ -34,7 +34,7 @@ class Weights(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, which are shown and not ranked."""
+        """Return both, not ranked."""
         moved = (
             "how far the weights moved: the norm of the change of all matrices, as a share of the "
             "original's own; what moved little is easily moved back"
@@ -44,15 +44,15 @@ class Weights(Evaluator):
             "changed: 1 is a single one"
         )
         diagnostic = partial(Metric, better="lower", high=math.inf, group="robustness", ranked=False)
-        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", column=170, meaning=moved)
-        rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007", column=171)
+        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", meaning=moved)
+        rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007")
         return (
             change(name="weight_change", title="Weight change"),
             rank(name="stable_rank", title="Stable rank of the change", meaning=spread),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return both numbers; the stable rank of what did not move is not known."""
+        """Return both numbers; an unmoved model has no stable rank."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -86,19 +86,19 @@ class Weights(Evaluator):
 
 @dataclass
 class Change:
-    """What became of a layer's matrices, or of those outside the layers."""
+    """Change of a layer's matrices, or of those outside the layers."""
 
     moved: float = 0.0
-    """The sum of the squares of all differences."""
+    """Sum of squared differences."""
     size: float = 0.0
-    """Of the original's weights."""
+    """Sum of squares of the original's weights."""
     stable_ranks: list[float] = field(default_factory=list)
-    """Of each matrix of a layer that changed."""
+    """Of each changed matrix in a layer."""
 
 
 @torch.inference_mode()
 def matrix_changes(original: Parameters, erased: Parameters) -> dict[int, Change]:
-    """Return what became of the matrices of each layer, and under -1 of those outside the layers: embeddings."""
+    """Return the change by layer; -1 is outside the layers."""
     by_layer: dict[int, Change] = {}
     for name, weight in original.items():
         if weight.ndim < 2:
@@ -133,21 +133,15 @@ def _shapes(parameters: Parameters) -> dict[str, torch.Size]:
 
 
 def stable_rank(matrix: torch.Tensor) -> float:
-    """Return ‖A‖_F² / ‖A‖_2²: 1 for a matrix of rank one, n for n directions of one size.
+    """Return ‖A‖_F² / ‖A‖_2², at most the rank; NaN for zeros and values that are not finite.
 
-    It is at most the rank, and small singular values hardly count. NaN for zeros, and for what is not finite.
-
-    Args:
-        matrix: Of two dimensions. The largest singular value is exact, by the eigenvalues of the smaller of A Aᵀ and
-            AᵀA in double precision.
+    The largest singular value comes from the eigenvalues of the smaller of A Aᵀ and AᵀA, in fp64.
 
     Source: M. Rudelson and R. Vershynin, "Sampling from large matrices", 2007.
 
     Example:
-        >>> stable_rank(torch.tensor([[1.0, 2.0], [2.0, 4.0]])), stable_rank(3 * torch.eye(5))
-        (1.0, 5.0)
-        >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))
-        1.5
+        >>> stable_rank(torch.tensor([[1.0, 2.0], [2.0, 4.0]])), stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))
+        (1.0, 1.5)
     """
     wide = matrix.double() if matrix.shape[0] <= matrix.shape[1] else matrix.double().T
     # Of about size 1, so that squares neither vanish nor overflow.

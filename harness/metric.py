@@ -74,12 +74,8 @@ class Metric:
     """A sentence for readers of a report; '' where the title says enough."""
     ranked: bool = True
     """False: shown beside the ranked metrics of its group, and not counted again."""
-    column: int = 100
-    """Tables have their metrics by rising `column`; of equal ones, the first measured first."""
     axis: int | None = None
     """Drawn in trade-off figures, in this order: erasure upwards, generation across. The terminal shows these alone."""
-    headline: bool = False
-    """Stated in the report's sentence on what the best method paid."""
     noise: float | None = None
     """The difference that one seed cannot distinguish from none: a number, or a share where there is no upper bound.
 
@@ -92,10 +88,8 @@ class Metric:
     items: ItemKind | None = None
     """Items that it aggregates, each with a value in `Evaluation.per_item`; None if it has none."""
     attack: str = ""
-    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric
-    has none there."""
-    log_scale: bool = False
-    """True where it falls by factors, as EL_n does: crossings are then computed from its logarithm."""
+    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric has
+    none there."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """The aggregate of its parts: `exp_mean` is the exponential of their mean, and is interpolated by logarithms."""
     weights: str | None = None

@@ -7,9 +7,7 @@ A plugin author's whole test file:
     class TestUnlikelihood(MethodConformance):
         plugin = "unlikelihood"
 
-pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
-same tasks that a trial gives it. A property is checked together with its opposite: the off strength
-changes nothing, and another strength does.
+The inherited tests run the plugin on the smallest miniature, through a trial's own tasks.
 """
 
 from __future__ import annotations
@@ -61,12 +59,12 @@ MORE_TEXTS: Mapping[MoreTexts, Source] = {
     "retain": RETAIN,
     "validation": replace(RETAIN, sequences=8),
 }
-"""Read as a holdout, the embedded corpus has records that no model saw."""
+"""Sources from the embedded corpus; the holdout's records were never seen."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
 
 def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
-    """Return a trial on the smallest miniature, or another model, with a few texts."""
+    """Return a trial with a few texts on the smallest miniature."""
     return TrialSpec(
         trial_id="conformance",
         sweep="conformance",
@@ -93,7 +91,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
 
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
-    """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
+    """Return the small trial's task for an evaluator."""
     read = {*evaluator.reads, *evaluator.reads_if_given}
     texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
@@ -110,7 +108,7 @@ def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Meas
 
 
 def one_word_model() -> Model:
-    """Return a collapsed model, which writes the same token for ever."""
+    """Return a collapsed model that repeats one token."""
     model = load_model(resolve_model(MODEL))
     with torch.no_grad():
         final = model.base_model.ln_f
@@ -120,23 +118,23 @@ def one_word_model() -> Model:
 
 
 def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
-    """Return the mean NLL of each forget sequence's predicted tokens under these logits."""
+    """Return each forget sequence's mean NLL under these logits."""
     return token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
 
 
 class Conformance:
-    """The base of both suites."""
+    """Base of both suites."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-        """Return an empty folder of artifacts, shared by a class's tests."""
+        """Return an empty artifact folder, shared by a class's tests."""
         return Artifacts(tmp_path_factory.mktemp("artifacts"))
 
 
 @contextmanager
 def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
-    """Assert at the end of the block that neither its task nor what the process shares has changed."""
+    """Assert that the block leaves its task and the process unchanged."""
     try:
         yield
         assert_unchanged([*task.process_state.changed(), *task.changes()])
@@ -146,33 +144,32 @@ def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
 
 
 def assert_unchanged(changed: list[str]) -> None:
-    """Fail with the names of everything that has changed."""
+    """Fail with the names of changed things."""
     assert not changed, f"it leaves changed: {', '.join(changed)}"
 
 
 FIRST_STEP_RATE = 1e-5
-"""The learning rate at which an epoch is a small step: the loss moves as its gradient says."""
+"""Learning rate at which an epoch is a small step."""
 
 
 NOISE = 2.0
-"""Standard errors over the sequences that a change must have to tell a direction."""
+"""Standard errors that a change must exceed."""
 
 
 class MethodConformance(Conformance):
-    """Inherit, name the plugin, and pytest does the rest."""
+    """Inherit and name the plugin."""
 
     plugin: ClassVar[str] = ""
-    """The method's name."""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """Settings besides the strength, if the defaults are too slow for a test."""
+    """Settings besides the strength, if the defaults are slow."""
     strengths: ClassVar[tuple[Number, ...]] = ()
-    """Two or more strengths to try; chosen by the dial's kind unless given."""
+    """Two or more strengths to try; default: by the dial's kind."""
     gentle: ClassVar[Number | None] = None
-    """A strength small enough to be a first step; from `strengths` unless given."""
+    """Strength of a first step; default: from `strengths`."""
     may_keep_likelihood: ClassVar[bool] = False
-    """True for a method that lowers logits or changes hidden states: no text need get less likely beyond noise."""
+    """For a method that lowers logits or changes hidden states: likelihood may stay within noise."""
     model: str = MODEL
-    """The model to erase from: a folder or a hub id, with the miniature's tokenizer."""
+    """A folder or hub id, with the miniature's tokenizer."""
 
     @pytest.fixture
     def name(self) -> str:
@@ -185,7 +182,7 @@ class MethodConformance(Conformance):
         return METHODS.load(name)
 
     def dial(self, method: type[Method]) -> tuple[Number, ...]:
-        """Return the strengths that the tests try; of a dial that ends below 3, its end and a tenth of that."""
+        """Return the strengths to try; a dial that ends below 3 has its end and a tenth of it."""
         if self.strengths or method.strength.cumulative:
             return self.strengths or (1, 2)
         searched = declared_space(method).get(method.strength.field)
@@ -195,23 +192,23 @@ class MethodConformance(Conformance):
     def erase(
         self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
     ) -> Iterator[ErasedModel]:
-        """Yield what the method yields, on the small trial."""
+        """Yield the method's erased models on the small trial."""
         configured = self.configured(method, name, max(strengths))
         yield from configured.erase(self.task(configured, artifacts, strengths, seed))
 
     def task(self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0) -> ErasingTask:
-        """Return the small trial's task, with the memorised model if the method needs it."""
+        """Return the small trial's task."""
         spec = small_spec(method.reference, seed, self.model)
         if method.reference == "memorized_model":
             build_memorized(spec, artifacts, print)
         return ErasingTask(spec, artifacts, strengths, print)
 
     def original(self) -> Model:
-        """Return the model to erase from, as it is."""
+        """Return the original model."""
         return load_model(small_spec(model=self.model).model)
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
-        """Return the method at a strength, and otherwise quick."""
+        """Return a quick method at a strength."""
         quick = {"epochs": 1} if "epochs" in method.__dataclass_fields__ and method.strength.field != "epochs" else {}
         return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
 
@@ -224,31 +221,28 @@ class MethodConformance(Conformance):
     def only(
         self, method: type[Method], name: str, artifacts: Artifacts, strength: Number, seed: int = 0
     ) -> torch.Tensor:
-        """Return the logits of the model erased at one strength."""
+        """Return the logits after erasure at one strength."""
         return self.logits(next(self.erase(method, name, artifacts, (strength,), seed)).model)
 
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
-        """It has a label, a source, a version, a strength that is one of its settings, and erases from the model."""
+        """It declares label, source, version and strength."""
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
         assert method.strength.field in method.__dataclass_fields__
         configured = METHODS.configure(name, dict(self.settings))
         assert configured.refuses(configuration(small_spec(model=self.model).model)) is None
 
     def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
-        """A search may vary its strength, and every value that it may try is one that the setting allows."""
+        """A search may vary its strength, within allowed values."""
         assert method.strength.field in declared_space(method)
         assert list(declared_faults(method)) == []
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """At the off strength the logits are the original's, to the last bit."""
+        """At the off strength the logits are the original's, bit for bit."""
         off = self.only(method, name, artifacts, method.strength.off)
         assert torch.equal(off, self.logits(self.original()))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """Any other strength moves the logits, a stronger one moves them elsewhere, and none recites better.
-
-        A trajectory that has ended, because nothing is left to erase, may stay where it is.
-        """
+        """Other strengths move the logits, and none recites better; a trajectory that has ended may stay."""
         original = self.logits(self.original())
         weak = self.only(method, name, artifacts, self.dial(method)[0])
         stronger = next(self.erase(method, name, artifacts, self.dial(method)[1:]))
@@ -259,11 +253,7 @@ class MethodConformance(Conformance):
             self.assert_forgets(forget_nll(original), forget_nll(logits))
 
     def test_its_first_step_forgets(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """A small step makes the forget set less likely: a method with the wrong sign memorises.
-
-        A large step could hide that, since it does harm in either direction. A method that lowers something else than
-        likelihood may leave it as it is, within noise.
-        """
+        """A small step makes the forget set less likely; a large one could hide a wrong sign."""
         first = self.dial(method)[0]
         strength = self.gentle or (first if method.strength.cumulative else first / 30)
         configured = self.configured(method, name, strength)
@@ -273,13 +263,13 @@ class MethodConformance(Conformance):
         self.assert_forgets(forget_nll(self.logits(self.original())), forget_nll(self.logits(erased)))
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """Erasing twice with one seed gives the same logits to the last bit."""
+        """One seed gives bit-identical logits."""
         first = self.only(method, name, artifacts, self.dial(method)[0])
         again = self.only(method, name, artifacts, self.dial(method)[0])
         assert torch.equal(first, again)
 
     def test_later_strengths_change_no_earlier_one(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """A cumulative trajectory is the same whether or not it goes on."""
+        """A cumulative trajectory does not depend on its end."""
         if not method.strength.cumulative:
             pytest.skip("the dial is not cumulative: each strength is a trial of its own")
         strengths = self.dial(method)
@@ -290,7 +280,7 @@ class MethodConformance(Conformance):
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
-        """A divisible dial stops within an epoch too: at another point, and the next one stays the same."""
+        """A divisible dial stops within an epoch without changing later points."""
         if not method.strength.divisible:
             pytest.skip("the dial is not divisible: a trial stops at its whole values")
         configured = self.configured(method, name, 1)
@@ -305,7 +295,7 @@ class MethodConformance(Conformance):
     def test_it_yields_each_strength_and_leaves_all_else_as_it_was(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
-        """It yields what the task asks for, in order; its task and what the process shares are untouched meanwhile."""
+        """It yields the requested strengths in order; task and process stay unchanged."""
         wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
         configured = self.configured(method, name, max(wanted))
         task = self.task(configured, artifacts, wanted)
@@ -317,7 +307,7 @@ class MethodConformance(Conformance):
         assert yielded == list(wanted)
 
     def test_it_keeps_its_promise_about_blocks(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """If it names the blocks it changed, every other weight is the original's, to the last bit."""
+        """Weights outside the named blocks are bit-identical to the original's."""
         from harness.models.blocks import blocks
 
         erased = list(self.erase(method, name, artifacts, self.dial(method)[:1]))[-1]
@@ -333,14 +323,14 @@ class MethodConformance(Conformance):
         assert all(torch.equal(weights[key], changed[key]) for key in weights)
 
     def test_a_wrong_setting_is_named(self, method: type[Method], name: str) -> None:
-        """A setting that does not exist, or a strength below its range, is refused by name."""
+        """Unknown settings and strengths below range are refused by name."""
         with pytest.raises(ValidationError, match="no_such_setting"):
             METHODS.configure(name, {"no_such_setting": 1})
         with pytest.raises(ValidationError, match=method.strength.field):
             METHODS.configure(name, {method.strength.field: -1})
 
     def assert_forgets(self, before_N: torch.Tensor, after_N: torch.Tensor) -> None:
-        """Fail if each sequence's mean NLL fell from the original to the erased model, or, unless it may, stayed."""
+        """Fail if a sequence's mean NLL fell, or stayed where it may not."""
         change_N = (after_N - before_N).double()
         change, noise = float(change_N.mean()), NOISE * float(change_N.std()) / math.sqrt(len(change_N))
         said = (
@@ -359,7 +349,7 @@ AGAIN = f"{MODEL}, measured again"
 
 
 class EvaluatorConformance(Conformance):
-    """Inherit, name the plugin, and pytest does the rest."""
+    """Inherit and name the plugin."""
 
     plugin: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -370,26 +360,26 @@ class EvaluatorConformance(Conformance):
         return EVALUATORS.configure(self.plugin, dict(self.settings))
 
     def measure(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Evaluation:
-        """Return what the evaluator measures on the small trial."""
+        """Measure a model on the small trial."""
         return evaluator.evaluate(model, self.task(evaluator, model, artifacts))
 
     @pytest.fixture(scope="class")
     @classmethod
     def kept(cls) -> dict[tuple[str, str], Evaluation]:
-        """Return what the class's tests have measured so far, by evaluator and model."""
+        """Return the class's evaluations, by evaluator and model."""
         return {}
 
     @pytest.fixture
     def measured(
         self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
     ) -> Callable[[str], Evaluation]:
-        """Return a function that measures a model by its name, once for all of the class's tests."""
+        """Return a function that measures a named model once."""
         return self.measuring_once(evaluator, artifacts, kept)
 
     def measuring_once(
         self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
     ) -> Callable[[str], Evaluation]:
-        """Return a function from a model's name to its measurement, which is taken once and put into `kept`."""
+        """Return a function that measures a named model once, and stores it in `kept`."""
 
         def of_model(name: str) -> Evaluation:
             key = repr(evaluator), name
@@ -401,11 +391,11 @@ class EvaluatorConformance(Conformance):
         return of_model
 
     def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
-        """Return the small trial's task, with the texts that the evaluator reads."""
+        """Return the small trial's task."""
         return small_task(evaluator, model, artifacts)
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
-        """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
+        """Each metric is in its range or NaN, and the aggregate of its items."""
         faults = list(group_faults(evaluator))
         assert not faults, faults[0]
         evaluation = measured(MODEL)
@@ -426,7 +416,7 @@ class EvaluatorConformance(Conformance):
     def test_it_leaves_everything_as_it_was(
         self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
     ) -> None:
-        """Model, task, judges, torch's modes and defaults and every random state are untouched."""
+        """Model, task, judges and torch's state are unchanged."""
         model = load_model(resolve_model(MODEL))
         task = self.task(evaluator, model, artifacts)
         with left_alone(task):
@@ -439,7 +429,7 @@ class EvaluatorConformance(Conformance):
         measured: Callable[[str], Evaluation],
         kept: dict[tuple[str, str], Evaluation],
     ) -> None:
-        """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
+        """Measuring twice gives the same numbers, with a fresh or filled cache."""
         first = measured(MODEL).numbers
         if (repr(evaluator), AGAIN) not in kept:  # The test above measures a second time, if it is run too.
             kept[repr(evaluator), AGAIN] = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
@@ -449,7 +439,7 @@ class EvaluatorConformance(Conformance):
     def test_what_it_prepares_is_found_again(
         self, evaluator: Evaluator, measured: Callable[[str], Evaluation], tmp_path: Path
     ) -> None:
-        """Arrays that it prepares are those that it asks for later, and change neither task nor numbers."""
+        """Prepared arrays are found later, and change neither task nor numbers."""
         if not prepares(evaluator):
             pytest.skip("it prepares nothing of the original")
         artifacts, original = Artifacts(tmp_path), load_model(resolve_model(MODEL))
@@ -462,10 +452,7 @@ class EvaluatorConformance(Conformance):
         assert numbers == pytest.approx(measured(MODEL).numbers, rel=0, abs=0, nan_ok=True)
 
     def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
-        """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics.
-
-        In a group of the evaluator's own, it is enough that one of the two shows.
-        """
+        """Reciting or repeating shows in the ranked metrics; in an evaluator's own group one of them suffices."""
         by_group: dict[str, list[Metric]] = {}
         for metric in evaluator.metrics:
             if metric.ranked:

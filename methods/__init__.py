@@ -1,5 +1,1 @@
-"""The methods: one file is one method, and the file's name is its name in a sweep.
-
-To add one, add a file with one frozen dataclass that derives from `harness.contracts.Method`;
-`docs/add-a-method.md` explains it. Nothing else is edited.
-"""
+"""The methods: one file each, named as in a sweep. See `docs/add-a-method.md`."""

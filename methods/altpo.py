@@ -1,4 +1,4 @@
-"""AltPO: prefer another continuation to the memorised one, of the model's own making."""
+"""AltPO: prefer another continuation, written by the model itself, to the memorised one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,10 @@ from harness.toolkit import (
 class AltPO(TrainedMethod):
     """Minimises −(2/β) log σ(β (Δ_text − Δ_alternative)) over forget sequences, plus L_NLL on the retain set.
 
-    Δ is by how much a sequence's summed NLL has risen above the original's: it is to rise for the text, and to rise
-    less for its alternative, another continuation of the same prefix.
+    Δ is the rise of a sequence's summed NLL above the original's.
 
-    Differs from the paper: there, alternatives are answers that a language model was asked for, five a question; here
-    the original writes one after each prefix. Of what it recites no draw at a temperature of 1 is another text: each
-    further try is 0.25 hotter, until it shares no run of `longest_run` tokens with the text. The loss counts what
-    `training.loss_region` says of both.
+    Differs from the paper: there a language model answers each question five times; here the original writes one
+    alternative a prefix. Each further try is 0.25 hotter, until no run of `longest_run` tokens is the text's.
 
     Source: Mekala et al., arXiv:2409.13474; the loss is DPO's (Rafailov et al., arXiv:2305.18290, equation 7).
     """
@@ -44,16 +41,16 @@ class AltPO(TrainedMethod):
 
     epochs: Epochs = 2
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    """Higher lets go of a sequence sooner, and of long ones first."""
     retain_weight: SumRetainWeight = 1.0
     """Weight of the retain set's NLL."""
     longest_run: PositiveCount = 8
-    """As many tokens in a row of an alternative are not in the text."""
+    """Length of a run that an alternative may not share with the text."""
     tries: PositiveCount = 9
-    """Draws for each text at most; of one that has no alternative then the draw with the shortest run counts."""
+    """Draws for each text; the one with the shortest run counts."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for, and how many texts have an alternative."""
+        """Yield the model after each epoch asked for."""
         original = task.load_original()
         alternatives, longest_runs = self.alternatives(original, task)
         written = sum(run < self.longest_run for run in longest_runs)
@@ -68,7 +65,7 @@ class AltPO(TrainedMethod):
         return forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
 
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:
-        """Return a text beside each forget sequence, of its length and prefix, and the longest run that both share."""
+        """Return an alternative of equal length and prefix for each sequence, and their longest common runs."""
         from harness.toolkit import sample
 
         prefix, texts_NT = task.forget.prefix_tokens, task.forget.tokens_NT
@@ -97,7 +94,7 @@ class AltPO(TrainedMethod):
 
 
 def longest_common_run(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens the longest run has that stands in both texts.
+    """Return the length of the longest run in both texts.
 
     Example:
         >>> longest_common_run([1, 2, 3, 4, 5], [9, 2, 3, 4, 1, 2]), longest_common_run([1], [2])

@@ -1,4 +1,4 @@
-"""BalancedSubnet: find the weights of the MLPs that recite the forget set and not the retain set, and make them 0."""
+"""BalancedSubnet: zero the MLP weights that recite the forget set but not the retain set."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mean_nl
 class BalancedSubnet(Method):
     """Trains masks of the MLPs' matrices on −L_NLL(forget) + L_NLL(retain), and drops a share of each matrix.
 
-    No weight is trained: what is not dropped stays as it is, to the last bit. The masks are edge-popup's: a score for
-    each weight, straight-through gradients.
+    Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
 
-    Differs from the paper: the scores are stepped by AdamW, as everything here is, and not by SGD at .1 with a momentum
-    of .9; the retain texts are the sweep's, and not random tokens.
+    Differs from the paper: AdamW steps the scores instead of SGD at .1 with momentum .9; retain texts are the sweep's,
+    not random tokens.
 
     Source: Sakarvadia et al., arXiv:2410.02159, section 4; code: msakarvadia/memorization.
     """
@@ -45,18 +44,18 @@ class BalancedSubnet(Method):
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
-    """The share of each matrix that becomes 0."""
+    """Share of each matrix that becomes 0."""
     epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 5
-    """Passes over the forget set; the early stop may end them sooner."""
+    """Passes over the forget set, unless stopped early."""
     score_rate: Annotated[Positive, LogUniform(low=0.001, high=0.1)] = 0.01
-    """AdamW's learning rate for the scores, instead of `training.learning_rate`, which is the weights'."""
+    """AdamW's learning rate for the scores."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why it is not known where a model's MLPs are."""
+        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def refuses_training(self, training: Training) -> str | None:
-        """Return why no LoRA adapters are trained."""
+        """Refuse LoRA."""
         if training.lora is None:
             return None
         return "it trains masks, and no weights or adapters. Say lora: null in this row's training."

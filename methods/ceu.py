@@ -14,15 +14,14 @@ from harness.toolkit import Batch, Epochs, TrainedMethod, token_distillation
 
 @dataclass(frozen=True, kw_only=True)
 class CEU(TrainedMethod):
-    """Minimises the cross entropy with the model's own distribution of the moment, the text's token left out.
+    """Minimises the cross entropy with the model's own distribution without the text's token.
 
-    Its gradient in the logits is p for the text's token, and −p p_v / (1 − p) for any other: it ends where the token is
-    unlikely, and leaves the odds among the others as they are to the first order. It is deliberate imagination with
-    itself as the teacher and γ → ∞.
+    The gradient in the logits is p for the text's token and −p p_v / (1 − p) for any other: it ends where the token is
+    unlikely. It is deliberate imagination with itself as the teacher and γ → ∞.
 
     Differs from the paper: the first token of an answer is not left out, since a text has none.
 
-    Source: Yang, arXiv:2503.01224; what it was published with is its author's (OpenUnlearning, pull request 72).
+    Source: Yang, arXiv:2503.01224; settings: OpenUnlearning, pull request 72.
     """
 
     label = "CE-U"
@@ -34,13 +33,13 @@ class CEU(TrainedMethod):
     epochs: Epochs = 9
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the cross entropy on the forget set with what the model would say without the text's tokens."""
+        """Return the cross entropy on the forget set."""
         logits = forget.logits(model)
         return forget.mean(token_distillation(without_target(logits.detach(), forget.targets_BS), logits))
 
 
 def without_target(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
-    """Return logits whose softmax has nothing left for the target, and for all others what they had, in proportion.
+    """Return logits whose softmax is renormalised without the target.
 
     Example:
         >>> logits = torch.tensor([[[0.5, 0.3, 0.2]]]).log()

@@ -1,4 +1,4 @@
-"""Contrastive decoding: while decoding, push down what the memorised model likes more."""
+"""Contrastive decoding: push down the memorised model's preferences while decoding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonN
 class ContrastiveDecoding(Method):
     """Decodes from z − γ ReLU(z_memo − z): no weight changes, and the erased model is a pair.
 
-    The ReLU does not see only differences between tokens: a constant added to z_memo switches it
-    on everywhere. `space: logprobs` applies it to normalised logits, where there is no such constant.
+    A constant added to z_memo switches the ReLU on everywhere; `space: logprobs` normalises the logits first.
 
     Source: EMSO paper, appendix D (the formula is Eldan and Russinovich's, arXiv:2310.02238).
     """
@@ -29,7 +28,7 @@ class ContrastiveDecoding(Method):
     searched_training = ()
 
     gamma: Annotated[NonNegative, LogUniform(low=0.05, high=10.0)] = 0.3
-    """Strength of the push against the memorised model's preferences."""
+    """Strength of the push."""
     space: Literal["logits", "logprobs"] = "logits"
     """Space of the difference; `logits` is the paper's."""
 
@@ -41,7 +40,7 @@ class ContrastiveDecoding(Method):
         yield ErasedModel(self.gamma, PairModel(task.load_original(), task.memorized_model(), self.contrast))
 
     def contrast(self, original: torch.Tensor, memorized: torch.Tensor) -> torch.Tensor:
-        """Return the logits that are decoded from.
+        """Return the logits to decode from.
 
         Example:
             >>> z, z_memo = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0])

@@ -1,4 +1,4 @@
-"""Deliberate imagination: distil from a teacher that imagines every token but the memorised one likelier."""
+"""Deliberate imagination: distil from a teacher to whom every token but the memorised one is likelier."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from harness.toolkit import Batch, token_distillation, train
 
 @dataclass(frozen=True, kw_only=True)
 class DeliberateImagination(Method):
-    """Distils from the frozen original, γ added to every logit but the true token's.
+    """Distils from the frozen original, with γ added to every logit but the true token's.
 
-    For a token of probability p the target is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax
-    only where p < 0.953.
+    The target of a token of probability p is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax only where p < 0.953.
 
-    Source: Dong et al., arXiv:2402.10052, equation 3; EMSO paper, appendix D. What it was published with (1e-6, ten
-    epochs, γ 3) is its repository's, dong-river/LLM_unlearning.
+    Source: Dong et al., arXiv:2402.10052, equation 3; EMSO paper, appendix D; settings: dong-river/LLM_unlearning.
     """
 
     label = "DI"
@@ -43,7 +41,7 @@ class DeliberateImagination(Method):
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=30.0)] = 3.0
     """Bonus of every logit but the true token's."""
     epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 7
-    """Passes over the forget set at most; the early stop may end them sooner."""
+    """Passes over the forget set, unless stopped early."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the distilled model once."""
@@ -60,9 +58,7 @@ class DeliberateImagination(Method):
 
 
 def imagine(logits_BSV: torch.Tensor, targets_BS: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return the teacher's logits with γ taken from the true token's.
-
-    The softmax is that of γ added to all others: it does not see a constant.
+    """Return the teacher's logits with γ taken from the true token's, which has the same softmax.
 
     Example:
         >>> imagine(torch.tensor([[[2.0, 1.0]]]), torch.tensor([[0]]), gamma=3.0)

@@ -29,13 +29,12 @@ from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, t
 class EMSO(Method):
     """Entropy maximisation with selective optimisation; its ablations are its settings.
 
-    Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global
-    batch, and trains the k blocks with the largest −M. Both gradients are of losses to minimise,
-    L_NLL = −mean log p and L_EM = mean sum p log p, so a negative cosine means that raising entropy
-    there undoes memorising. The optimiser starts again with each choice.
+    Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global batch, and trains the k
+    blocks with the largest −M. Both gradients are of losses to minimise, L_NLL = −mean log p and L_EM = mean sum p log
+    p. The optimiser starts again with each choice.
 
-    Differs from the paper: |·|_1 / √D still favours large blocks by the root of their size, although the
-    aim is to cancel it; `scale: d` does that, and the printed formula stays the default.
+    Differs from the paper: |·|_1 / √D still favours large blocks, although the aim is to cancel size; `scale: d`
+    cancels it, and the printed formula stays the default.
 
     Source: EMSO paper, sections 3.2 and 3.3, equations 1 and 7 to 9; ablations: table 2.
     """
@@ -55,18 +54,17 @@ class EMSO(Method):
     selection: Annotated[
         Literal["contrastive", "saliency", "random", "all"], Choice(values=("contrastive", "saliency", "random", "all"))
     ] = "contrastive"
-    """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model, embeddings and biases too."""
+    """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model."""
     reselect: Literal["epoch", "once"] = "epoch"
-    """Choose blocks before each epoch, or once."""
     norm: Literal["l1", "l2"] = "l1"
     """Norm of the entropy gradient in M."""
     scale: Literal["sqrt_d", "d", "none"] = "sqrt_d"
     """Divisor of the norm; D is the block's number of weights."""
     require_negative: bool = False
-    """Leave out chosen blocks whose M is not negative, down to one."""
+    """Drop chosen blocks whose M is not negative, down to one."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model has no blocks to choose from, or not so many; the whole of any model can be trained."""
+        """Refuse models without known blocks, or with fewer than k."""
         if self.selection == "all":
             return None
         reason = lacks_blocks(str(config.get("model_type")))
@@ -75,7 +73,7 @@ class EMSO(Method):
         return f"{reason} Or use selection: all, which trains the whole model." if reason else None
 
     def refuses_training(self, training: Training) -> str | None:
-        """Return why blocks are not trained by LoRA; all of a model may be."""
+        """Refuse LoRA unless all weights are trained."""
         if training.lora is None or self.selection == "all":
             return None
         return (
@@ -84,7 +82,7 @@ class EMSO(Method):
         )
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for, with the blocks that were chosen and their scores."""
+        """Yield the model after each epoch asked for; the notes contain blocks and scores."""
         model = task.load_original()
         if self.selection == "all":
             yield from train_and_yield(task, model, self.erasure_loss)
@@ -109,7 +107,7 @@ class EMSO(Method):
     def choose(
         self, model: Model, batches: Sequence[Batch], generator: torch.Generator
     ) -> tuple[list[Block], dict[str, Json]]:
-        """Return the k blocks to train, best first, and the notes that say why, and among which."""
+        """Return the k blocks to train, best first, and notes."""
         candidates = blocks(model)
         among: dict[str, Json] = {"candidate_blocks": counts_by_kind(candidates)}
         if self.selection == "random":
@@ -132,7 +130,7 @@ class EMSO(Method):
         return chosen, notes
 
     def score(self, nll: dict[str, torch.Tensor], entropy: dict[str, torch.Tensor], block: Block) -> dict[str, float]:
-        """Return a block's cosine, saliency and M from the gradients of its matrix."""
+        """Return a block's cosine, saliency and M."""
         g_nll, g_em = block.of(nll[block.parameter]).flatten(), block.of(entropy[block.parameter]).flatten()
         cosine = float(torch.nn.functional.cosine_similarity(g_nll, g_em, dim=0))
         size = float(g_em.abs().sum() if self.norm == "l1" else g_em.norm())

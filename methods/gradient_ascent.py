@@ -14,9 +14,9 @@ from harness.toolkit import Batch, TrainedMethod, mean_nll
 
 @dataclass(frozen=True, kw_only=True)
 class GradientAscent(TrainedMethod):
-    """Minimises −L_NLL on the forget set; nothing holds it back.
+    """Minimises −L_NLL on the forget set.
 
-    Source: Jang et al., arXiv:2210.01504, section 3.1; its rate is its repository's, joeljang/knowledge-unlearning.
+    Source: Jang et al., arXiv:2210.01504, section 3.1; settings: joeljang/knowledge-unlearning.
     """
 
     label = "GA"

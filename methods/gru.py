@@ -17,12 +17,11 @@ from harness.toolkit import Batch, LossTerms, Step, TrainedMethod, mean_nll, tra
 class GRU(TrainedMethod):
     """Steps along the gradient g of −L_NLL(forget), without the part of it that raises the retain loss.
 
-    Where g and m, an average of the retain texts' gradients that starts at 0, point apart, ⟨g, m⟩ < 0, the step takes
-    g − ⟨g, m⟩ / ‖m‖² m, which is at right angles to m. Nothing else holds the model: no step is taken for the retain
-    texts' sake.
+    m is an average of the retain texts' gradients that starts at 0. Where ⟨g, m⟩ < 0 the step takes g − ⟨g, m⟩ / ‖m‖²
+    m.
 
-    Differs from the paper: AdamW turns the rectified gradient into a step, which need not be at right angles to m any
-    more; so does the paper's own code. Every loss can be rectified so, and here it is gradient ascent's.
+    Differs from the paper: any loss can be rectified, here it is gradient ascent's. As in the paper's code, AdamW's
+    step need not be orthogonal to m.
 
     Source: Wang et al., arXiv:2503.09117, section 3.2; the average is its repository's, tmlr-group/GRU.
     """
@@ -34,7 +33,7 @@ class GRU(TrainedMethod):
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
 
     newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8
-    """The weight of the step's own retain gradient in m; the rest is m before it, which is 0 at first."""
+    """Weight of the step's retain gradient in m."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -55,15 +54,13 @@ class GRU(TrainedMethod):
 
 
 def rectified(forget: Mapping[str, torch.Tensor], retain: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the forget gradient without what of it points against the retain gradient, over all weights together.
+    """Return the forget gradient without its part against the retain gradient, over all weights together.
 
     Source: Wang et al., arXiv:2503.09117, section 3.2, its closed form.
 
     Example:
-        >>> along, against = {"w": torch.tensor([1.0, 1.0])}, {"w": torch.tensor([-1.0, 1.0])}
-        >>> rectified(along, {"w": torch.tensor([2.0, 0.0])})["w"].tolist()
-        [1.0, 1.0]
-        >>> rectified(against, {"w": torch.tensor([2.0, 0.0])})["w"].tolist()
+        >>> against, retain = {"w": torch.tensor([-1.0, 1.0])}, {"w": torch.tensor([2.0, 0.0])}
+        >>> rectified(against, retain)["w"].tolist()
         [0.0, 1.0]
     """
     product = sum(float((forget[name].double() * retain[name]).sum()) for name in forget)

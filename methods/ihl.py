@@ -16,15 +16,13 @@ from harness.toolkit import Batch, Epochs, RetainedMethod
 class IHL(RetainedMethod):
     """Minimises the mean over forget tokens of max(0, 1 + p(x_t) − max_{v ≠ x_t} p(v)), which lies between 0 and 2.
 
-    With `retain`, and by default, L_NLL on the retain set is added. The gradient in the text token's logit is
-    p (1 − p + p'), p' being its strongest rival's probability: it fades once the token is unlikely, and in the logits
-    of all others by their own probability, where ascent pushes those up for ever.
+    The gradient in the text token's logit is p (1 − p + p'), p' the strongest rival's probability: it fades once the
+    token is unlikely.
 
-    Differs from the paper: it starts low-rank adapters from the weights that matter to the forget set (FILA), which is
-    not included; with `training.lora` they start as LoRA's do.
+    Differs from the paper: low-rank adapters start as LoRA's do, not from the weights that matter to the forget set
+    (FILA).
 
-    Source: Cha et al., "LoKU", arXiv:2408.06621, equation 3; epochs, rate and weights are its repository's, with
-    adapters of rank 32 (`lora: {rank: 32}`).
+    Source: Cha et al., "LoKU", arXiv:2408.06621, equation 3; settings: its repository, with `lora: {rank: 32}`.
     """
 
     label = "IHL"
@@ -35,15 +33,13 @@ class IHL(RetainedMethod):
     epochs: Epochs = 5
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the inverted hinge loss on the forget set, plus NLL on the retain set if asked for."""
+        """Return the inverted hinge loss on the forget set, plus NLL on the retain set if `retain`."""
         hinge = forget.mean(inverted_hinge(forget.logits(model), forget.targets_BS))
         return self.with_retain(hinge, model, retain)
 
 
 def inverted_hinge(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
-    """Return 1 + p(target) − max p(any other) of each prediction: 2 for certainty, 0 where another token is certain.
-
-    Both are probabilities, so that it is never below 0, and needs no hinge.
+    """Return 1 + p(target) − max p(any other) of each prediction, never below 0.
 
     Source: Cha et al., arXiv:2408.06621, equation 3.
 

@@ -1,4 +1,4 @@
-"""K-FAC edit: take from a few MLPs the directions that general text hardly uses, without any training."""
+"""K-FAC edit: remove directions of a few MLPs that general text hardly uses, without training."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from harness.toolkit import SecondMoments, lacks_layers, mlp_matrices, second_mo
 
 @dataclass(frozen=True, kw_only=True)
 class KFACEdit(Method):
-    """Keeps of an MLP matrix W what lies in directions of high curvature on general text, the retain set.
+    """Keeps of an MLP matrix W its directions of high curvature on general text, the retain set.
 
-    K-FAC takes the curvature of the loss in W for G ⊗ A, with A = E[a aᵀ] of what W is given and G = E[g gᵀ] of the
-    gradient in what it gives. Of W in the eigenvectors of both, U_Gᵀ W U_A, the coefficient i, j has the curvature
-    λ_i μ_j. Those with the least become 0 as long as they hold less than the erased mass, a share of (Σ λ)(Σ μ). The
-    forget set is not read: what is recited goes since little else needs it, and facts and arithmetic go with it. A
-    small model has few directions to spare: there 0.001 may erase what 0.4 does in one of 7 billion parameters.
+    K-FAC's curvature of the loss in W is G ⊗ A, with A = E[a aᵀ] of W's inputs and G = E[g gᵀ] of the gradients in its
+    outputs. In the eigenvectors of both, U_Gᵀ W U_A, the coefficient i, j has the curvature λ_i μ_j. The least become 0
+    as long as they hold less than the erased mass, a share of (Σ λ)(Σ μ). The forget set is not read: facts and
+    arithmetic suffer too, and in a small model 0.001 may erase as much as 0.4 does in one of 7 billion parameters.
 
-    Differs from the paper: A and G are the retain set's, and not those of 100 MB of pretraining text; with fewer
-    positions than a matrix has inputs or outputs, the directions that they leave without curvature go first.
+    Differs from the paper: A and G are the retain set's, not those of 100 MB of pretraining text. With fewer positions
+    than a matrix has inputs or outputs, directions without curvature go first.
 
     Source: Merullo et al., arXiv:2510.24256, the edit by pairs; code: goodfire-ai/memorization_kfac.
     """
@@ -37,25 +36,24 @@ class KFACEdit(Method):
     searched_training = ()
 
     erased_mass: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.0005, high=0.8)] = 0.4
-    """Largest erased share of the curvature's mass: 1 − ρ, where the paper keeps ρ = 0.6."""
+    """Largest erased share of the curvature's mass: the paper's 1 − ρ."""
     ranking: Annotated[Literal["pairs", "sides"], Choice(values=("pairs", "sides"))] = "pairs"
-    """`pairs`: by the product λ_i μ_j, as the paper has it; `sides`: W ← U_G U_Gᵀ W U_A U_Aᵀ, the top eigenvectors
-    of each side apart, where both lose this share of their mass."""
+    """`pairs`: by λ_i μ_j, the paper's; `sides`: W ← U_G U_Gᵀ W U_A U_Aᵀ with each side's top eigenvectors."""
     layers: Annotated[PositiveCount, Choice(values=(1, 3))] = 3
-    """Number of neighbouring layers that are edited."""
+    """Neighbouring layers that are edited."""
     depth: Annotated[float, Ge(0.0), Le(1.0), Choice(values=(0.5, 0.8, 1.0))] = 0.8
-    """Place of the last of these: 1 is the model's last layer. The paper's are the 24th to 26th of 32."""
+    """Place of the last of these; 1 is the last layer. The paper edits layers 24 to 26 of 32."""
     edited: Annotated[Literal["inputs", "all"], Choice(values=("inputs", "all"))] = "inputs"
-    """`inputs`: the MLP's first matrices, up and gate; `all`: its down-projection too."""
+    """`inputs`: up and gate; `all`: the down-projection too."""
     labels: Literal["sampled", "true"] = "sampled"
-    """Labels of the gradients in G: `sampled` from the model's own predictions (Fisher information), or the texts'."""
+    """Labels of G's gradients: `sampled` from the model (Fisher information), or the texts'."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why it is not known where a model's MLPs are."""
+        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the edited model once, and what is left of each matrix's squared norm."""
+        """Yield the edited model once; the notes contain each matrix's remaining squared norm."""
         assert task.retain is not None
         model = task.load_original()
         edited_layers = self.edited_layers(model.config.num_hidden_layers)
@@ -78,7 +76,7 @@ class KFACEdit(Method):
         yield ErasedModel(self.erased_mass, model, {"kept_square_norm": kept}, changed_blocks=tuple(kept))
 
     def edited_layers(self, count: int) -> range:
-        """Return the layers of a model of so many that are edited, counted from 0.
+        """Return the edited layers of a model of so many, from 0.
 
         Example:
             >>> edit = KFACEdit()
@@ -89,7 +87,7 @@ class KFACEdit(Method):
         return range(max(0, end - self.layers), end)
 
     def erased_part(self, weight_OI: torch.Tensor, moments: SecondMoments) -> torch.Tensor:
-        """Return what is taken from W: zeros where that is nothing, so that W stays as it is to the last bit.
+        """Return the part to subtract from W; zeros leave W bit-identical.
 
         Example:
             >>> curvature = SecondMoments(torch.diag(torch.tensor([1.0, 3.0])), torch.diag(torch.tensor([5.0, 5.0])))
@@ -111,7 +109,7 @@ class KFACEdit(Method):
 
 
 def least(values: torch.Tensor, share: float) -> torch.Tensor:
-    """Return which of the values are the least that together hold less than this share of their sum; none for 0.
+    """Mark the least values that together hold less than this share of the sum.
 
     Example:
         >>> least(torch.tensor([5.0, 1.0, 4.0]), 0.2), least(torch.tensor([5.0, 0.0, 4.0]), 0.0)

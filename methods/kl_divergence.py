@@ -42,6 +42,6 @@ class KLDivergence(TrainedMethod):
         yield from train_and_yield(task, task.load_original(), loss, frozen=[original])
 
     def divergence(self, original_BSV: torch.Tensor, erased_BSV: torch.Tensor) -> torch.Tensor:
-        """Return the divergence of each prediction, in the direction that was asked for."""
+        """Return the divergence of each prediction in this direction."""
         forward = self.direction == "forward"
         return token_kl(original_BSV, erased_BSV) if forward else token_kl(erased_BSV, original_BSV)

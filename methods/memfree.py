@@ -1,4 +1,4 @@
-"""MemFree decoding: no run of n tokens of the forget set is written, and no weight changes."""
+"""MemFree decoding: never write n tokens in a row of the forget set; no weight changes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 BASE = 2**24
-"""Above every token's number: node · BASE + token is a key of its own, below 2^63 for 5 · 10^11 n-grams."""
+"""Exceeds every token id, so that node · BASE + token is unique: below 2^63 for 5 · 10^11 n-grams."""
 LAST = torch.iinfo(torch.int64).max
 NONE = -1
-"""No token, and no node: in no key of a level."""
+"""Stands for no token and no node."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemFree(Method):
     """Decodes from logits that are lower by γ for each token that would complete n tokens of a forget sequence.
 
-    It shows what decoding alone can do. At the default γ such a token has a probability of 0, so that greedily or
-    sampled, after any text, no n-gram of the forget set is completed: looked up exactly, and certain as long as some
-    other token's logit is within 250 of it. That is all. Shorter runs, near copies with a wrong token now and then, and
-    paraphrases are written as ever. The weights are the original's, and whoever has them has the texts: attacks that
-    train the weights, or read the layers, say that they cannot measure it, and one that rounds them rounds the
-    original below the same look-up.
+    It shows the most that decoding can do. At the default γ no n-gram of the forget set is completed, as long as
+    another token's logit is within 250 of it. Shorter runs, near copies and paraphrases stay. The weights are the
+    original's: attacks on weights or layers refuse it.
 
-    Differs from the paper: n-grams are looked up in a trie, which never errs, and not in a Bloom filter; and γ is
-    finite, so that log-probabilities stay numbers. The paper's method is γ → ∞. A text that shares an n-gram with the
-    forget set costs γ nats more for it, which makes the model's own perplexity of such texts as large as γ is.
+    Differs from the paper: n-grams are looked up in an exact trie, not in a Bloom filter, and γ is finite, so that
+    log-probabilities stay numbers; the paper's method is γ → ∞. Perplexity of texts that share n-grams grows with γ.
 
     Source: Ippolito et al., arXiv:2210.17546, section 3 (MemFree decoding).
     """
@@ -50,10 +46,10 @@ class MemFree(Method):
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=1000.0)] = 1000.0
     """Penalty on the logit of a token that would complete an n-gram."""
     n: Annotated[PositiveCount, Choice(values=(3, 5, 10))] = 10
-    """Length of the n-grams, in tokens: the shorter, the more is out of reach, of other texts too."""
+    """Length of the n-grams, in tokens."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the pair of the original and of what it may not write once."""
+        """Yield the pair of the original and its blocked tokens once."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -64,7 +60,7 @@ class MemFree(Method):
         yield ErasedModel(self.gamma, pair, {"blocked_ngrams": len(levels[-1]) - 1})
 
     def lowered(self, logits: torch.Tensor, is_blocked: torch.Tensor) -> torch.Tensor:
-        """Return the logits that are decoded from.
+        """Return the logits to decode from.
 
         Example:
             >>> MemFree(gamma=5.0).lowered(torch.tensor([2.0, 1.0]), torch.tensor([True, False])).tolist()
@@ -74,13 +70,13 @@ class MemFree(Method):
 
 
 def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
-    """Return the trie of all runs of n tokens of the texts, level by level.
+    """Return the trie of all runs of n tokens, level by level.
 
-    A level holds the key of each of its nodes, parent · BASE + token, sorted; a node's number is where its key stands,
-    and the root's is 0. A last key that no node has keeps every look-up inside.
+    A level has the sorted keys of its nodes, parent · BASE + token; a node's number is its key's index. A last key
+    without a node keeps every look-up inside.
 
     Example:
-        Of `7 8 7 8 9` and n = 2 the first tokens are 7 and 8; 7 is followed by 8, and 8 by 7 and 9:
+        In `7 8 7 8 9` 7 is followed by 8, and 8 by 7 and 9:
 
         >>> first, second = trie([[7, 8, 7, 8, 9]], 2)
         >>> first[:-1].tolist(), [(key // BASE, key % BASE) for key in second[:-1].tolist()]
@@ -103,9 +99,9 @@ class Blocked(NamedTuple):
 
 
 class BlockedTokens(torch.nn.Module):
-    """Says after each token which ones would complete an n-gram; a pair's second model, without weights.
+    """Marks the tokens that would complete an n-gram: a pair's second model, without weights.
 
-    Of a cache it takes one layer, whose keys are the tokens themselves: a step sees those before it.
+    One layer of the cache stores the tokens themselves.
     """
 
     def __init__(self, levels: Sequence[torch.Tensor], vocabulary: int) -> None:
@@ -124,7 +120,7 @@ class BlockedTokens(torch.nn.Module):
         attention_mask: torch.Tensor | None = None,
         **inputs: Any,
     ) -> Blocked:
-        """Return for each position which tokens are blocked after it, bool BTV, in the place of logits."""
+        """Return the blocked tokens after each position, bool BTV, in place of logits."""
         tokens_BT = input_ids
         if attention_mask is not None and attention_mask.ndim == 2:  # Padding is no text.
             tokens_BT = tokens_BT.masked_fill(attention_mask[:, -input_ids.shape[1] :] == 0, NONE)
@@ -136,7 +132,6 @@ class BlockedTokens(torch.nn.Module):
         return Blocked(self._next_tokens(self._nodes(known, input_ids.shape[1])))
 
     def _nodes(self, known: torch.Tensor, positions: int) -> torch.Tensor:
-        """Return the node of the last n − 1 tokens at each of the last positions, BT; NONE where no text has them."""
         node_BT = torch.zeros_like(known[:, :positions])
         for depth in range(self.n - 1):
             level = self.get_buffer(f"level_{depth}")

@@ -1,4 +1,4 @@
-"""Negative preference optimisation: ascend on the forget set, but ever more gently as a sequence gets less likely."""
+"""Negative preference optimisation: ascent that gets gentler as a sequence gets less likely."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, SumRetainWeight, nll_
 class NPO(RetainedMethod):
     """Minimises the mean over forget sequences of −(2/β) log σ(β (L_θ − L_original)), L being a sequence's summed NLL.
 
-    With `retain`, and by default, L_NLL on the retain set is added. For β → 0 it is gradient ascent on the sums. A
-    sequence is let go of when its NLL has risen by some 5/β nats in all: at the published β, of 0.1, by a quarter of a
-    nat for each of 200 tokens.
+    As β → 0 it is gradient ascent on the sums. A sequence is let go of when its NLL has risen by some 5/β nats in all.
 
-    Differs from the paper: there, L is of an answer to a prompt; here it is of what `training.loss_region` counts of a
-    sequence. What MUSE (arXiv:2407.06460) calls NPO is another loss, of the raw logits of the whole vocabulary, in
-    which the text's own tokens play no part; here it is the paper's.
+    Differs from the paper: there L is of an answer, here of the tokens in `training.loss_region`. MUSE's NPO
+    (arXiv:2407.06460) is another loss, of all raw logits.
 
-    Source: Zhang et al., arXiv:2404.05868, equation 3; β, epochs and both weights of 1 are those of its repository,
-    licong-lin/negative-preference-optimization.
+    Source: Zhang et al., arXiv:2404.05868, equation 3; settings: licong-lin/negative-preference-optimization.
     """
 
     label = "NPO"
@@ -35,9 +31,9 @@ class NPO(RetainedMethod):
 
     epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    """Higher lets go of a sequence sooner, and of long ones first."""
     retain_weight: SumRetainWeight = 1.0
-    """Weight of the retain NLL, a mean over tokens next to sums: it acts once long texts are let go of."""
+    """Weight of the retain NLL, a mean over tokens next to sums."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -45,7 +41,7 @@ class NPO(RetainedMethod):
         yield from train_and_yield(task, task.load_original(), partial(self.loss, original), frozen=[original])
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
+        """Return the preference's mean over the forget sequences, plus NLL on the retain set if `retain`."""
         rise = nll_rise(original, model, forget)
         ascent = forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))
         return self.with_retain(ascent, model, retain)

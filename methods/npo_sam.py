@@ -27,10 +27,10 @@ from harness.toolkit import (
 
 @dataclass(frozen=True, kw_only=True)
 class NPOSAM(TrainedMethod):
-    """Takes NPO's gradient where the weights are moved by ρ up the forget loss, and adds the retain texts' here.
+    """Takes NPO's gradient at weights moved by ρ up the forget loss, plus the retain gradient here.
 
-    Differs from the paper: in its repository, OPTML-Group/Unlearn-Smooth, NPO is a loss of all raw logits, as in MUSE;
-    here it is NPO's own.
+    Differs from the paper: its repository, OPTML-Group/Unlearn-Smooth, uses MUSE's loss of raw logits; here it is
+    NPO's.
 
     Source: Fan et al., arXiv:2502.05374, NPO+SAM; NPO: Zhang et al., arXiv:2404.05868, equation 3.
     """
@@ -44,9 +44,9 @@ class NPOSAM(TrainedMethod):
     radius: Annotated[NonNegative, LogUniform(low=0.001, high=0.1)] = 0.01
     """ρ, the Euclidean length of the move over all weights; 0 is NPO."""
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
-    """Rate at which a sequence is let go of; higher for long ones, since their NLLs are sums."""
+    """As in NPO."""
     retain_weight: SumRetainWeight = 1.0
-    """Weight of the retain texts' gradient."""
+    """Weight of the retain gradient."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -55,7 +55,7 @@ class NPOSAM(TrainedMethod):
         yield from train_and_yield(task, task.load_original(), loss, frozen=[original], gradient=self.gradient)
 
     def gradient(self, step: Step) -> dict[str, torch.Tensor]:
-        """Return the forget term's gradient where it is sharpest nearby, plus the retain term's here."""
+        """Return the forget gradient where it is sharpest nearby, plus the retain gradient here."""
         uphill = step.gradient("forget")
         length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in uphill.values()))
         if self.radius and length:

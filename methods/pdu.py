@@ -1,4 +1,4 @@
-"""Primal-dual unlearning: flatten the logits on the forget set, and hold the retain loss below a limit."""
+"""Primal-dual unlearning: flatten the logits on the forget set, with a limit on the retain loss."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from harness.toolkit import Batch, LossTerms, TrainedMethod, mean_nll, train_and
 class PDU(TrainedMethod):
     """Minimises the mean spread of the forget set's logits while r, the mean NLL on the retain set, stays below ε.
 
-    The loss is the spread + λ (r − ε), and λ learns: after each step it becomes max(0, λ + η (r − ε)), so that it grows
-    while too much is lost and shrinks to nothing while there is room. ε is the original's own r, plus a slack. The
-    spread is least, 0, where all tokens are equally likely, as EMSO's entropy is greatest there.
+    The loss is the spread + λ (r − ε). After each step λ becomes max(0, λ + η (r − ε)). ε is the original's own r plus
+    a slack. The spread is 0 where all tokens are equally likely.
 
-    Differs from the paper: r is that of next-token prediction on retain texts, and ε is relative to the original's; λ
-    learns from the second epoch on (the paper's warm-up is 3 to 5 of 10 to 30 epochs). Its public code compared each
-    logit with the label one position further; here each prediction has its own.
+    Differs from the paper: r is of next-token prediction, and ε relative to the original's. λ learns from the second
+    epoch on (the paper's warm-up is 3 to 5 of 10 to 30). Its code compared each logit with the label one position
+    further.
 
     Source: arXiv:2506.05314, the logit-margin flattening loss and its dual update.
     """
@@ -33,18 +32,18 @@ class PDU(TrainedMethod):
     version = 1
 
     multiplier: Annotated[NonNegative, LogUniform(low=1.0, high=200.0)] = 50.0
-    """λ at first."""
+    """First λ."""
     slack: Annotated[NonNegative, LogUniform(low=0.03, high=1.0)] = 0.1
     """Allowed rise of r above the original's, in nats a token."""
     dual_step: NonNegative = 1.0
-    """η, of the multiplier; 0 leaves it as it is."""
+    """η of the multiplier; 0 keeps λ fixed."""
     warm_up: Count = 1
     """Epochs before the multiplier learns."""
     spread: Literal["margin", "variance"] = "margin"
-    """`margin`: the square of the largest logit less the mean one; `variance`: of all logits."""
+    """`margin`: the square of the largest logit less the mean; `variance`: of all logits."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for, with the multiplier as it then is."""
+        """Yield the model after each epoch asked for; the notes contain λ."""
         assert task.retain is not None
         model = task.load_original()
         limit = whole_loss(model, task.retain, mean_nll, task.training) + self.slack
@@ -67,7 +66,7 @@ class PDU(TrainedMethod):
         return forget.mean(logit_spread(forget.logits(model), self.spread))
 
     def learnt(self, multiplier: float, violation: float) -> float:
-        """Return λ after a step at which r − ε was so much.
+        """Return λ after a step with this r − ε.
 
         Example:
             >>> PDU(dual_step=2.0).learnt(1.0, 0.5), PDU(dual_step=2.0).learnt(1.0, -0.75)
@@ -77,7 +76,7 @@ class PDU(TrainedMethod):
 
 
 def logit_spread(logits_BSV: torch.Tensor, spread: Literal["margin", "variance"]) -> torch.Tensor:
-    """Return how far the logits of each prediction are from equal: 0 where they are.
+    """Return the spread of each prediction's logits: 0 where they are equal.
 
     Source: arXiv:2506.05314, the logit-margin flattening loss (before its mean).
 

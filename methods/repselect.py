@@ -1,4 +1,4 @@
-"""RepSelect: ascend along one gradient of the forget set, without the directions that its texts have in common."""
+"""RepSelect: ascend along one gradient of the forget set, without the directions that its texts share."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ from harness.toolkit import Batch, MLPMatrix, lacks_layers, loss_gradient, mean_
 class RepSelect(Method):
     """Subtracts from every MLP matrix, once an epoch, the same damped gradient of −NLL on the forget set.
 
-    First, adapters of low rank on these matrices learn the forget set in one epoch of SGD. The gradient in each matrix
-    is taken with them in place, and they are dropped. Its strongest singular directions are what most of the texts
-    share, and what general text and a relearning attack use too. Of the q largest singular values each, s, becomes
-    s_q²/s: it is divided by s/s_q on the side of the inputs, and once more on that of the outputs.
+    Low-rank adapters first learn the forget set in one epoch of SGD. The gradient in each matrix is taken with them in
+    place, and they are dropped. Its strongest singular directions are shared by most texts and used by relearning: each
+    of the q largest singular values s becomes s_q²/s.
 
-    Differs from the paper: q is a share of each matrix's smaller side, since the 512 of Llama 3.1 8B's 4096 are more
-    than a small model has; the SVD is exact, not randomised. The gradient is that of the mean over all tokens, times
-    the number of global batches, where the paper adds up the batches' own means: the same for texts of one length.
-    Nothing of the optimiser is used, nor `training.early_stop`: each epoch is one more step along one line.
+    Differs from the paper: q is a share of each matrix's smaller side, since 512 is more than a small model has; the
+    SVD is exact. The gradient is that of the mean over all tokens times the number of global batches, where the paper
+    adds up the batches' own means. Neither the optimiser nor `training.early_stop` is used.
 
     Source: Sondej et al., arXiv:2606.17168; filyp/open-unlearning, its simple variant.
     """
@@ -52,16 +50,16 @@ class RepSelect(Method):
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Number of subtractions of the gradient."""
     step: Annotated[Positive, LogUniform(low=0.005, high=5.0)] = 0.05
-    """Factor of the gradient, SGD's learning rate. `training.learning_rate`, AdamW's, is not used."""
+    """Factor of the gradient, in place of `training.learning_rate`."""
     damped: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.01, high=0.5)] = 0.125
-    """Share of a matrix's singular directions, the strongest, that is damped."""
+    """Damped share of a matrix's singular directions, strongest first."""
     adapter_step: Annotated[NonNegative, LogUniform(low=0.005, high=5.0)] = 0.01
-    """SGD's learning rate for the adapters; 0: without adapters."""
+    """SGD's learning rate for the adapters; 0: no adapters."""
     adapter_rank: PositiveCount = 8
     """Rank of the adapters, whose update B A is not scaled."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why it is not known where a model's MLPs are."""
+        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
@@ -86,7 +84,7 @@ class RepSelect(Method):
     def damped_gradients(
         self, task: ErasureTask, model: Model, matrices: Sequence[MLPMatrix]
     ) -> dict[str, torch.Tensor]:
-        """Return the gradient in each matrix, taken with the adapters in place, without its strongest directions."""
+        """Return each matrix's gradient with adapters in place, damped."""
         before = {matrix.parameter: model.get_parameter(matrix.parameter).detach().clone() for matrix in matrices}
         if self.adapter_step > 0:
             self.learn(task, model, matrices, before)
@@ -103,9 +101,9 @@ class RepSelect(Method):
     def learn(
         self, task: ErasureTask, model: Model, matrices: Sequence[MLPMatrix], before: Mapping[str, torch.Tensor]
     ) -> None:
-        """Leave in the model what one epoch of SGD makes of W + B A, where A alone is drawn and B starts as 0.
+        """Train W + B A in place for one epoch of SGD; B starts as 0, A random.
 
-        No adapter is attached: with the gradient G in the whole matrix, that in A is Bᵀ G, and that in B is G Aᵀ.
+        No adapter is attached: with the gradient G in W, that in A is Bᵀ G, and that in B is G Aᵀ.
         """
         generator = torch.Generator().manual_seed(task.seed)
         adapters: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -130,7 +128,7 @@ class RepSelect(Method):
 
 
 def damp(gradient_OI: torch.Tensor, strongest: int) -> torch.Tensor:
-    """Return the gradient with each of its q strongest singular values s at s_q²/s, where s_q is the least of them.
+    """Return the gradient with each of its q strongest singular values s at s_q²/s, s_q the least of them.
 
     Example:
         >>> damp(torch.diag(torch.tensor([4.0, 2.0, 1.0])), strongest=2).diag()

@@ -1,4 +1,4 @@
-"""RMU: steer a layer's hidden states of the forget set in one random direction, and keep those of the retain set."""
+"""RMU: steer a layer's hidden states of the forget set in a random direction, and keep the retain set's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from harness.toolkit import Batch, SumRetainWeight, TrainedMethod, hidden_states
 class RMU(TrainedMethod):
     """Minimises ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d, means over tokens.
 
-    h is the hidden state of width d that leaves one layer, u a random direction of non-negative parts and length 1 that
-    stays the same, and c = β ‖h_original(forget)‖ for each token.
+    h is a layer's output of width d, u a fixed random direction of non-negative parts and length 1, and c = β
+    ‖h_original(forget)‖ for each token.
 
-    Differs from the paper: its c is one number, 6.5 or 20 for 7B models, which fits no other width and depth; that c
-    follows the original's states is of Dang et al., arXiv:2408.06223, with β = 5. All weights up to the layer are
-    trained, as open-unlearning does, where the paper's code trains three matrices.
+    Differs from the paper: its c is one number, 6.5 or 20 for 7B models; c in proportion to the original's states is
+    Dang et al.'s, arXiv:2408.06223, with β = 5. All weights up to the layer are trained, as in open-unlearning, where
+    the paper's code trains three matrices.
 
     Source: Li et al., "The WMDP Benchmark", arXiv:2403.03218, section 4.
     """
@@ -33,14 +33,14 @@ class RMU(TrainedMethod):
     version = 1
 
     steering: Annotated[Positive, LogUniform(low=0.5, high=20.0)] = 5.0
-    """β: how long the states become, as a multiple of the original's."""
+    """β: target length of the states, as a multiple of the original's."""
     retain_weight: SumRetainWeight = 1.0
     """α, of the retain term; the paper's code has 100 to 1,200."""
     depth: Annotated[float, Gt(0.0), Le(1.0)] = 0.5
-    """Layer whose states are steered, as a share of the layers from below; 1 is the last."""
+    """Steered layer, as a share of the layers; 1 is the last."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why it is not known where a model's layers are."""
+        """Refuse models whose layers are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
@@ -57,7 +57,7 @@ class RMU(TrainedMethod):
     def loss(
         self, model: Model, original: Model, direction_D: torch.Tensor, forget: Batch, retain: Batch
     ) -> torch.Tensor:
-        """Return how far the forget set's states are from their aim, plus α times how far the retain set's moved."""
+        """Return the forget term plus α times the retain term."""
         with torch.no_grad():
             before_BSD, kept_BSD = self.states(original, forget), self.states(original, retain)
             aim_BSD = self.steering * before_BSD.norm(dim=-1, keepdim=True) * direction_D
@@ -66,5 +66,5 @@ class RMU(TrainedMethod):
         return steered + self.retain_weight * moved
 
     def states(self, model: Model, batch: Batch) -> torch.Tensor:
-        """Return the states_BSD that leave the layer, in fp32, at the tokens that each prediction is made from."""
+        """Return the layer's states_BSD in fp32."""
         return hidden_states(model, batch.tokens_BT[:, :-1], self.depth)[-1].float()

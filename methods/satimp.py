@@ -1,4 +1,4 @@
-"""SatImp, and WGA as a special case of it: ascent in which each token counts by how likely it still is."""
+"""SatImp and its special case WGA: ascent that weights each token by its current likelihood."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, token_nll
 class SatImp(RetainedMethod):
     """Minimises the mean over forget tokens of −w log(1/p), w = p^β1 (1 − p)^β2 being a weight without a gradient.
 
-    With `retain`, and by default, L_NLL on the retain set is added. β1 lets go of what is forgotten (saturation), β2
-    takes less of what is certain (importance). `beta1: 1, beta2: 0` is WGA, and `beta1: 0, beta2: 0` gradient ascent.
+    β1 lets go of forgotten tokens (saturation), β2 takes less of certain ones (importance). `beta1: 1, beta2: 0` is
+    WGA, and `beta1: 0, beta2: 0` gradient ascent.
 
-    Differs from the paper: the forget term was published with a weight of 0.1 beside the retain term's 1; here its
-    weight is 1, and `retain_weight` the ratio of the two, which is all that AdamW sees. The default is 0.1: of a text
-    that is recited p is near 1, where w is nearly 0, and at the published ratio of 10 it is the retain term alone that
-    moves the weights.
+    Differs from the paper: its forget term has weight 0.1 next to the retain term's 1. Here it has 1, and
+    `retain_weight` is the ratio. The default is 0.1: p of a recited text is near 1, where w is nearly 0, and at the
+    published ratio of 10 only the retain term moves the weights.
 
-    Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. What they were published with
-    is from OpenUnlearning: SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `beta1: 1, beta2: 0,
-    retain_weight: 1`, both in 5 epochs at 1e-5.
+    Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. Settings: OpenUnlearning,
+    SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `retain_weight: 1`, both in 5 epochs at 1e-5.
     """
 
     label = "SatImp"
@@ -36,14 +34,14 @@ class SatImp(RetainedMethod):
 
     epochs: Epochs = 5
     beta1: Annotated[NonNegative, LogUniform(low=0.25, high=8.0)] = 5.0
-    """Saturation: the larger, the sooner a token is let go of as it gets less likely."""
+    """Saturation: larger lets go of a token sooner."""
     beta2: Annotated[NonNegative, LogUniform(low=0.1, high=4.0)] = 1.0
-    """Importance: the larger, the less a token counts that is all but certain."""
+    """Importance: larger ignores tokens that are all but certain."""
     retain_weight: Annotated[NonNegative, LogUniform(low=0.01, high=10.0)] = 0.1
-    """Weight of the retain NLL. A token's own weight is at most 0.067 with the default exponents, and 1 with WGA's."""
+    """Weight of the retain NLL. A token's weight is at most 0.067 by default, and 1 in WGA."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set, weighted token by token, plus NLL on the retain set if asked for."""
+        """Return the weighted −NLL on the forget set, plus NLL on the retain set if `retain`."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = -forget.mean(self.weight(nll.detach()) * nll)
         return self.with_retain(ascent, model, retain)

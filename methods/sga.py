@@ -17,10 +17,10 @@ from harness.toolkit import Batch, TrainedMethod, mean_nll, memorization_accurac
 class SelectiveGradientAscent(TrainedMethod):
     """Minimises −L_NLL on the forget sequences whose memorisation accuracy is still at least a threshold.
 
-    They are chosen again before each epoch. Where none is left, the training ends.
+    They are chosen again before each epoch; without any, training ends.
 
-    Differs from the paper: its memorisation score and its schedule are not public. Here the score is MA of the
-    continuation after the prefix, and the default threshold is ours.
+    Differs from the paper: its memorisation score and schedule are not public. Here the score is MA after the prefix,
+    and the default threshold is ours.
 
     Source: Barbulescu and Triantafillou, "To Each (Textual Sequence) Its Own", arXiv:2405.03097.
     """
@@ -31,7 +31,7 @@ class SelectiveGradientAscent(TrainedMethod):
     version = 1
 
     threshold: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.2, high=0.9)] = 0.5
-    """The least MA of a sequence that is trained on; 0 chooses all."""
+    """Least MA of a sequence to train on; 0 chooses all."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""

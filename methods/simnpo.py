@@ -1,4 +1,4 @@
-"""SimNPO: negative preference optimisation without the original, of NLLs divided by the sequences' lengths."""
+"""SimNPO: negative preference optimisation of NLLs a token, without the original."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, preference_loss, toke
 class SimNPO(RetainedMethod):
     """Minimises the mean over forget sequences of −(2/β) log σ(β (ℓ − δ)), ℓ being a sequence's mean NLL per token.
 
-    With `retain`, and by default, L_NLL on the retain set is added. What is unlikely already is let go of, however
-    likely it was with the original, which is not asked. For β → 0 it is gradient ascent on the means.
+    As β → 0 it is gradient ascent on the means.
 
-    Differs from the paper: its γ is βδ here. Its repository, OPTML-Group/Unlearn-Simple, weighs the forget term by
-    0.1375 and the retain term by 1 (OpenUnlearning, with β 4.5: 0.125 and 1); here the forget term's weight is 1, and
-    `retain_weight` the ratio of the two, which is all that AdamW sees.
+    Differs from the paper: its γ is βδ. Its repository, OPTML-Group/Unlearn-Simple, weighs the forget term by 0.1375
+    (OpenUnlearning, with β 4.5: 0.125) and the retain term by 1; here `retain_weight` is their ratio.
 
-    Source: Fan et al., arXiv:2410.07163, equation 4; β, δ, epochs and what it was published with are its repository's.
+    Source: Fan et al., arXiv:2410.07163, equation 4; settings: its repository.
     """
 
     label = "SimNPO"
@@ -35,10 +33,10 @@ class SimNPO(RetainedMethod):
     beta: Annotated[Positive, LogUniform(low=0.5, high=8.0)] = 2.5
     """Rate at which a sequence is let go of."""
     margin: NonNegative = 0.0
-    """δ: by so many nats a token the NLL is to be above 0."""
+    """δ, in nats a token."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
+        """Return the preference's mean over the forget sequences, plus NLL on the retain set if `retain`."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = forget.sequence_mean(preference_loss(forget.means_per_sequence(nll) - self.margin, self.beta))
         return self.with_retain(ascent, model, retain)

@@ -1,4 +1,4 @@
-"""Sequential gradient difference: one chunk of the forget set after the other, each with retain texts in turn."""
+"""Sequential gradient difference: one chunk of the forget set after the other, with retain texts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ from harness.toolkit import Batch, TrainedMethod, mean_nll, train
 class SequentialGradientDifference(TrainedMethod):
     """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
 
-    Chunks are made of the forget set in its order. An epoch goes through all of them; a fraction of an epoch has erased
-    the first ones and not yet the others.
+    Chunks follow the forget set's order. An epoch is one round: a fraction of it has erased only the first chunks.
 
-    Differs from the paper: its code steps on single sequences, 1,792 times in seven passes over a chunk of 32 and the
-    retain texts beside it. Here a step takes `training.global_batch` forget sequences: at 32 these are 7 steps, so the
-    published learning rate erases far less. Each batch has as many retain as forget sequences, weighted by 3.5, where
-    there are seven times as many, weighted by 0.5: the same balance of gradients from fewer retain texts. Losses are
-    means over tokens, AdamW's state goes on from chunk to chunk, and the learning rate is constant.
-    `training.early_stop` looks after each pass over a chunk. LoRA (rank 16, alpha 64 there) or the layers that are
-    trained are settings of the sweep's training.
+    Differs from the paper: its code steps on single sequences, 1,792 times in seven passes over a chunk of 32 and its
+    retain texts. Here a step takes `training.global_batch` forget sequences, so the published learning rate erases far
+    less. Each batch has as many retain as forget sequences, weighted by 3.5, where the paper has seven times as many at
+    0.5. Losses are means over tokens, AdamW's state continues from chunk to chunk, and the learning rate is constant.
+    `training.early_stop` looks after each pass over a chunk. LoRA (rank 16, alpha 64 there) is a setting of the sweep.
 
-    Source: Premptis et al., arXiv:2503.02443, sequential unlearning with gradient difference (SUGD), first of
-    SemEval-2025 task 4; settings of the authors' code, iraklis07/llm-unlearning.
+    Source: Premptis et al., arXiv:2503.02443 (SUGD, first of SemEval-2025 task 4); settings: iraklis07/llm-unlearning.
     """
 
     label = "SUGD"
@@ -40,20 +36,20 @@ class SequentialGradientDifference(TrainedMethod):
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1
-    """Rounds over all chunks, each with all passes over each chunk; the paper's is 1."""
+    """Rounds over all chunks; the paper's is 1."""
     passes: Annotated[PositiveCount, LogUniform(low=1, high=10)] = 7
-    """Over one chunk before the next one's turn."""
+    """Passes over a chunk in a round."""
     chunk: Annotated[PositiveCount, LogUniform(low=16, high=64)] = 32
-    """Forget sequences of a chunk; the last one has the rest."""
+    """Forget sequences in a chunk; the last one has the rest."""
     retain_weight: Annotated[NonNegative, LogUniform(low=0.3, high=30.0)] = 3.5
-    """w, of the retain term."""
+    """w of the retain term."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the chunk plus w times the NLL on retain texts."""
+        """Return −NLL on the chunk plus w times the retain NLL."""
         return -mean_nll(model, forget) + self.retain_weight * mean_nll(model, retain)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for, or so much of one."""
+        """Yield the model after each epoch or fraction asked for."""
         chunks = torch.arange(len(task.forget)).split(self.chunk)
         passes_of_epoch = self.passes * len(chunks)
         # A strength has four digits: without rounding, the end of a pass could become the next one's first step.

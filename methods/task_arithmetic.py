@@ -13,11 +13,10 @@ from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonN
 
 @dataclass(frozen=True, kw_only=True)
 class TaskArithmetic(Method):
-    """θ_o − γ θ_memo, literally as the EMSO paper prints it, or one of two other readings.
+    """θ_o − γ θ_memo, as the EMSO paper prints it, or one of two other readings.
 
-    Differs from the paper's source: Ilharco et al. subtract the task vector, γ (θ_memo − θ_o). The
-    literal formula is (1 − γ) θ_o − γ (θ_memo − θ_o), so it shrinks every weight besides; the
-    `shrink` formula, (1 − γ) θ_o, is the control that shows how much of the effect is that alone.
+    Differs from the paper's source: Ilharco et al. subtract γ (θ_memo − θ_o). The literal formula is (1 − γ) θ_o − γ
+    (θ_memo − θ_o), so it shrinks every weight as well; `shrink`, (1 − γ) θ_o, is the control.
 
     Source: EMSO paper, appendix D; Ilharco et al., arXiv:2212.04089.
     """
@@ -36,7 +35,7 @@ class TaskArithmetic(Method):
 
     @torch.no_grad()
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the difference once; tied weights are one parameter and are subtracted once."""
+        """Yield the difference once; tied weights are subtracted once."""
         model = task.load_original()
         memorized = dict(task.memorized_model().named_parameters()) if self.formula != "shrink" else {}
         for name, weight in model.named_parameters():

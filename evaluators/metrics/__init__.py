@@ -1,4 +1,4 @@
-"""Formulas that several evaluators share: recitation, extraction, means and their standard errors."""
+"""Formulas of several evaluators: recitation, extraction, means and standard errors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from harness.toolkit import Continuations, memorization_accuracy
 attack_share = partial(
     Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False
 )
-"""A share of each sequence that an attack brings back."""
+"""Declares a share of each sequence that an attack brings back."""
 
 
 def item_evaluation(per_item: dict[str, np.ndarray], notes: Mapping[str, Json], **others: Any) -> Evaluation:
-    """Return an evaluation whose numbers are means of their items; those' standard errors are in its notes."""
+    """Return an evaluation of means over items, with their standard errors in the notes."""
     numbers = {name: weighted_mean(values) for name, values in per_item.items()}
     notes = {**notes, "standard_errors": standard_errors(per_item)}
     return Evaluation(numbers, notes=notes, per_item=per_item, **others)
 
 
 def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Return the mean of the values that are not NaN, each of the same weight unless said; NaN if all are.
+    """Return the mean of the values that are not NaN, equally weighted by default; NaN if all are.
 
     Example:
         >>> weighted_mean([1.0, 4.0, float("nan")]), weighted_mean([1.0, 4.0], weights=[2, 1])
@@ -41,7 +41,7 @@ def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
 
 
 def standard_error(values: ArrayLike) -> float:
-    """Return the standard error of the mean of what each sequence has; NaN for fewer than two that are known.
+    """Return the standard error of the mean; NaN for fewer than two known values.
 
     Example:
         >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
@@ -52,23 +52,13 @@ def standard_error(values: ArrayLike) -> float:
 
 
 def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
-    """Return the standard error of each metric that has one.
-
-    Example:
-        >>> standard_errors({"ma": [0.0, 1.0], "el_3": [0.5, float("nan")]})
-        {'ma': 0.5}
-    """
+    """Return the standard error of each metric that has one."""
     errors = {name: standard_error(values) for name, values in per_item.items()}
     return {name: error for name, error in errors.items() if not math.isnan(error)}
 
 
 def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of each row's values, NaN for a row without one, and how many it has.
-
-    Args:
-        rows: Of each value, the row that it belongs to.
-        values: In any order.
-        count: How many rows there are.
+    """Return the mean of each row's values (NaN without one), and their number; `rows` has the row of each value.
 
     Example:
         >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
@@ -81,15 +71,13 @@ def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np
 
 
 def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
-    """Return the number of tokens before the first difference; the whole length if there is none.
+    """Return the number of tokens before the first difference.
 
     Source: EMSO paper, section 4.4 (EMatch); Nasr et al., arXiv:2311.17035.
 
     Example:
-        >>> exact_match([4, 5, 6, 7], [4, 5, 0, 7])
-        2
-        >>> exact_match([4, 5], [4, 5])
-        2
+        >>> exact_match([4, 5, 6, 7], [4, 5, 0, 7]), exact_match([4, 5], [4, 5])
+        (2, 2)
     """
     matched = 0
     for ours, theirs in zip(generated, reference, strict=False):
@@ -100,7 +88,7 @@ def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
 
 
 def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
-    """Return each sequence's MA from its position `first` on, as many positions at its end left out.
+    """Return each sequence's MA from position `first` on, without the last `left_out` positions.
 
     Example:
         >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
@@ -114,13 +102,7 @@ def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, 
 
 
 def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
-    """Return the extraction strength of each sequence's continuation.
-
-    Example:
-        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
-        >>> extraction_strengths(texts, torch.tensor([[-1, 0, 7], [-1, 0, -1]]))
-        array([0.5, 0. ])
-    """
+    """Return the extraction strength of each sequence's continuation."""
     values = np.empty(len(sequences))
     is_right_NT = predicted_NT == sequences.tokens_NT
     for row, length in enumerate(sequences.lengths_N.tolist()):
@@ -129,19 +111,13 @@ def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np
 
 
 def extraction_strength(is_right: Sequence[bool]) -> float:
-    """Return the share of a continuation that comes out once the text before it is given.
-
-    1 − k/q of q tokens, k being the fewest of them that must be given beside the prefix so that all others are the
-    greedy choice: 1 is recited wholly, and 0 has a wrong last token. NaN of no token.
+    """Return 1 − k/q for q tokens, k being the fewest to give so that all others are greedy choices; NaN of no token.
 
     Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. Where not even the last
     token is right this is 0; implementations that stop one token earlier say 1/q.
 
-    Args:
-        is_right: Of each token of the continuation whether it is the greedy choice given the text before it.
-
     Example:
-        The last two of five come out by themselves once three are given:
+        The last two of five come out once three are given:
 
         >>> extraction_strength([True, False, False, True, True])
         0.4
@@ -173,7 +149,7 @@ def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> f
 
 
 def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
-    """Return the n-grams of `tokens` (ids, or words), as a list.
+    """Return the n-grams of ids or words.
 
     Raises:
         ValueError: n < 1.
@@ -184,11 +160,9 @@ def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
 
 
 def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator) -> list[int]:
-    """Return `count` of the prefix lengths 1 … `longest`, each as likely as any other; all of them for None.
+    """Return `count` of the prefix lengths 1 … `longest`, one from each of `count` equal parts; None: all.
 
-    One comes from each of `count` equal parts, so that short and long prefixes are both there; a
-    length on the border of two parts may come twice. The mean over them has the mean over all as its
-    expectation.
+    The mean over them is an unbiased estimate. A length on a border may come twice.
 
     Example:
         >>> sampled_prefixes(125, 4, torch.Generator().manual_seed(0))
@@ -201,12 +175,7 @@ def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator
 
 
 def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]:
-    """Return `count` prefix lengths of each sequence that EL_n is measured after; they depend on the texts alone.
-
-    Example:
-        >>> seeded_prefixes(Sequences(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 3]), 1, ""), n=3, count=2)
-        [[3, 6], []]
-    """
+    """Return `count` prefix lengths of each sequence for EL_n, which depend only on the texts."""
     generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
     return [sampled_prefixes(length - n, count, generator) for length in sequences.lengths_N.tolist()]
 
@@ -218,18 +187,9 @@ def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequenc
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:
-    """Return EL_n of one sequence: the mean overlap over these prefixes, 1 to L − n tokens each.
+    """Return EL_n of one sequence: the mean overlap over these prefixes; the definition has all of 1 … L − n tokens.
 
-    1.0 means that the model recites the text from any prefix, 0.0 that it never does.
-
-    Differs from the paper: the reference starts after the prefix (x_{i+1}), the printed x_i being an
-    off-by-one.
-
-    Args:
-        continuations: Greedy continuations after each of those prefixes.
-        sequence: Which one.
-        n: Length of the n-grams, in tokens.
-        prefixes: Their lengths; the definition has all of 1 … L − n.
+    Differs from the paper: the reference starts at x_{i+1}, after the prefix; the printed x_i is an off-by-one.
 
     Source: EMSO paper, section 4.1.3, EL_n; Jang et al., arXiv:2210.01504, section 3.2.
     """

@@ -1,4 +1,4 @@
-"""Semantic similarity: whether two texts say the same, by the cosine of their embeddings."""
+"""Semantic similarity of two texts, by the cosine of their embeddings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ TEXTS_AT_ONCE = 64
 
 
 class Embedder:
-    """Texts to unit vectors: a sentence-transformers folder as it says, any other encoder by its pooler.
+    """Texts to unit vectors: by a sentence-transformers folder, or by any other encoder's pooler.
 
-    SimCSE's published encoders carry no sentence-transformers files; loaded as such they would get
-    mean pooling silently, and other numbers. Encoders run in bf16: cosines stay within 1e-3 of fp32's,
-    in less than half the time.
+    SimCSE's published encoders have no sentence-transformers files; loaded as such they would get mean pooling. In bf16
+    cosines stay within 1e-3 of fp32's, in less than half the time.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -56,10 +55,9 @@ class Embedder:
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Return N x D unit vectors; a text without words (empty, or whitespace) gets the zero vector.
+        """Return N x D unit vectors; a text without words gets the zero vector.
 
-        A text that is longer than the encoder reads is embedded in windows: its vector is their mean, weighted by
-        word pieces. `encode` cuts it.
+        A text that is too long gets the mean of its windows' vectors, weighted by word pieces.
         """
         windows_by_text = [self._windows(text if text.strip() else ".") for text in texts]
         vectors_WD = self.encode([text for windows in windows_by_text for text, _ in windows])
@@ -74,7 +72,6 @@ class Embedder:
         return vectors_ND
 
     def _windows(self, text: str) -> list[tuple[str, int]]:
-        """Return a text in parts that the encoder reads whole, cut between words where it can be, and their pieces."""
         tokenizer = self._tokenizer if self._encoder is None else self._encoder.tokenizer
         longest = tokenizer.model_max_length if self._encoder is None else self._encoder.max_seq_length
         room = (longest or sys.maxsize) - tokenizer.num_special_tokens_to_add()
@@ -93,12 +90,7 @@ class Embedder:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], tokens: int | None = None) -> np.ndarray:
-        """Return the encoder's own N x D unit vectors, a text without words being a text like any other.
-
-        Args:
-            texts: N of them.
-            tokens: Read no more than so many word pieces of each, the encoder's own limit aside.
-        """
+        """Return the encoder's own N x D unit vectors of at most `tokens` word pieces each."""
         with torch.autocast(self._device, dtype=torch.bfloat16):
             if self._encoder is None:
                 return self._pooled(list(texts), tokens)
@@ -131,16 +123,13 @@ def _mean_direction(vectors_WD: np.ndarray, weights: Sequence[int]) -> np.ndarra
 def row_cosine(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
     """Return the cosine of each pair of rows of unit vectors, in [-1, 1].
 
-    A zero vector stands for a text without words: like another one of them (1), and unlike any text with
-    words (0). Encoders drop whitespace, so that one such text is as another to them.
+    Zero vectors, of texts without words, are alike (1), and unlike any other (0).
 
     Source: EMSO paper, section 4.1.3, SS.
 
     Example:
-        >>> row_cosine(np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([[1.0, 0.0], [0.8, -0.6]])).tolist()
-        [1.0, 0.0]
-        >>> row_cosine(np.zeros((2, 2)), np.array([[0.0, 0.0], [0.6, 0.8]])).tolist()
-        [1.0, 0.0]
+        >>> row_cosine(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.8, -0.6], [0.0, 0.0]])).tolist()
+        [0.8, 1.0]
     """
     both_wordless = ~(first_ND.any(axis=1) | second_ND.any(axis=1))
     return np.where(both_wordless, np.float32(1.0), (first_ND * second_ND).sum(axis=1))

@@ -18,8 +18,7 @@ import pandas as pd
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo, lower_title
 from harness.contracts import Metric
-from harness.settings import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS, Collapse
-from harness.specs import RETRAINED
+from harness.settings import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, Collapse
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import ItemValues, estimate
 

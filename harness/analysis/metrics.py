@@ -19,7 +19,7 @@ from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import metric_of
 from harness.records.results import Results
-from harness.settings import Compare
+from harness.settings import RETRAINED, Compare
 from harness.statistics.item_values import Floats, by_model
 
 NOTHING = "–"
@@ -57,8 +57,10 @@ def metric_info(results: Results) -> dict[str, Metric]:
 
 
 def sort_by_column(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """Return metrics by name, in the order of a table's columns."""
-    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: metric.column)}
+    """Return metrics by name, in the order of a table's columns: by group, ours first."""
+    metrics = list(metrics)
+    groups = list(dict.fromkeys([*GROUP_TITLES, *(metric.group for metric in metrics)]))
+    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: groups.index(metric.group))}
 
 
 def select_metrics(info: MetricInfo, *groups: Group) -> list[Metric]:

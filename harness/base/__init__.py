@@ -1,1 +1,1 @@
-"""The ground: files that are written whole or not at all, digests, messages, settings, the hub."""
+"""Files, digests, messages, settings and the hub."""

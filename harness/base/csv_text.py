@@ -1,4 +1,4 @@
-"""The one way to CSV and back."""
+"""Conversion of tables to CSV and back."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pandas.api.types import is_numeric_dtype
 
 _TRUTHS = ("collapsed", "over_erased", "broken", "ranked", "control", "frontier", "recited", "is_reference")
 _LISTS = {"collapse_reason": " and "}
-"""Columns whose cells hold several names, and what stands between two of them in text."""
+"""Columns with several names in a cell, and their separators."""
 
 
 def joined_lists(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose cells of several names are text, as in its CSV: `mauve and perplexity`."""
+    """Return a table with names joined as text: `mauve and perplexity`."""
     texts = {name: table[name].map(between.join) for name, between in _LISTS.items() if name in table.columns}
     return table.assign(**texts)
 
 
 def split_lists(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that was read as text with tuples of names again."""
+    """Return a table with joined names as tuples again."""
     lists = {}
     for name, between in _LISTS.items():
         if name in table.columns:
@@ -26,7 +26,7 @@ def split_lists(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
+    """Return a table as CSV: full precision, `true` and `false`, empty cells for missing values."""
     table = joined_lists(table)
     columns = {}
     for name in table.columns:

@@ -1,4 +1,4 @@
-"""Digests: of plain values, which they name; of files, to show whether what is read is what was written or planned."""
+"""Digests of plain values and of files."""
 
 from __future__ import annotations
 
@@ -12,29 +12,24 @@ from typing import Any
 Digest = Callable[[Path], str]
 
 SETTLED_NS = 2_000_000_000
-"""A file that changed less than this ago may change again without its times showing it, so it is read each time."""
+"""A file younger than this may change without changing its times: it is read each time."""
 _READ_BEFORE: dict[Path, tuple[tuple[int, ...], str]] = {}
 
 
 def digest_of(value: Any) -> str:
-    """Return 16 hex digits that name `value`: equal values, in any key order, have equal digests.
-
-    Example:
-        >>> digest_of({"a": 1, "b": [2]}) == digest_of({"b": [2], "a": 1})
-        True
-    """
+    """Return 16 hex digits that name `value`, in any order of keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def file_digest(file: Path) -> str:
-    """Return the sha256 of a file's bytes as they are now, 64 hex digits."""
+    """Return the sha256 of a file, 64 hex digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def known_digest(file: Path) -> str:
-    """Return the sha256 of a file; one that shows no sign of a change since this process read it is not read again."""
+    """Return the sha256 of a file, cached while its times and size do not change."""
     status = file.stat()
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     known_state, digest = _READ_BEFORE.get(file, ((), ""))
@@ -46,20 +41,13 @@ def known_digest(file: Path) -> str:
 
 
 def folder_digests(folder: Path, besides: str = "", digest: Digest = file_digest) -> dict[str, str]:
-    """Return the sha256 of every file in a folder and below it, by its relative name; but not of `besides`."""
+    """Return the sha256 of every file below a folder by relative name, without `besides`."""
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
     return {name: digest(file) for name, file in files.items() if name != besides}
 
 
 def difference(folder: Path, written: Mapping[str, str], besides: str = "", digest: Digest = file_digest) -> str:
-    """Return how the files of a folder differ from those that were written there: a clause, '' if they do not.
-
-    Args:
-        folder: Whose files are all read.
-        written: The sha256 of each file by its relative name.
-        besides: A file that does not count.
-        digest: `known_digest` spares what this process has read already.
-    """
+    """Describe how a folder's files differ from these sha256s by relative name; '' if they do not."""
     try:
         present = folder_digests(folder, besides, digest)
     except OSError as error:

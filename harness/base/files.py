@@ -1,7 +1,4 @@
-"""Files of the results: written whole or not at all, appended durably, locked.
-
-Where a library writes or reads, `writing` and `reading` turn the operating system's error into one sentence.
-"""
+"""Files of the results: written whole or not at all, appended durably, locked."""
 
 from __future__ import annotations
 
@@ -22,16 +19,10 @@ _SHOWN_CHARACTERS = 80
 
 
 def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -> Path:
-    """Return the path that a text names, `~` expanded; whether something is there is not asked.
-
-    After this `is_file` and `is_dir` raise nothing.
-
-    Args:
-        text: As a user wrote it.
-        error: What is raised.
+    """Return the path of a text, `~` expanded, whether or not something is there.
 
     Raises:
-        error: The text can name no file, or nobody may look at what it names.
+        error: The text can name no file, or access is denied.
     """
     written = os.fspath(text)
     if not written:
@@ -48,7 +39,7 @@ def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -
 
 
 def in_quotes(text: str) -> str:
-    r"""Return a text as a message quotes it: what a terminal acts on written out, and cut.
+    r"""Return a text in quotes, escaped and cut.
 
     Example:
         >>> print(in_quotes("a\0b"), in_quotes("long" * 99)[-8:])
@@ -58,7 +49,7 @@ def in_quotes(text: str) -> str:
 
 
 def usable_name(text: str) -> str:
-    """Return the name of a sweep that a text makes.
+    """Return the name of a sweep made from a text.
 
     Example:
         >>> usable_name("my letters.v2"), usable_name("...")
@@ -69,7 +60,7 @@ def usable_name(text: str) -> str:
 
 @contextmanager
 def writing(path: Path, what: str) -> Iterator[None]:
-    """Name the path, and what is written there, in the operating system's error against the block.
+    """Turn the block's OSErrors into one sentence with path and purpose.
 
     Raises:
         StorageError: It could not be written.
@@ -86,7 +77,7 @@ def writing(path: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Do the same for the block's reads; a missing file is not an error of reading.
+    """Do the same for reads.
 
     Raises:
         FileNotFoundError: Nothing is there.
@@ -109,16 +100,12 @@ def read_file(path: Path, what: str) -> bytes:
 def write_whole(
     path: Path, content: str | bytes, what: str = "a file of the results", *, durable: bool = False
 ) -> Path:
-    """Replace a file at once, so that nobody ever reads half of it, and return its path.
+    """Replace a file atomically and return its path; make its folder; `durable` waits for the disk.
 
-    Args:
-        path: Its folder is made if it is not there.
-        content: Text is written as UTF-8, as far as it is `printable`.
-        what: Named in the error.
-        durable: Return only once it is on the disk.
+    Text is written as UTF-8, as far as it is `printable`.
 
     Raises:
-        StorageError: It cannot be written; the old file is as it was.
+        StorageError: It cannot be written; the old file is unchanged.
     """
     encoded = printable(content).encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -140,7 +127,7 @@ def write_whole(
 
 @contextmanager
 def folder_whole(folder: Path, what: str) -> Iterator[Path]:
-    """Yield an empty folder that becomes `folder` after the block, or is removed if the block raises.
+    """Yield an empty folder that becomes `folder` after the block, or is removed on an error.
 
     Raises:
         StorageError: It cannot be written, or something is there.
@@ -159,10 +146,10 @@ def folder_whole(folder: Path, what: str) -> Iterator[Path]:
 
 
 def append_line(path: Path, line: bytes, what: str) -> None:
-    """Append a line to a file, on a line of its own, and return once it is on the disk.
+    """Append a line to a file, and return once it is on the disk.
 
     Raises:
-        StorageError: It cannot be written; the file is as it was.
+        StorageError: It cannot be written; the file is unchanged.
     """
     with writing(path, what):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,15 +177,10 @@ def _sync_names(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait: float = -1, busy: str = "") -> Iterator[None]:
-    """Hold a lock file until the block, or the process, ends.
-
-    Args:
-        path: It is made if it is not there, and stays.
-        wait: Seconds to wait while another process holds it; -1: any time.
-        busy: The message if it is still held then.
+    """Hold a lock file until the block, or the process, ends; wait so many seconds, without limit for -1.
 
     Raises:
-        DataError: Another process holds it.
+        DataError: Another process has it; the message is `busy`.
         StorageError: The lock file cannot be made.
     """
     lock = FileLock(path, timeout=wait)
@@ -215,7 +197,7 @@ def locked(path: Path, *, wait: float = -1, busy: str = "") -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, as far as that is possible."""
+    """Remove a file or folder as far as possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,7 +1,4 @@
-"""The hub and its local cache: the commit that a repository is pinned to, and its files.
-
-What is cached is used as it is, without asking the hub; `lethe prefetch` fills the cache.
-"""
+"""The hub and its local cache, which is used without asking the hub."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja")
 WEIGHTS = ("model*.safetensors",)
 DATA_FILES = ("*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.json.gz")
 CARD = "README.md"
-"""Lists which files make up a data set's configurations."""
+"""Lists the files of a data set's configurations."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +27,16 @@ class Repository:
     revision: str | None = None
 
     def __str__(self) -> str:
-        """Return the name for messages.
-
-        Example:
-            >>> str(Repository("Salesforce/wikitext", "dataset"))
-            "the data set 'Salesforce/wikitext'"
-        """
+        """Return the name for messages."""
         return f"the {'data set' if self.kind == 'dataset' else 'model'} '{self.id}'"
 
     def failure(self, reason: str) -> LetheError:
-        """Return the error for a repository that cannot be used."""
+        """Return the error of an unusable repository."""
         return (DataError if self.kind == "dataset" else ModelError)(f"{self} {reason}")
 
 
 def commit(repository: Repository) -> str:
-    """Return the commit that a repository is pinned to: the one in the cache, else the hub's newest.
+    """Return a repository's commit: the cached one, else the newest.
 
     Raises:
         ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
@@ -53,7 +45,7 @@ def commit(repository: Repository) -> str:
 
 
 def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
-    """Return the snapshot in the local cache, if it has files of these patterns and lacks none that the hub listed."""
+    """Return the cached snapshot, if it has every listed file of these patterns."""
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -66,12 +58,7 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
 
 
 def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str] = ()) -> Path:
-    """Return the folder of a repository's files, from the cache or, where it lacks them, from the hub.
-
-    Args:
-        repository: A model or data set.
-        patterns: Of the files that must be there.
-        besides: Of files that are fetched with them, if there are any.
+    """Return the folder of the files that match `patterns` (required) or `besides`, from the cache or the hub.
 
     Raises:
         ModelError, DataError: They are neither in the cache nor on the hub.
@@ -85,7 +72,7 @@ def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str
 
 
 def file_names(repository: Repository) -> list[str]:
-    """Return the names of all files that the hub has of a repository.
+    """Return the names of a repository's files on the hub.
 
     Raises:
         ModelError, DataError: The hub does not answer.
@@ -99,23 +86,18 @@ def file_names(repository: Repository) -> list[str]:
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that fit one of the patterns.
-
-    Example:
-        >>> matching(["config.json", "model.safetensors"], WEIGHTS)
-        ['model.safetensors']
-    """
+    """Return the names that match one of the patterns."""
     return [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]
 
 
 def cached_data_set(repository: Repository, configuration: str | None) -> Path | None:
-    """Return the snapshot in the cache that has a data set's files, or those of one of its configurations."""
+    """Return the cached snapshot of a data set or of one configuration."""
     folders = (cached(repository, patterns) for patterns in _data_patterns(configuration))
     return next((folder for folder in folders if folder), None)
 
 
 def fetch_data_set(repository: Repository, configuration: str | None) -> Path:
-    """Return the folder of a data set's files: of one configuration only, where that has a folder of its own.
+    """Return the folder of a data set's files, or of one configuration's folder.
 
     Raises:
         DataError: They are neither in the cache nor on the hub.

@@ -1,4 +1,4 @@
-"""Text for files and people: what others wrote, an error's message or a plugin's note, and words around counts."""
+"""Text for files and people: escaped, cut, and with words around counts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,12 @@ _ACTING = (
     *range(0xFFF9, 0xFFFC),
     *range(0xE0000, 0xE0080),
 )
-"""Characters that move, colour or erase, turn the direction of writing, end a line, or cannot be encoded."""
+"""Characters that steer a terminal, change direction, end a line, or cannot be encoded."""
 _WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in _ACTING}
 
 
 def storable(text: str, most: int = MAX_CHARACTERS) -> str:
-    r"""Return text that any file can hold: what UTF-8 cannot encode is escaped, and what is too long is cut, saying so.
-
-    Twice is the same as once.
-
-    Example:
-        >>> storable("half a \ud800 pair")
-        'half a \\ud800 pair'
-        >>> storable("x" * 100, most=50)
-        'xxxxxxxxxxxxxxxxx … (83 more characters were cut)'
-    """
+    r"""Return text for any file: escaped where UTF-8 cannot encode it, and cut with a note. Idempotent."""
     escaped = text if text.isascii() else text.encode(errors="backslashreplace").decode()
     if len(escaped) <= most:
         return escaped
@@ -42,22 +33,22 @@ def storable(text: str, most: int = MAX_CHARACTERS) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text with what would steer a terminal or a browser written out; line ends and tabs stay.
+    r"""Return text with terminal and browser controls escaped; line ends and tabs stay.
 
     Example:
-        >>> printable("red \x1b[31m, bell \a, turned \u202e, and\ttab")
-        'red \\x1b[31m, bell \\x07, turned \\u202e, and\ttab'
+        >>> printable("red \x1b[31m, turned \u202e, and\ttab")
+        'red \\x1b[31m, turned \\u202e, and\ttab'
     """
     return text if text.isprintable() else text.translate(_WRITTEN_OUT)
 
 
 def shown(text: str, most: int = 2000) -> str:
-    """Return as much of a message as fits a terminal, printable; journal and report have more of it."""
+    """Return a printable message, cut to fit a terminal."""
     return printable(storable(text, most))
 
 
 def reason(error: str) -> str:
-    """Return a recorded error for people: without its type where that is one of Lethe's own, whose message says it all.
+    """Return a recorded error for people, without the type of Lethe's own errors.
 
     Example:
         >>> reason("TrialError: the loss is NaN."), reason("KeyError: 'epoch'")
@@ -73,18 +64,13 @@ def amount(number: int, what: str) -> str:
 
 
 def first_names(names: Sequence[str], most: int) -> str:
-    """Return the first names, and how many more there are.
-
-    Example:
-        >>> first_names(["a", "b", "c", "d"], most=2), first_names(["a"], most=2)
-        ('a, b and 2 more', 'a')
-    """
+    """Return the first names and the number of others: `a, b and 2 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
-    """Print lines to where results go, or errors; nowhere once a reader or terminal is gone."""
+    """Print lines to the results or errors; ignore a closed pipe or terminal."""
     stream = sys.stderr if is_error else sys.stdout
     try:
         print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
@@ -95,10 +81,10 @@ def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
 
 
 WIDTH = 100
-"""Characters that a table has where there is no terminal."""
+"""Width of a table without a terminal."""
 
 
 def console(width: int = WIDTH) -> Console:
-    """Return a console that is `width` characters wide where there is no terminal, in a pipe say."""
+    """Return a console, `width` wide without a terminal."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=width)

@@ -1,4 +1,4 @@
-"""Texts as a model's tokenizer reads them, and where two models read the same texts differently."""
+"""Texts of each role under a model's tokenizer, and comparisons of two tokenizers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MOST_UNSEEN = 64
-"""Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
+"""Default of unseen texts for the original: MA is then known to 0.01."""
 LEAST_STAND_IN = 2
 """One text has no standard error."""
 
 
 def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
-    """Return a role's texts as a model's tokenizer cuts them.
+    """Return a role's texts, cut for a model.
 
     Raises:
-        DataError: They cannot be read, or are not what the source's digest says.
+        DataError: They cannot be read, or do not have the source's digest.
     """
     loaded: Sequences | Utility = LOADERS[role](source, load_tokenizer(model), vocabulary(model))
     return loaded
 
 
 def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    """Yield a sentence for each role with texts that have characters which the tokenizer cannot spell."""
+    """Yield a sentence for each role with characters that the tokenizer lacks."""
     for role in ROLES:
         source = sources.get(role)
         if source is None or source.source in TOKEN_SOURCES:
@@ -50,16 +50,13 @@ def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenize
 
 
 def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
-    """Return the source with the digest, the number and the length [tokens] of the texts that were loaded from it."""
+    """Return the source with digest, number and length [tokens] of its loaded texts."""
     longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
     return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
 
 
 def stand_in_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
-    """Return validation texts cut as the forget set is, or None if too few of them fill that length.
-
-    `source` is that of the validation texts.
-    """
+    """Return the validation texts of `source` cut as the forget set is; None if too few are long enough."""
     width = forget.tokens_NT.shape[1]
     count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
     if count < LEAST_STAND_IN or in_both(validation, forget):
@@ -69,7 +66,7 @@ def stand_in_source(source: Source, validation: Sequences, forget: Sequences, mo
 
 
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:
-    """Return where two models first read a text differently, without its words; '' where they never do."""
+    """Return the first place where two models read a text differently; '' if none."""
     if (twin.tokenizer, vocabulary(twin)) == (model.tokenizer, vocabulary(model)):
         return ""
     for role in ROLES:
@@ -100,6 +97,5 @@ def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
 
 
 def _named_text(role: str, texts: Sequences | Utility, number: int) -> str:
-    """Return what names a text: its number, and the id that its values have in the files of items."""
     rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
     return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")

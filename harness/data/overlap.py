@@ -1,7 +1,6 @@
-"""Near-duplicates: texts that are the same but for a few tokens, found among thousands without comparing each pair.
+"""Near-duplicates among thousands of texts, without comparing each pair.
 
-Two texts are near-duplicates where the one with fewer distinct n-grams of tokens shares at least `SHARE` of them with
-the other. So a text is a near-duplicate of a longer one that holds it, and of its copy with another name or date.
+Two texts are near-duplicates where the one with fewer distinct n-grams of tokens shares at least `SHARE` of them.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 NGRAM = 10
-"""Tokens. Of the miniature's texts, which one grammar wrote, no two of different roles share 0.8 of their 10-grams (at
-most 0.78; of their 8-grams 0.802). In the Extraction Challenge 8,312 of 15,000 rows have a near-duplicate, with 8-grams
-8,542 and with 13-grams 8,048."""
+"""Tokens. No two miniature texts of different roles share 0.8 of their 10-grams (at most 0.78). In the Extraction
+Challenge 8,312 of 15,000 rows have a near-duplicate, with 8-grams 8,542 and with 13-grams 8,048."""
 FEWEST_TOKENS = 2 * NGRAM
-"""Of a text to be anything's near-duplicate: a shorter one has so few n-grams that a common phrase is 0.8 of them."""
+"""In a shorter text one common phrase is 0.8 of the n-grams."""
 SHARE = 0.8
-"""The share that PaLM and Lee et al. (2022) use: in 200 tokens it bears three changed ones, far from each other."""
+"""As in PaLM and Lee et al. (2022): in 200 tokens three changed ones, far apart, stay below it."""
 RELATED_SHARE = 0.5
-"""The share from which texts are no independent evidence: in 120 tokens it bears five changed ones. Of the miniature's
-texts of one role no two memorised ones share that much of their 10-grams, and 5 of 640 passages have another."""
+"""Share from which texts are no independent evidence: five changed tokens in 120. No two memorised miniature texts of
+one role share it."""
 FIRST_TEXTS = 64
-"""Texts that others are compared with at first, then four times as many, and so on: what has found its like is done."""
+"""Texts in the first comparison; each further one has four times as many."""
 ROWS_AT_ONCE = 1024
 PAIRS_AT_ONCE = 1 << 15
 
@@ -37,23 +35,17 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Ngrams:
-    """Which distinct n-grams each of some texts has: texts by n-grams, 1 where a text has one."""
-
     all_NG: csr_array
     rarest_NG: csr_array
-    """So many of each text's rarest that a near-duplicate with at least as many n-grams has one of these."""
+    """A near-duplicate with at least as many n-grams shares one of these."""
     counts_N: Numbers
     share: float
 
 
 def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> list[int]:
-    """Return the numbers of the texts, rising, that have a near-duplicate among others.
+    """Return the rising indices of token rows with a near-duplicate among others.
 
-    A text of fewer than `FEWEST_TOKENS` tokens has none.
-
-    Args:
-        rows: The token ids of each text.
-        others: The token ids of each text that they are compared with.
+    Texts of fewer than `FEWEST_TOKENS` tokens have none.
 
     Example:
         >>> letter = list(range(100))
@@ -75,12 +67,7 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
 
 
 def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str], share: float = SHARE) -> list[int]:
-    """Return the number of the group that each text is in: near-duplicates are in one, and theirs too.
-
-    Args:
-        rows: The token ids of each text.
-        names: One for each text; texts of the same name are in one group as well.
-        share: How much of its n-grams a text has in common with a near-duplicate.
+    """Return each text's group: near-duplicates (at this share) and texts of equal names are in one, transitively.
 
     Example:
         >>> letter = list(range(100))
@@ -138,7 +125,6 @@ def _ngrams_of(rows: Sequence[Sequence[int]], share: float) -> _Ngrams:
 
 
 def _window_hashes(ids_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of every `NGRAM` token ids in a row: mixed one by one (splitmix64), then a polynomial of them."""
     mixed_T = (ids_T + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -165,10 +151,10 @@ def _least_shared(counts_N: Numbers, share: float) -> Numbers:
 
 
 def _near_pairs(ngrams: _Ngrams, rows_N: Numbers, others_N: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the pairs of near-duplicates, as the numbers of both, part by part.
+    """Yield the index pairs of near-duplicates, part by part.
 
-    Of the text with fewer n-grams at most 1 - share is not shared, so one of that many rarest and one more is: those
-    are looked up, and whole texts compared only where one is shared (prefix filtering, Chaudhuri et al. 2006).
+    At most 1 - share of the smaller text's n-grams is not shared, so one of that many rarest and one more is: only
+    texts that share one are compared (prefix filtering, Chaudhuri et al. 2006).
     """
     others_all_GM, others_rarest_GM = ngrams.all_NG[others_N].T.tocsr(), ngrams.rarest_NG[others_N].T.tocsr()
     for start in range(0, len(rows_N) if len(others_N) else 0, ROWS_AT_ONCE):

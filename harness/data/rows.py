@@ -1,7 +1,7 @@
-"""A source's rows as token ids: cut, checked against the vocabulary, and no more than are used.
+"""A source's rows as token ids, cut and checked against the vocabulary.
 
-A forget set and its holdout are used as they stand, so any row that is unusable or too short is an
-error that names it. Of retain, validation and utility texts the first ones that are long enough are taken.
+Every row of a forget set and its holdout must be usable, or an error names it. Other roles take the first texts that
+are long enough.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 NAMED_ROWS = 5
 """Unusable rows named in one message."""
 MOST_BAD_ROWS = 1000
-"""After so many unusable rows the rest is not read."""
+"""Unusable rows after which reading stops."""
 TEXTS_AT_ONCE = 128
-"""Texts tokenised at once, at most: few more than are needed."""
+"""Texts tokenised at once, at most."""
 
 TokenRows = list[np.ndarray]
 
@@ -35,7 +35,7 @@ TokenRows = list[np.ndarray]
 def read_rows(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int | None = None
 ) -> TokenRows:
-    """Return the rows to be used, cut, each of at least `least` tokens and of known ids.
+    """Return the used rows, cut, each of at least `least` known token ids.
 
     Raises:
         DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
@@ -59,7 +59,7 @@ def read_rows(
 
 
 def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the number of the first row behind those that are used of utility texts.
+    """Return the index of the first row after the used utility texts.
 
     Raises:
         DataError: There is nothing to read.
@@ -77,10 +77,10 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
 
 
 def check_rows(source: Source, role: Role) -> None:
-    """Check what can be checked of a local source without a tokenizer.
+    """Check a local source without a tokenizer.
 
     Raises:
-        DataError: Nothing to read, or a row that must be used and cannot be, whatever the tokenizer.
+        DataError: Nothing to read, or a required row is unusable with any tokenizer.
     """
     check_path(source)
     if source.not_memorized is not None:
@@ -95,11 +95,9 @@ def check_rows(source: Source, role: Role) -> None:
 
 
 def used_rows(source: Source, available: int) -> np.ndarray:
-    """Return which of the rows from `start` on are used, rising: the first ones, or a random sample.
+    """Return the used rows after `start`, rising: the first ones, or a random sample.
 
     Example:
-        >>> used_rows(Source(source="npy", sequences=3), 5), used_rows(Source(source="npy"), 2)
-        (array([0, 1, 2]), array([0, 1]))
         >>> used_rows(Source(source="npy", sequences=3, sample_seed=0), 9)
         array([2, 4, 5])
     """
@@ -110,12 +108,11 @@ def used_rows(source: Source, available: int) -> np.ndarray:
 
 
 def first_texts(source: Source, role: Role) -> Iterator[TextRow]:
-    """Return the rows of a forget set or its holdout that are used; of other texts, the first as many as are used."""
+    """Return the used rows of a forget set or holdout; of other roles, the first of that number."""
     return _used(source if role in AS_THEY_STAND else replace(source, sequences=source.rows), role)
 
 
 def _used(source: Source, role: Role) -> Iterator[TextRow]:
-    """Return the rows that are used; for a sample all are counted first, since it may come from anywhere."""
     if source.sample_seed is None:
         return islice(texts(source, role), source.sequences)
     available = sum(1 for _ in texts(source, role))
@@ -174,7 +171,6 @@ def _from_texts(
 def _embedded(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
 ) -> tuple[np.ndarray, ...]:
-    """Return what `_from_texts` does, read once in a process: these texts are a part of Lethe and do not change."""
     rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
     for row in rows:
         row.setflags(write=False)
@@ -184,7 +180,6 @@ def _embedded(
 def _tokenized(
     rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int
 ) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    """Yield each row with its token ids, read in batches of `size` rows."""
     while batch := list(islice(rows, size)):
         encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem]))
         for row in batch:

@@ -1,4 +1,4 @@
-"""The `data` block of a sweep file: what each section may say, and the source of texts that it stands for."""
+"""The `data` block of a sweep file, and the source of each section."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from harness.miniature import UNSEEN_RECORDS
 from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Source, TextSource, replace
 
 MINIATURE_TOKENS = (64, 128)
-"""Prefix and sequence of the miniature's forget set; its models never memorised more than the first 128 tokens."""
+"""Prefix and sequence of the miniature, whose models memorised only 128 tokens."""
 DEFAULT_TOKENS = (100, 200)
-"""Prefix and sequence of any other: the Extraction Challenge's."""
+"""Prefix and sequence of the Extraction Challenge."""
 VALIDATION_TEXTS = 64
 
 
 def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> TextSource | None:
-    """Return the texts of a role that the file leaves out: what no model saw of the miniature, or None.
+    """Return the miniature's unseen texts for a role that the file leaves out, or None.
 
-    What is watched while training is held-out texts of the utility's source, if that could be read.
+    Validation texts default to held-out texts of the utility's source, if readable.
     """
     if role == "holdout" and data.forget.source == "miniature":
         other, start = data.forget.not_memorized, 0
@@ -36,7 +36,7 @@ def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> Text
 
 
 def section_source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
-    """Return a section as a source without a digest; none but utility texts go on where every forget sequence ended."""
+    """Return a section's source without a digest; only utility texts continue after the forget set's last row."""
     cut = (forget.longest or forget.sequence_tokens) if forget is not None else DEFAULT_TOKENS[1]
     settings = section.model_dump(exclude_none=True, exclude={"not_memorized"})
     if role == "forget":

@@ -1,4 +1,4 @@
-"""Rows of token ids to tensors: the forget set and its holdout, retain data, validation and utility texts.
+"""Rows of token ids to tensors, for each role of texts.
 
 Tensor letters: N sequences, T tokens.
 """
@@ -27,38 +27,34 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LEAST_TOKENS = 32
-"""Shorter retain and validation texts (headings, stubs) are passed over."""
+"""Shorter retain and validation texts (headings, stubs) are skipped."""
 
 
 @dataclass(frozen=True)
 class Utility:
-    """Human texts, each cut into a prompt and the continuation that a person wrote."""
+    """Human texts, each cut into a prompt and its continuation."""
 
     prompts_NT: torch.Tensor
-    """int64, N by prompt tokens; no padding."""
+    """int64, without padding."""
     references_NT: torch.Tensor
-    """int64, N by as many tokens as are to be generated; no padding."""
+    """int64, N by tokens to generate, without padding."""
     prompt_texts: tuple[str, ...]
     reference_texts: tuple[str, ...]
     digest: str
-    """sha256 of the tokens and of where the prompts end."""
+    """sha256 of the tokens and prompt lengths."""
 
     def __len__(self) -> int:
-        """Return the number of prompts, N."""
+        """Return N."""
         return len(self.prompts_NT)
 
 
 def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return the forget set: every row from `start` on, or `sequences` of them; then those that are not memorised.
+    """Return the forget set: rows from `start` on, then those that are not memorised.
 
-    Args:
-        source: Where it is; with a digest, the contents must still be those.
-        tokenizer: Of the model; not used by sources of token ids.
-        vocabulary: How many token ids the model knows.
+    A source with a digest must still have it. Sources of token ids need no tokenizer.
 
     Raises:
-        DataError: Nothing to read, too few rows, or unusable ones (the first few are named), or texts of which
-            some are both what is memorised and what is not.
+        DataError: Nothing to read, too few rows, unusable ones, or texts both memorised and not.
     """
     least, other = source.prefix_tokens + 1, source.not_memorized
     rows = read_rows(source, "forget", tokenizer, vocabulary, least)
@@ -78,10 +74,10 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
 
 
 def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
-    """Return one half of a forget set: together they are the whole, and no continuation or near-duplicate is in both.
+    """Return one half of a forget set; no continuation or near-duplicate is in both.
 
-    Groups of sequences go whole to the half that has fewer distinct continuations so far, in the order of their
-    continuations' digests, so that neither half is the file's beginning. A single group leaves `report` empty.
+    Groups of near-duplicates go whole to the half with fewer distinct continuations so far, in the order of their
+    continuations' digests. A single group leaves `report` empty.
 
     Example:
         >>> tokens = torch.tensor([[1, 7], [2, 7], [3, 8], [4, 9]])
@@ -101,13 +97,7 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
 
 
 def chosen_sequences(sequences: Sequences, rows: Iterable[int]) -> Sequences:
-    """Return these rows of `sequences`, in this order, no wider than the longest, with a digest of their own.
-
-    Example:
-        >>> some = Sequences(torch.tensor([[1, 7, 0], [2, 8, 5]]), torch.tensor([2, 3]), 1, "")
-        >>> chosen_sequences(some, [0]).tokens_NT.tolist()
-        [[1, 7]]
-    """
+    """Return these rows in this order, cut to the longest, with their own digest."""
     chosen = torch.tensor(list(rows), dtype=torch.long)
     lengths_N = sequences.lengths_N[chosen]
     tokens_NT = sequences.tokens_NT[chosen, : int(lengths_N.max()) if len(chosen) else 0]
@@ -116,7 +106,7 @@ def chosen_sequences(sequences: Sequences, rows: Iterable[int]) -> Sequences:
 
 
 def inseparable_groups(forget: Sequences) -> list[int]:
-    """Return the number of the group that each sequence is in: one continuation and near-duplicates make a group."""
+    """Return each sequence's group of equal continuations and near-duplicates."""
     return near_duplicate_groups(token_rows(forget), _continuation_digests(forget))
 
 
@@ -125,15 +115,13 @@ def _continuation_digests(forget: Sequences) -> list[str]:
 
 
 def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return unseen texts of the forget set's kind, read as `load_forget` reads the forget set."""
+    """Return unseen texts of the forget set's kind."""
     rows = read_rows(source, "holdout", tokenizer, vocabulary, source.prefix_tokens + 1)
     return _packed(rows, source.prefix_tokens, source, "holdout")
 
 
 def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return validation texts that fill `sequence_tokens`, each cut there and into prefix and continuation.
-
-    They stand in for unseen texts of the forget set's kind where a sweep has none.
+    """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts.
 
     Raises:
         DataError: Nothing to read, unusable rows, or fewer than `sequences` that are long enough.
@@ -143,14 +131,14 @@ def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary
 
 
 def token_rows(texts: Sequences | Utility) -> list[list[int]]:
-    """Return each text's token ids, whole and without padding."""
+    """Return each text's token ids without padding."""
     if isinstance(texts, Sequences):
         return unpadded(texts)
     return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
 
 
 def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
-    """Return the numbers of the texts of `one` that are in `other` too, where the longest of either may have been cut.
+    """Return the indices of texts of `one` that are in `other` too; the longest of either may be cut.
 
     Example:
         >>> letters = Sequences(torch.tensor([[5, 6, 7], [5, 8, 9]]), torch.tensor([3, 3]), 1, "")
@@ -164,20 +152,14 @@ def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
 
 
 def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
-    """Return the numbers of the texts of `one` that have a near-duplicate in `other`."""
+    """Return the indices of texts of `one` with a near-duplicate in `other`."""
     return overlap.near_duplicates(token_rows(one), token_rows(other))
 
 
 def load_retain(
     source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
 ) -> Sequences:
-    """Return the retain set: the first `sequences` texts that are long enough, cut to `sequence_tokens`.
-
-    Args:
-        source: Where it is.
-        tokenizer: Of the model.
-        vocabulary: How many token ids the model knows.
-        sequence_tokens: Texts are cut there too, so that none is longer than the forget set's.
+    """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`.
 
     Raises:
         DataError: Nothing to read, unusable rows, or too few that are long enough.
@@ -188,19 +170,12 @@ def load_retain(
 def load_validation(
     source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
 ) -> Sequences:
-    """Return held-out texts, on which the model's own perplexity is watched; as `load_retain`."""
+    """Return held-out texts for the model's own perplexity; as `load_retain`."""
     return _long_enough(source, "validation", tokenizer, vocabulary, sequence_tokens)
 
 
 def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
-    """Return the first `sequences` texts that hold a prompt and a whole reference.
-
-    The prompt is `prefix_tokens` long, and the reference goes on to `sequence_tokens`.
-
-    Args:
-        source: Where it is.
-        tokenizer: Of the model.
-        vocabulary: How many token ids the model knows.
+    """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`.
 
     Raises:
         DataError: Nothing to read, unusable rows, or too few that are long enough.
@@ -264,4 +239,4 @@ LOADERS: Mapping[Role, Callable[..., Any]] = {
     "utility": load_utility,
     "validation": load_validation,
 }
-"""The loader of each role's texts, as `Sequences` or, of utility texts, `Utility`."""
+"""Loader of each role's texts."""

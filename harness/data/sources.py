@@ -1,7 +1,6 @@
-"""Sources: rows of texts, or of token ids, in order, and read no further than they are used.
+"""Sources: rows of texts, or of token ids, read no further than needed.
 
-What is wrong with a single row is reported with its number and never with its text: it may be the
-forget set.
+A faulty row is reported by its number, never by its text: it may be the forget set.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from harness.settings import SOURCE_SETTINGS, Source
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
 AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
-"""Roles of which every row is used; of the others, the first ones that are long enough."""
+"""Roles that use every row; others take the first long enough."""
 
 
 def source_label(source: Source, role: Role) -> str:
-    """Return what to call these texts in a message: the file's name, or whose texts they are."""
+    """Return the name of these texts in messages."""
     return source.path or f"the miniature's {role} texts"
 
 
 def texts(source: Source, role: Role) -> Iterator[TextRow]:
-    """Yield the rows from `source.start` on; unusable ones say so and the reading goes on.
+    """Yield the rows from `source.start` on, unusable ones with their fault.
 
     Raises:
         DataError: There is nothing to read.
@@ -53,9 +52,7 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
 
 
 def token_ids(source: Source) -> np.ndarray:
-    """Return the array of token ids from row `source.start` on: integers, rows by tokens, on disk if it can be.
-
-    It ends with the last row that is used, unless those are a sample.
+    """Return the token ids from row `source.start` to the last used one: integers, rows by tokens, on disk if possible.
 
     Raises:
         DataError: There is nothing to read, or it is not a two-dimensional array of integers.
@@ -103,11 +100,11 @@ def _array_of_ids(file: Path) -> np.ndarray:
 
 
 READERS = ("Json", "Parquet")
-"""The builders of `datasets` that are used: others read formats that are no texts, some of which can hold programs."""
+"""Builders of `datasets` that read texts; some others can run programs."""
 
 
 def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
-    """Yield a data set's texts from `source.start` on; an unusable row gives its reason.
+    """Yield a data set's texts from `source.start` on; an unusable row has its fault.
 
     Raises:
         DataError: It has no such configuration or split, or its files cannot be read.
@@ -140,17 +137,17 @@ def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
 
 
 TOKEN_SOURCES = ("extraction_challenge", "npy")
-"""The sources of token ids; the others give texts."""
+"""Sources of token ids instead of texts."""
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
 TEXT_FILE = 'a file with one {"text": ...} a line'
 ARRAY_FILE = "an array of token ids (.npy)"
 
 
 def check_path(source: Source) -> None:
-    """Check that what `source.path` names is there, without reading it.
+    """Check that `source.path` exists, without reading it.
 
     Raises:
-        DataError: A file or folder is missing, or the one is where the other should be.
+        DataError: A file or folder is missing, or of the other kind.
     """
     if source.source == "jsonl":
         existing_file(source.path, TEXT_FILE)
@@ -161,7 +158,7 @@ def check_path(source: Source) -> None:
 
 
 def challenge_files(path: str | None) -> list[Path]:
-    """Return the challenge's three files in a folder, or the one file in which they are joined.
+    """Return the challenge's three files in a folder, or the one joined file.
 
     Raises:
         DataError: One is missing.
@@ -178,10 +175,10 @@ def challenge_files(path: str | None) -> list[Path]:
 
 
 def existing_file(path: str | None, what: str) -> Path:
-    """Return the file, sure to exist.
+    """Return an existing file.
 
     Raises:
-        DataError: There is none; the message names the nearest one beside it.
+        DataError: There is none; the message names the nearest one.
     """
     file = Path(path or "")
     if file.is_file():
@@ -200,21 +197,16 @@ MAX_FIELDS_NAMED = 10
 
 @dataclass(frozen=True)
 class TextRow:
-    """One text, or why it cannot be used."""
+    """One text, or its fault."""
 
     where: str
-    """`line 12`, as an editor counts, or `row 11`, as an array or data set counts."""
+    """`line 12` in an editor, or `row 11` of an array or data set."""
     text: str = ""
     problem: str = ""
 
 
 def json_rows(file: Path, start: int, field: str) -> Iterator[TextRow]:
-    """Yield the texts of a file from its line `start` on, counted from 0; an unusable line gives its reason.
-
-    Args:
-        file: JSON lines.
-        start: Lines that are passed over.
-        field: Of each line's object.
+    """Yield the texts of a JSON-lines file from line `start` on, from 0; an unusable line has its fault.
 
     Raises:
         DataError: The file cannot be read.
@@ -244,7 +236,7 @@ def _json_row(where: str, line: bytes, field: str) -> TextRow:
 
 
 def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
-    """Return the text in a row's field, or why it cannot be used."""
+    """Return the text in a row's field, or its fault."""
     if field not in values:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
         others = [key for key in values if key.isidentifier() and len(key) <= 30][:MAX_FIELDS_NAMED]

@@ -1,4 +1,4 @@
-"""The miniature: shipped models and their replicates, texts and reasoning rows, as files of this folder."""
+"""The miniature: shipped models and replicates, texts and reasoning rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from harness.base.digests import known_digest
 from harness.errors import DataError, ModelError
 
 FORGET_RECORDS, UNSEEN_RECORDS = 256, 128
-"""Numbers of records that the originals memorised, and that no model ever saw."""
+"""Memorised records, and records that no model ever saw."""
 WEIGHTS = Path(__file__).parent / "weights"
 MANIFEST = "manifest.json"
-"""A file in the folder of the shipped models, and in each that `python -m studies.miniature` writes."""
+"""In the folder of the shipped models and in each replicate."""
 
 ORIGINALS = ("miniature-s", "miniature-m", "miniature-l")
 RETRAINED = tuple(f"{name}-retrained" for name in ORIGINALS)
@@ -27,12 +27,12 @@ JUDGE = "miniature-judge"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all shipped models: the originals, their retrained twins and the judge."""
+    """Return the names of all shipped models."""
     return (*ORIGINALS, *RETRAINED, JUDGE)
 
 
 def folder(name: str) -> Path:
-    """Return the folder of the named model, as `from_pretrained` takes it.
+    """Return the named model's folder.
 
     Raises:
         KeyError: There is no such model.
@@ -43,13 +43,13 @@ def folder(name: str) -> Path:
 
 
 def tokenizer_folder() -> Path:
-    """Return the folder of the tokenizer that all models share."""
+    """Return the tokenizer's folder."""
     return WEIGHTS / "tokenizer"
 
 
 @cache
 def manifest() -> dict[str, Any]:
-    """Return what was written down when the models were made: digests, settings and measured quality."""
+    """Return digests, settings and measured quality of the shipped models."""
     content: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text())
     return content
 
@@ -59,7 +59,7 @@ _ENTRIES = {"replicate_of", "seed", "size", "corpus", "tokenizer", "models"}
 
 @dataclass(frozen=True)
 class Replicate:
-    """A folder with an original model and its retrained twin, which `python -m studies.miniature --seed` made."""
+    """A folder with an original and its retrained twin, made by `python -m studies.miniature --seed`."""
 
     ORIGINAL: ClassVar[str] = "original"
     RETRAINED: ClassVar[str] = "retrained"
@@ -70,17 +70,17 @@ class Replicate:
 
     @property
     def original(self) -> Path:
-        """Return the folder of the model that memorised the forget set, with its tokenizer."""
+        """Return the folder of the model that memorised the forget set."""
         return self.folder / self.ORIGINAL
 
     @property
     def retrained(self) -> Path:
-        """Return the folder of the model that never saw it, with its tokenizer."""
+        """Return the folder of the model that never saw it."""
         return self.folder / self.RETRAINED
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Return what is written down of a replicate (seed, size, digests, versions, quality); None if there is none."""
+    """Return a replicate's manifest; None if there is none."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def read_replicate(folder: Path) -> Replicate | None:
     """Return the replicate in a folder; None if there is none.
 
     Raises:
-        ModelError: It is of another corpus or tokenizer than the shipped models, or not what was written down.
+        ModelError: It has another corpus or tokenizer than the shipped models, or does not fit its manifest.
     """
     manifest = read_manifest(folder)
     if manifest is None:
@@ -107,7 +107,6 @@ def read_replicate(folder: Path) -> Replicate | None:
 
 
 def _check_made(folder: Path, entries: Mapping[str, Any]) -> None:
-    """Refuse a replicate that is not what its manifest says was made, or that does not fit the shipped models."""
     arguments = f"--seed {entries['seed']} --size {entries['size']} --out {folder}"
     again = f"python -m studies.miniature {arguments}, in a checkout"
     for key in ("corpus", "tokenizer"):
@@ -127,36 +126,23 @@ def _check_made(folder: Path, entries: Mapping[str, Any]) -> None:
 FILE = "texts.json.gz"
 REASONING_FILE = "reasoning.json.gz"
 TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
-"""The reasoning tasks, by lm-eval's names."""
+"""Reasoning tasks, by lm-eval's names."""
 
 
 def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
-    """Return the texts of a role, in the order in which they were generated.
-
-    Args:
-        role: `forget`, `holdout`, `retain`, `utility` or `validation`.
-        weights: The folder that has the file.
+    """Return the texts of `forget`, `holdout`, `retain`, `utility` or `validation`, in order.
 
     Raises:
         DataError: The file cannot be read, or is damaged.
-
-    Example:
-        >>> len(texts("forget")), len(texts("validation"))
-        (256, 224)
     """
     return tuple(_entry(weights / FILE, role))
 
 
 def reasoning_rows(task: str) -> list[dict[str, Any]]:
-    """Return the validation rows of a task, in the schema of the hub's data set; they are the caller's.
+    """Return fresh validation rows of a task, in the schema of the hub's data set.
 
     Raises:
         KeyError: There is no such task.
-
-    Example:
-        >>> row = reasoning_rows("piqa")[0]
-        >>> row["goal"], row["sol2"], row["label"]
-        ('How do I clean a dirty window?', 'wipe it with vinegar and old paper', 1)
     """
     if task not in TASKS:
         raise KeyError(f"no task of the miniature is called {task!r}; there are {', '.join(TASKS)}")

@@ -1,1 +1,1 @@
-"""Models: loading checkpoints, naming their blocks, and keeping an erasure as a patch."""
+"""Models: checkpoints, blocks, and erasures stored as patches."""

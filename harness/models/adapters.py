@@ -1,7 +1,7 @@
-"""LoRA adapters and masks that are trained instead of weights, and patches in which an erasure is kept.
+"""LoRA adapters and masks that are trained instead of weights, and patches that store an erasure.
 
-The adapted model is another tree of modules around the plain model's tensors. Merging adds the update to its matrices;
-going on puts them back bit for bit. Matrices of one adapter: A [rank, inputs] and B [outputs, rank].
+The adapted model wraps the plain model's tensors. Merging adds the update; unmerging restores them bit for bit.
+Matrices: A [rank, inputs] and B [outputs, rank].
 """
 
 from __future__ import annotations
@@ -28,39 +28,33 @@ from harness.settings import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
 _NAME = "default"
-"""peft's, of a model's only adapter."""
+"""peft's name of a model's only adapter."""
 _PREFIX = "base_model.model."
-"""Before a module's name in peft's files."""
+"""Precedes a module's name in peft's files."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """A trained adapter: the update of each matrix, as A and B on the CPU, by its module's name."""
+    """A trained adapter: A and B of each module, on the CPU."""
 
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
     targets: tuple[str, ...]
-    """The names of the adapted modules, as peft's configuration has them."""
+    """Adapted modules in peft's configuration."""
     inputs_first: bool
-    """True where some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
+    """Some matrices are [inputs, outputs], as in transformers' Conv1D."""
 
 
 _MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
 
 
 def merged_adapter(model: Model) -> Adapter | None:
-    """Return the adapter that training has merged into this very model; None where there is none."""
+    """Return the adapter that training merged into this model, if any."""
     return _MERGED.get(model)
 
 
 class LowRankAdapters:
-    """The adapters of a model in training.
-
-    Args:
-        model: What is trained; its weights ask for no gradient any more.
-        lora: The settings.
-        seed: What A is drawn with; B is 0, so that the adapted model starts as the plain one.
-    """
+    """Adapters of a model in training, whose weights are frozen. B starts as 0; the seed draws A."""
 
     def __init__(self, model: Model, lora: LoRA, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
@@ -85,7 +79,6 @@ class LowRankAdapters:
         self._before: dict[str, torch.Tensor] = {}
 
     def _initialize(self, name: str, generator: torch.Generator) -> None:
-        """Draw A from the CPU's generator as peft does, Kaiming-uniform with a = √5; B is 0."""
         layer, weight = self.model.get_submodule(name), self._plain.get_submodule(name).weight
         inner, outer = layer.lora_A[_NAME], layer.lora_B[_NAME]
         drawn = torch.nn.init.kaiming_uniform_(torch.empty(inner.weight.shape), a=5**0.5, generator=generator)
@@ -95,7 +88,7 @@ class LowRankAdapters:
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Add the update to the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
+        """Add the update to the plain model's matrices, and keep copies on the CPU."""
         updates = {}
         for name in self._modules:
             layer, module = self.model.get_submodule(name), self._plain.get_submodule(name)
@@ -111,24 +104,22 @@ class LowRankAdapters:
 
     @torch.no_grad()
     def unmerge(self) -> None:
-        """Put back the plain model's matrices, if they are merged."""
+        """Restore the plain model's matrices, if merged."""
         _MERGED.pop(self._plain, None)
         while self._before:
             name, matrix = self._before.popitem()
             self._plain.get_submodule(name).weight.copy_(matrix)
 
     def close(self) -> None:
-        """Drop the kept matrices, as they were before merging."""
+        """Drop the copies."""
         self._before.clear()
 
 
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
-    """Return the names of the modules whose matrices get an adapter, in the model's order.
-
-    All linear ones are those of peft's `all-linear`: every Linear and Conv1D but the output's.
+    """Return the modules that get an adapter, in the model's order; by default peft's `all-linear`.
 
     Raises:
-        ModelError: A target names none of the model's linear modules, or it has none.
+        ModelError: A target names no linear module, or the model has none.
     """
     output = model.get_output_embeddings()
     names = [name for name, module in model.named_modules() if _is_linear(module) and module is not output]
@@ -144,7 +135,7 @@ def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
 
 
 def missing_targets(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
-    """Return why LoRA's targets are none of the model's modules; all linear ones are always there."""
+    """Return why LoRA's targets are not in the model; None if they are."""
     if lora is None or isinstance(lora.targets, str):
         return None
     try:
@@ -178,10 +169,10 @@ def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling:
 
 @torch.no_grad()
 def add_adapter(model: Model, adapter: Adapter) -> Model:
-    """Return `model`, changed in place into what training with this adapter made of it.
+    """Apply an adapter to `model` in place.
 
     Raises:
-        ModelError: It lacks one of the adapted matrices, or has it in another shape.
+        ModelError: An adapted matrix is missing or has another shape.
     """
     modules = dict(model.named_modules())
     for name, (inner, outer) in adapter.updates.items():
@@ -197,7 +188,7 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
 
 @torch.no_grad()
 def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
-    """Return whether the adapter on `original`, which is changed in place, makes the erased model bit for bit."""
+    """Return whether the adapter turns `original`, changed in place, into the erased model bit for bit."""
     weights = dict(erased.named_parameters())
     made = dict(add_adapter(original, adapter).named_parameters())
     return made.keys() == weights.keys() and all(
@@ -206,7 +197,7 @@ def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
-    """Write an adapter of `original` as peft reads it: its configuration, and safetensors.
+    """Write an adapter of `original` in peft's format.
 
     Raises:
         StorageError: It cannot be written.
@@ -238,7 +229,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
 
 
 def read_adapter(folder: Path, original_digest: str) -> Adapter:
-    """Return the adapter that `save_adapter` wrote for the model with this digest.
+    """Return an adapter from `save_adapter`.
 
     Raises:
         ModelError: It is damaged, of another program, or belongs to another model.
@@ -265,19 +256,18 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
 
 
 class WeightMasks:
-    """The masks of some matrices of a model in training; the loop merges them while the model is measured.
+    """Masks of some matrices of a model in training, whose weights are frozen.
 
-    Each weight has a score, drawn as Kaiming-uniform with a = √5. The weights whose scores are the smallest in size, a
-    share `dropped` of each matrix, are 0. A score's gradient is that of the weight's factor, as if that were |score|
-    (straight through).
+    Each weight has a score, Kaiming-uniform with a = √5. The share `dropped` of each matrix with the smallest |score|
+    is 0. A score's gradient is that of the weight's factor, as if that were |score| (straight through).
 
     Source: Ramanujan et al., arXiv:1911.13299, section 3 (edge-popup).
 
     Args:
-        model: What the masks are of; its own weights ask for no gradient any more.
+        model: The model to mask.
         matrices: Names of parameters with two dimensions, each a module's `weight`.
-        dropped: The share of each matrix that is 0: 0 leaves the model as it is.
-        seed: What the scores are drawn with.
+        dropped: Share of zeros in each matrix.
+        seed: Seed of the scores.
 
     Raises:
         ModelError: A name is none of the model's matrices.
@@ -287,7 +277,7 @@ class WeightMasks:
         self._plain, self._before = model, dict[str, torch.Tensor]()
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model: Model = copy.deepcopy(model, shared)
-        """Another tree of modules around the same weights, in which the masks stand."""
+        """Wraps the same weights with masks."""
         self._masks: dict[str, _Mask] = {}
         generator, weights = torch.Generator().manual_seed(seed), dict(model.named_parameters())
         model.requires_grad_(False)
@@ -307,7 +297,7 @@ class WeightMasks:
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Mask the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
+        """Mask the plain model's matrices, and keep copies on the CPU."""
         for name, mask in self._masks.items():
             weight = self._plain.get_parameter(name)
             self._before[name] = weight.detach().to("cpu", copy=True)
@@ -315,13 +305,13 @@ class WeightMasks:
 
     @torch.no_grad()
     def unmerge(self) -> None:
-        """Put back what was masked in the plain model's matrices, if anything was."""
+        """Restore the plain model's matrices, if masked."""
         while self._before:
             name, matrix = self._before.popitem()
             self._plain.get_parameter(name).copy_(matrix)
 
     def close(self) -> None:
-        """Drop the kept matrices, as they were before merging."""
+        """Drop the copies."""
         self._before.clear()
 
 
@@ -336,7 +326,7 @@ class _Mask(torch.nn.Module):
 
 
 def straight_through_mask(scores: torch.Tensor, dropped: int) -> torch.Tensor:
-    """Return 0 where a score is among the `dropped` smallest in size and 1 elsewhere; its gradient is that of |score|.
+    """Return 0 for the `dropped` smallest |scores| and 1 elsewhere, with the gradient of |score|.
 
     Source: Ramanujan et al., arXiv:1911.13299, section 3.
 
@@ -361,7 +351,7 @@ PATCH_FILE = "patch.safetensors"
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
-    """Write the blocks `names` of `model`, with the digest of the original they belong to.
+    """Write the blocks `names` of `model`, with their original's digest.
 
     Raises:
         ModelError: The model lacks one of them.
@@ -380,11 +370,10 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
 
 
 def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
-    """Return `original`, changed in place into the erased model that the patch was made from.
+    """Apply a patch to `original` in place.
 
     Raises:
-        ModelError: The patch is damaged, belongs to another original, or has a block that this one lacks or
-            of another shape.
+        ModelError: The patch is damaged, belongs to another original, or a block is missing or has another shape.
     """
     by_name = {block.name: block for block in blocks(original)}
     parameters = dict(original.named_parameters())
@@ -407,7 +396,7 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
 
 
 def load_erased(original: Checkpoint, folder: Path) -> Model:
-    """Return the erased model that a sweep kept in `folder`, as a patch or an adapter of `original`, or whole.
+    """Return the erased model in `folder`: a patch or an adapter of `original`, or a whole model.
 
     Raises:
         ModelError: The patch or adapter belongs to another original.
@@ -422,7 +411,7 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
 
 
 def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
-    """Return the digest of the original that a patch belongs to, and its blocks by name.
+    """Return a patch's digest of the original, and its blocks by name.
 
     Raises:
         ModelError: It is damaged, or another file.

@@ -1,9 +1,8 @@
-"""Blocks: the pieces of a transformer that EMSO chooses from, named as the paper names them.
+"""Blocks: the pieces of a transformer that EMSO chooses from, with the paper's names.
 
-A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj; biases belong to none.
-`L2.W_v.H11` is head 11 of layer 2, both counted from 0. Where several heads share their keys and values, W_k and W_v
-are their group's (`L2.W_k.G3`); the MLP of a gated layer has a C_gate besides C_fc, which is its up-projection.
-Every block is one slice of one parameter, rows or columns, in each of the families: a `Block` knows which.
+A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj, without biases. `L2.W_v.H11` is head 11 of
+layer 2, both from 0. Heads that share keys and values form a group (`L2.W_k.G3`); a gated MLP also has C_gate, and C_fc
+is its up-projection.
 """
 
 from __future__ import annotations
@@ -21,19 +20,16 @@ from harness.errors import ModelError
 
 @dataclass(frozen=True)
 class Family:
-    """The layout of an architecture's matrices. Heads and widths are the configuration's, and differ within one."""
+    """Layout of an architecture's matrices."""
 
     layers: str
-    """The list of layers: its path from the causal LM."""
+    """Path of the list of layers from the causal LM."""
     matrices: Mapping[str, str]
-    """Path of each kind's module from a layer.
-
-    A module that several kinds name holds them one after the other, in the order in which they stand here.
-    """
+    """Path of each kind's module from a layer; a fused module stores its kinds in this order."""
     interleaved: bool = False
-    """True: a module with W_q, W_k and W_v has those of head 0 first, then of head 1. False: all W_q first."""
+    """A fused W_q, W_k and W_v is stored head by head, instead of all W_q first."""
     inputs_first: bool = False
-    """True: weights are [inputs, outputs], as of transformers' Conv1D. False: [outputs, inputs], as of Linear."""
+    """Weights are [inputs, outputs], as in transformers' Conv1D, instead of [outputs, inputs]."""
 
 
 def _attention(module: str, query: str, key: str, value: str, output: str) -> dict[str, str]:
@@ -73,16 +69,16 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3"), _LLAMA),
     **dict.fromkeys(("qwen2", "qwen3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
 }
-"""Families by transformers' `model_type`."""
+"""By transformers' `model_type`."""
 
 
 HEAD_KINDS = ("W_q", "W_k", "W_v", "W_o")
 GROUPED_KINDS = ("W_k", "W_v")
-"""Those that a group of heads may share."""
+"""Kinds that a group of heads may share."""
 MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
 _INPUT_KINDS = ("W_o", "C_proj")
-"""Those of which a head, or the MLP's inner width, is the input."""
+"""Kinds whose inputs are a head's, or the MLP's inner width."""
 _NUMBER = "(?:[0-9]{1,3})"
 _NAME = re.compile(
     rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
@@ -97,14 +93,14 @@ class Block:
 
     name: str
     parameter: str
-    """The matrix, as `named_parameters` calls it."""
+    """Name in `named_parameters`."""
     axis: int
     """0: rows `start` to `stop`; 1: columns."""
     start: int
     stop: int
 
     def of(self, matrix: torch.Tensor) -> torch.Tensor:
-        """Return this block's view of `matrix`: writing to it writes to the matrix."""
+        """Return this block's view of `matrix`."""
         return matrix.narrow(self.axis, self.start, self.stop - self.start)
 
 
@@ -117,17 +113,12 @@ class BlockPlace:
     kind: str
     """One of `KINDS`."""
     head: int | None
-    """The group for a group's W_k or W_v; None for a block that is no head's."""
+    """The group for a group's W_k or W_v; None for an MLP's block."""
     is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
-    """Return why models of this type have no blocks, and what would give them some; None if they have.
-
-    Example:
-        >>> lacks_blocks("llama") is None, "and this is a 'mamba'" in lacks_blocks("mamba")
-        (True, True)
-    """
+    """Return why models of this type have no blocks, and what to do; None if they have."""
     if model_type in FAMILIES:
         return None
     return (
@@ -137,10 +128,10 @@ def lacks_blocks(model_type: str) -> str | None:
 
 
 def blocks(model: Model) -> tuple[Block, ...]:
-    """Return every block, layer by layer: 600 of GPT-Neo 125M, 1584 of 1.3B, 2624 of 2.7B, 1328 of Llama 3.2 1B.
+    """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B.
 
     Raises:
-        ModelError: The model's family is not known, or its matrices are not what its configuration says.
+        ModelError: The model's family is unknown, or its matrices do not fit its configuration.
     """
     config = model.config
     reason = lacks_blocks(config.model_type)
@@ -155,7 +146,7 @@ def blocks(model: Model) -> tuple[Block, ...]:
 
 
 def block_count(config: Mapping[str, Any]) -> int:
-    """Return how many blocks a model of a known family has, by its `config.json`: as many as `blocks` finds in it."""
+    """Return the number of blocks for a known family's `config.json`."""
     from transformers import AutoConfig
 
     read = AutoConfig.for_model(**config)
@@ -165,16 +156,14 @@ def block_count(config: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Heads:
-    """Attention heads as the configuration describes them."""
-
     heads: int
     groups: int
-    """As many as heads where none share keys and values."""
+    """Equals the heads where none share keys and values."""
     width: int
     hidden: int
 
     def names(self, kind: str) -> list[str]:
-        """Return what the blocks of a kind are called within a layer."""
+        """Return the names of a kind's blocks within a layer."""
         if kind in MLP_KINDS:
             return [kind]
         if kind in GROUPED_KINDS and self.groups < self.heads:
@@ -214,11 +203,6 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
 def _block_width(
     parameter: str, shape: tuple[int, ...], axis: int, heads: _Heads, names: Mapping[str, Sequence[str]]
 ) -> int:
-    """Return how many rows or columns a block of this matrix has.
-
-    Raises:
-        ModelError: The matrix is not of a size that holds these blocks.
-    """
     count = sum(map(len, names.values()))
     width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
@@ -231,12 +215,7 @@ def _block_width(
 
 
 def block_order(name: str) -> tuple[int, str, int]:
-    """Return a sort key that puts `L2` before `L11` and `H2` before `H11`.
-
-    Example:
-        >>> sorted(["L11.C_fc", "L2.W_v.H11", "L2.W_v.H2"], key=block_order)
-        ['L2.W_v.H2', 'L2.W_v.H11', 'L11.C_fc']
-    """
+    """Return a sort key that puts `L2` before `L11` and `H2` before `H11`."""
     match = re.fullmatch(r"L(\d+)\.(\w+?)(?:\.[HG](\d+))?", name)
     if match is None:
         raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
@@ -245,14 +224,12 @@ def block_order(name: str) -> tuple[int, str, int]:
 
 
 def block_place(name: str) -> BlockPlace | None:
-    """Return where the block of this name is; None if it is no block's name.
+    """Return the place of a block's name; None if it is no block's name.
 
     Example:
         >>> block_place("L2.W_v.H11")
         BlockPlace(layer=2, kind='W_v', head=11, is_group=False)
-        >>> block_place("L2.W_v.G3").is_group, block_place("L2.W_q.G3")
-        (True, None)
-        >>> block_place("L2.C_proj").head is None, block_place("L2.W_v"), block_place("lm_head")
+        >>> block_place("L2.W_k.G3").is_group, block_place("L2.W_q.G3"), block_place("lm_head")
         (True, None, None)
     """
     match = _NAME.fullmatch(name)
@@ -264,26 +241,13 @@ def block_place(name: str) -> BlockPlace | None:
 
 
 def kinds_among(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return all kinds that a model has, given some of its: `KINDS`, without C_gate unless it is one of them.
-
-    Example:
-        >>> kinds_among(["C_fc"])
-        ('W_q', 'W_k', 'W_v', 'W_o', 'C_fc', 'C_proj')
-    """
+    """Return `KINDS`, without C_gate unless it is among the given ones."""
     has_gates = "C_gate" in kinds
     return tuple(kind for kind in KINDS if has_gates or kind != "C_gate")
 
 
 def counts_by_kind(candidates: Iterable[Block]) -> dict[str, list[int]]:
-    """Return how many of the blocks are of each kind in each layer: what a choice among them by chance would give.
-
-    A kind that only gated MLPs have is left out where there is none.
-
-    Example:
-        >>> heads = [Block(f"L0.W_v.H{head}", "w", 0, head, head + 1) for head in range(2)]
-        >>> counts_by_kind([*heads, Block("L1.C_fc", "c", 0, 0, 1)])
-        {'W_q': [0, 0], 'W_k': [0, 0], 'W_v': [2, 0], 'W_o': [0, 0], 'C_fc': [0, 1], 'C_proj': [0, 0]}
-    """
+    """Return the number of blocks of each kind in each layer, for comparison with chance."""
     places = [place for block in candidates if (place := block_place(block.name))]
     layers = max((place.layer for place in places), default=-1) + 1
     counts = {kind: [0] * layers for kind in kinds_among({place.kind for place in places})}

@@ -1,4 +1,4 @@
-"""Hidden states between a model's layers, and the logit lens that reads them."""
+"""Hidden states between a model's layers, and the logit lens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from harness.models.blocks import FAMILIES
 
 
 def lacks_layers(model_type: str) -> str | None:
-    """Return why the hidden states of models of this type are not to be had, and what to do; None if they are.
-
-    Example:
-        >>> lacks_layers("llama") is None, "a 'mamba' are is not known" in lacks_layers("mamba")
-        (True, True)
-    """
+    """Return why models of this type have no known layers, and what to do; None if they have."""
     if model_type in FAMILIES:
         return None
     return (
@@ -29,31 +24,23 @@ def lacks_layers(model_type: str) -> str | None:
 
 
 def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
-    """Return what enters a model's first layer, and what leaves each layer: before the final norm.
+    """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
 
-    Gradients flow through them where they are enabled, so that a loss may be made of them. Texts are padded on the
-    right: under a causal mask no token sees what follows it.
+    Gradients flow where they are enabled. Texts are padded on the right, which a causal mask ignores.
 
     Args:
-        model: Of a family in `harness/models/blocks.py`.
+        model: A model of a family in `harness/models/blocks.py`.
         tokens_BT: Token ids.
-        depth: How far to go, as a share of the layers from below: through the layer that it falls into. The layers
-            above are not run.
-
-    Returns:
-        One tensor more than there are layers that were run, each of the shape batch, tokens, width.
+        depth: Share of the layers to run, from below.
 
     Raises:
-        TrialError: The family is not known, so nobody knows where its layers are.
+        TrialError: The family is unknown.
 
     Example:
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=3, n_head=2, n_positions=16))
-        >>> states = hidden_states(model, torch.tensor([[1, 2, 3, 4]]))
-        >>> len(states), tuple(states[0].shape)
-        (4, (1, 4, 8))
-        >>> len(hidden_states(model, torch.tensor([[1, 2, 3, 4]]), depth=0.5))
-        3
+        >>> [len(hidden_states(model, torch.tensor([[1, 2, 3, 4]]), depth)) for depth in (0.5, 1.0)]
+        [3, 4]
     """
     entered: list[torch.Tensor] = []
     outputs: list[Any] = []
@@ -84,7 +71,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
 
 
 def layer_at(depth: float, layers: int) -> int:
-    """Return the number of the layer, the first being 1, that a share of the layers falls into.
+    """Return the layer, from 1, that a share of the layers falls into.
 
     Example:
         >>> [layer_at(depth, 8) for depth in (0.01, 0.5, 0.51, 1.0)]
@@ -94,11 +81,13 @@ def layer_at(depth: float, layers: int) -> int:
 
 
 class LogitLens:
-    """Reads hidden states as its model reads what leaves its last layer.
+    """Reads hidden states as its model reads the output of its last layer.
 
-    That is by its final norm, its output matrix, and whatever else the model does there: Gemma 2 caps its logits, and
-    Granite and Cohere scale theirs. States of another model of the same width are read the same way. The model is the
-    lens's from then on, and `lens(states_BTD)` are logits, batch x tokens x vocabulary.
+    It uses the final norm, the output matrix, and any cap or scale (Gemma 2, Granite, Cohere). The model's other layers
+    are dropped: it belongs to the lens. `lens(states_BTD)` are logits, batch x tokens x vocabulary.
+
+    Raises:
+        TrialError: The family is unknown.
 
     Source:
         nostalgebraist, "interpreting GPT: the logit lens", 2020.
@@ -115,11 +104,6 @@ class LogitLens:
     """
 
     def __init__(self, model: Model) -> None:
-        """Take the model, which is the lens's from then on: of its layers only the last is left.
-
-        Raises:
-            TrialError: The family is not known, so nobody knows where its layers are.
-        """
         self._model = model
         # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
         self._last = model_layers(model)[-1]
@@ -127,7 +111,7 @@ class LogitLens:
         setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
 
     def __call__(self, states_BTD: torch.Tensor) -> torch.Tensor:
-        """Return the logits, B x T x V, that the model would give after each of these states."""
+        """Return the logits, B x T x V, after these states."""
 
         def put_in(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
             return (states_BTD, *output[1:]) if isinstance(output, tuple) else states_BTD
@@ -142,16 +126,16 @@ class LogitLens:
 
 
 def state_of(output: Any) -> torch.Tensor:
-    """Return the hidden state in what a layer gives: in some architectures other things stand behind it."""
+    """Return the hidden state in a layer's output, which may be a tuple."""
     state: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return state
 
 
 def model_layers(model: Model) -> torch.nn.ModuleList:
-    """Return the layers of a model of a known family, the shallowest first.
+    """Return the layers of a model, the shallowest first.
 
     Raises:
-        TrialError: The family is not known.
+        TrialError: The family is unknown.
     """
     plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
     if reason := lacks_layers(plain.config.model_type):

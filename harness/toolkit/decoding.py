@@ -1,10 +1,8 @@
-"""Decoding: exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
+"""Exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
 
-Where the most likely token after a prefix is the text's next token, the continuation is that token followed by the
-continuation of the next longer prefix. So one teacher-forced pass shows where a generation leaves the text, and only
-from there on it is generated.
-
-Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
+Where the greedy choice is the text's next token, the continuation is that token and the continuation of the next longer
+prefix. One teacher-forced pass shows where a generation leaves the text; only the rest is generated. Tensor letters: N
+sequences, R generated rows, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,35 +29,34 @@ from harness.toolkit.stepping import (
 )
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
-"""Keys and values that are generated from at once take no more, unless there is room for more."""
+"""Bytes of keys and values of the rows that are generated at once."""
 MIN_ROWS = 16
-"""At least so many are generated at once, whatever they weigh: each step reads all weights, and fewer rows round
-differently."""
+"""Rows generated at once, at least: each step reads all weights, and fewer rows round differently."""
 SEQUENCES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Continuations:
-    """The greedy continuation of prefixes of each sequence, without an end of text."""
+    """Greedy continuations of prefixes; end of text is an ordinary token."""
 
     sequences: Sequences
     predicted_NT: torch.Tensor
-    """The greedy choice for token t given the text before it; -1 at t = 0 and in padding."""
+    """Greedy choice for token t; -1 at t = 0 and in padding."""
     near_ties: int
-    """Greedy choices, of the text's and of the generated tokens, with a margin below `near_tie_limit`."""
+    """Greedy choices with a margin below `near_tie_limit`."""
     near_tie_limit: str
-    """That margin, for the precision that was used: a choice that is closer may differ between batch shapes."""
+    """Margin below which a choice may differ between batch shapes."""
     rows: dict[tuple[int, int], torch.Tensor]
-    """(sequence, mismatch position) to the whole row: the text up to there, then what was generated."""
+    """By (sequence, mismatch position): the text up to there, then the generated tokens."""
 
     next_mismatch_NT: torch.Tensor
-    """The first position from t on where the greedy choice is not the text; T where there is none."""
+    """First position from t on where the greedy choice is not the text; T if none."""
 
     def of(self, sequence: int, prefix: int) -> list[int]:
-        """Return the tokens that follow the first `prefix` ones, to the sequence's length.
+        """Return the tokens after the first `prefix` ones, to the sequence's length.
 
         Raises:
-            KeyError: The continuation was not asked for when this was made.
+            KeyError: The prefix was not among those of `greedy_continuations`.
         """
         length = int(self.sequences.lengths_N[sequence])
         mismatch = self.mismatch(sequence, prefix)
@@ -75,12 +72,12 @@ class Continuations:
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
     """Return the greedy continuations of `sequences` after each of their `prefixes`.
 
-    They equal a generation for each prefix (end of text an ordinary token), near ties aside.
+    They equal one generation a prefix, near ties aside. A model without a usable key-value cache is decoded slowly.
 
     Args:
-        model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
-        sequences: N of them, of any lengths.
-        prefixes: For each sequence the prefix lengths, in tokens, all >= 1.
+        model: Any causal LM.
+        sequences: N sequences of any lengths.
+        prefixes: Prefix lengths of each sequence, in tokens, all >= 1.
 
     Raises:
         TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
@@ -100,13 +97,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
 def continuations_by_group(
     model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[torch.Tensor, Continuations]]:
-    """Yield the places of some sequences of one length, and what `greedy_continuations` says of these alone.
-
-    Args:
-        model: See `greedy_continuations`, which asks for the same and raises the same.
-        sequences: N of them. Those that are yielded bear the digest of all.
-        prefixes: For each of the N.
-    """
+    """Yield (indices of sequences of one length, their continuations), as `greedy_continuations` makes them."""
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
@@ -141,13 +132,7 @@ def _of_group(
 
 @torch.inference_mode()
 def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
-    """Return the greedy choice for each token given the text before it, N x T; -1 at t = 0 and in padding.
-
-    It is the `predicted_NT` of `greedy_continuations`, near ties aside, without a cache.
-
-    Args:
-        model: Any causal LM.
-        sequences: N of them, of any lengths.
+    """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache.
 
     Raises:
         TrialError: The model cannot read the sequences, or its logits are NaN.
@@ -164,7 +149,6 @@ def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
 def _read_whole(
     model: Model, tokens_BT: torch.Tensor, is_cached: bool
 ) -> tuple[torch.Tensor, Prefilled, LogitPrecision, int]:
-    """Return the greedy choices after each token but the last, what is continued, and the choices' near ties."""
     choices, sources, near_ties = [], [], 0
     for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
         logits, source = prefill(model, part, is_cached)
@@ -206,7 +190,6 @@ def _continue(
     wanted: list[tuple[int, int]],
     precision: LogitPrecision,
 ) -> tuple[list[torch.Tensor], int]:
-    """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length, device = tokens_BT.shape[1], tokens_BT.device
     at_once = max(MIN_ROWS, rows_in_caches(source, length, CACHE_BYTES[device.type]))
     done: list[torch.Tensor] = []
@@ -230,11 +213,11 @@ def _continue(
 
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
-"""For a small model, more rows are no faster on a CPU, and their memory is most of what a worker needs."""
+"""More rows are no faster on a CPU, and take most of a worker's memory."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
-"""Keys and values of the rows written at once take no more, unless there is room for more."""
+"""Bytes of keys and values of the rows that are sampled at once."""
 FIRST_GUESS = 128
-"""The nucleus is first sought among so many tokens: sorting a whole vocabulary costs more than a step."""
+"""Tokens among which the nucleus is first sought: sorting a whole vocabulary costs more than a step."""
 
 
 @torch.inference_mode()
@@ -247,16 +230,16 @@ def sample(
     top_k: int | None = None,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """Return `new_tokens` sampled tokens after each prompt, N x new_tokens; end of text is an ordinary token.
+    """Return N x new_tokens sampled tokens; end of text is an ordinary token.
 
     Args:
-        model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
+        model: Any causal LM.
         prompts_NT: N prompts of the same length T >= 1.
-        new_tokens: How many to generate.
-        seed: With a prompt's index, decides its random numbers.
-        top_p: The nucleus: the most likely tokens that hold this much probability.
-        top_k: Keep only so many most likely tokens before that; None keeps all.
-        temperature: What the logits are divided by before that; above 0.
+        new_tokens: Tokens of each continuation.
+        seed: Random seed; each row has its own stream.
+        top_p: Probability mass of the nucleus.
+        top_k: Tokens kept before the nucleus; None keeps all.
+        temperature: Divisor of the logits, above 0.
 
     Raises:
         TrialError: The model cannot read so many tokens, is not a causal LM, or its logits are NaN.
@@ -277,7 +260,7 @@ def sample(
 
 
 def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
-    """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
+    """Return the rows to sample at once, with prompts of `prompt` tokens and `tokens` in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     _, one = prefill(model, first, is_cached)
     most = min(ROWS_AT_ONCE[device.type], rows_in_caches(one, tokens, SAMPLED_CACHE_BYTES[device.type]))
@@ -285,7 +268,7 @@ def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
-    """Return the numbers in [0, 1) that choose the tokens, rows x new_tokens, a generator for each row."""
+    """Return random numbers in [0, 1), rows x new_tokens, one generator a row."""
     return torch.stack(
         [torch.rand(new_tokens, generator=torch.Generator().manual_seed(seed * 1_000_003 + row)) for row in range(rows)]
     )
@@ -320,7 +303,7 @@ def _sample(
 def choose(
     logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return one token for each row: the draw's position in the nucleus, most likely tokens first.
+    """Return one token a row: the draw's position in the nucleus, most likely tokens first.
 
     Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
 
@@ -344,17 +327,9 @@ def choose(
 def sampling_log_p(
     logits_BV: torch.Tensor, tokens_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the log-probability with which `choose` takes each row's token, in nats, fp64; −∞ of one it never takes.
+    """Return the log-probability with which `choose` takes each token, in nats, fp64; −∞ if it never does.
 
-    Which tokens may be taken is decided as `choose` decides it, equal logits by position too; at a `top_p` of 1 all
-    may, and the sums are fp64.
-
-    Args:
-        logits_BV: A model's, fp32.
-        tokens_B: A token for each row.
-        top_p: The nucleus, as in `sample`.
-        top_k: As there.
-        temperature: As there.
+    Ties are cut as in `choose`. At a `top_p` of 1 every token may be taken.
 
     Source: Hayes et al., arXiv:2410.19482, section 3 (the probability of a token under a sampling scheme).
 
@@ -386,7 +361,6 @@ def _last_of_nucleus(cumulative_BK: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits and probabilities, largest first: so many that every row's nucleus is among them."""
     width = logits_BV.shape[-1]
     if top_k is not None:
         values = _largest(logits_BV, min(top_k, width))
@@ -411,7 +385,6 @@ def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _position_of(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
-    """Return where each row holds its value, after so many earlier positions that hold the same."""
     same = logits_BV == value_B1
     position_B = same.view(torch.uint8).argmax(dim=-1)
     tied = earlier_B.nonzero()[:, 0]

@@ -1,12 +1,9 @@
-"""The DeepSpeed engine: ZeRO 0 to 3 in one process or several, on GPUs or, for tests and small models, on CPUs.
+"""The DeepSpeed engine: ZeRO 0 to 3 in one process or several.
 
-Seven traps of DeepSpeed 0.19 are kept out here. Its own counting of micro-batches is off
-(`managed_gradient_accumulation`): the last global batch of an epoch has fewer. Losses are computed through the
-engine and not through the bare model, or ZeRO-3 keeps the last micro-batch's gradient only. The CPU's
-shared-memory extension, which would be compiled for a minute, is not used. One process needs no MPI, if it says so in
-the environment. In bf16 the fp32 weights behind start as the rounded ones: they are set to what the model had.
-ZeRO-3 would replace `torch.nn.functional.linear`, for every later model of the process and with other rounding
-(`memory_efficient_linear`). And ZeRO-3 never lets go of its model, unless a cache of its own is cleared.
+Seven traps of DeepSpeed 0.19 are avoided. Its count of micro-batches is off (the last global batch has fewer). Losses
+run through the engine, or ZeRO-3 keeps only the last micro-batch's gradient. The CPU's shared-memory extension is not
+compiled. One process needs no MPI. In bf16 the fp32 weights are restored, which start rounded. ZeRO-3 may not replace
+`torch.nn.functional.linear`, and its cache is cleared, or it never releases the model.
 """
 
 from __future__ import annotations
@@ -34,14 +31,13 @@ from harness.toolkit.engines import checkpointed_layers
 _LOOPBACK = ("lo", "lo0")
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 BUCKET = 50_000_000
-"""Gradient elements that are reduced at once; DeepSpeed's own half a billion would take 2 GB beside any model."""
+"""Gradient elements reduced at once; DeepSpeed's default takes 2 GB next to any model."""
 
 
 class DeepSpeedEngine:
-    """Trains a copy of the model on DeepSpeed, those weights that ask for a gradient, with torch's own AdamW.
+    """Trains a copy of the model's trainable weights on DeepSpeed with torch's AdamW.
 
-    Precision `bf16` is DeepSpeed's: weights and gradients in bf16, with fp32 weights and optimiser
-    state behind them; the plain model gets the fp32 ones.
+    Precision `bf16` is DeepSpeed's: bf16 weights and gradients over fp32 weights, which the plain model gets.
     """
 
     def __init__(self, model: Model, training: Training, engine: DeepSpeed) -> None:
@@ -93,12 +89,12 @@ class DeepSpeedEngine:
 
     @property
     def skipped_steps(self) -> int:
-        """Return how many steps DeepSpeed left out: in bf16 those with a gradient that is not finite."""
+        """Return the steps that DeepSpeed skipped: bf16 gradients that were not finite."""
         return int(self.model.skipped_steps)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Make a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+        """Return a context without a cast: the models are converted already."""
         # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
         with (
             warnings.catch_warnings(action="ignore", category=FutureWarning),
@@ -107,14 +103,14 @@ class DeepSpeedEngine:
             yield
 
     def freeze(self, model: Model) -> None:
-        """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
+        """Convert a frozen model in place to the trained one's precision."""
         for weight in model.parameters():
             weight.requires_grad_(False)
             if self.precision == "bf16 weights" and weight.is_floating_point():
                 weight.data = weight.data.to(torch.bfloat16)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this worker's share of the loss; return the value of all workers' shares.
+        """Add the gradient of this worker's share; return the sum of all workers' shares.
 
         Raises:
             TrialError: The loss is NaN or infinite.
@@ -128,18 +124,18 @@ class DeepSpeedEngine:
         return value
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the sum of a value's shares over all workers; each of them calls it."""
+        """Return the sum over all workers."""
         total = share.double()
         torch.distributed.all_reduce(total)
         return float(total)
 
     def step(self) -> None:
-        """Apply the accumulated gradient and forget it."""
+        """Apply the accumulated gradient and clear it."""
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             self.model.step()
 
     def gather(self) -> None:
-        """Bring the fp32 weights, from wherever ZeRO keeps them, into the plain model."""
+        """Copy the fp32 weights into the plain model."""
         from deepspeed.utils import safe_get_full_fp32_param
 
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
@@ -149,14 +145,13 @@ class DeepSpeedEngine:
                 weight.copy_(trained if behind is None else behind)
 
     def close(self) -> None:
-        """Free the copy, its gradients and its optimiser state, and leave the process as it was."""
+        """Free the copy, its gradients and optimiser state."""
         self._undo.close()
         self.model, self._named = None, {}
         gc.collect()  # Engine, hooks and weights refer to one another.
 
 
 def _end_engine(engine: Any) -> None:
-    """End a DeepSpeed engine; ZeRO-3 remembers, for ever, which weights each of its modules releases."""
     from deepspeed.runtime.zero import parameter_offload
     from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 
@@ -169,12 +164,7 @@ def _end_engine(engine: Any) -> None:
 
 
 def bucket_elements(weights: int) -> int:
-    """Return the gradient elements of one reduction, for a model of so many weights.
-
-    Example:
-        >>> bucket_elements(1_000), bucket_elements(2_700_000_000)
-        (1000, 50000000)
-    """
+    """Return the gradient elements of one reduction, for a model of so many weights."""
     return min(weights, BUCKET)
 
 
@@ -203,7 +193,6 @@ def _deepspeed_config(training: Training, engine: DeepSpeed, weights: int) -> di
 
 
 def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
-    """Import DeepSpeed and make its process group, unless it has one; `undo` learns how to leave it."""
     says_accelerator = "DS_ACCELERATOR" in os.environ
     if not is_on_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -226,10 +215,6 @@ def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
 
 @contextmanager
 def _as_only_worker() -> Iterator[None]:
-    """Say in the environment that this process is the only worker, unless a launcher has said what it is.
-
-    Only for as long as DeepSpeed looks: a child process must not take the group for its own.
-    """
     if "RANK" in os.environ:
         yield
         return
@@ -247,10 +232,9 @@ def _as_only_worker() -> Iterator[None]:
 
 
 def loopback_variables() -> dict[str, str]:
-    """Return the environment that keeps the sockets of gloo and NCCL on the loopback interface.
+    """Return the environment that keeps gloo and NCCL on the loopback interface.
 
-    torch's own TCP store always listens on every interface. So a group that stays on one machine does without it: its
-    processes meet in a file, and a single process in its memory.
+    torch's TCP store listens on every interface, so processes of one machine meet in a file instead.
     """
     names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
     return dict.fromkeys(_SOCKET_VARIABLES, names[0]) if names else {}

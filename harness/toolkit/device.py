@@ -1,4 +1,4 @@
-"""The device of a trial, and the rows and judges that fit on it at once."""
+"""Device of a trial, and the rows that fit on it at once."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ from harness.contracts import Model, Sequences
 from harness.models.loading import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
-"""The most that the logits of one forward pass may take: with a vocabulary of 50,000 they outweigh all else."""
+"""Bytes of the logits of one forward pass: with a large vocabulary they outweigh all else."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
-"""Tokens of one forward pass over texts: on a CPU, a layer's results then stay in the caches."""
+"""Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
 JUDGE_BYTES = 1 << 30
-"""Judges that weigh less than this together stay loaded beside a model that is measured."""
+"""Bytes of judges that stay loaded next to a measured model."""
 
 
 def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) -> int:
-    """Return how many rows of so many tokens to put through a model at once, 1 to `most`.
-
-    Example:
-        >>> rows_at_once(1_024, 128, torch.device("cpu"), most=64)
-        64
-        >>> rows_at_once(50_257, 200, torch.device("cpu"), most=64)
-        13
-    """
+    """Return the rows of so many tokens in one forward pass, 1 to `most`."""
     return max(1, min(most, LOGIT_BYTES[device.type] // (4 * vocabulary * tokens)))
 
 
 def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield some sequences at a time, tokens_BT and lengths_B on the model's device, cut to the longest of them.
+    """Yield tokens_BT and lengths_B on the model's device, some sequences at a time.
 
     Right padding needs no mask: a causal model's earlier positions never see it.
     """
@@ -45,22 +38,17 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
 
 
 def read_at_once(tokens: int, device: torch.device) -> int:
-    """Return how many rows of so many tokens to read in one forward pass where their logits have room.
-
-    Example:
-        >>> read_at_once(128, torch.device("cpu")), read_at_once(2_000, torch.device("cpu"))
-        (8, 1)
-    """
+    """Return the rows of so many tokens to read in one pass where their logits have room."""
     return max(1, READ_TOKENS[device.type] // tokens)
 
 
 def vocabulary_of(model: Model) -> int:
-    """Return how many tokens a model chooses from; of one that also sees or hears, its text part says so."""
+    """Return the vocabulary size; a multimodal model's is that of its text part."""
     return int(model.config.get_text_config(decoder=True).vocab_size)
 
 
 def room_after(model: Model, tokens: int) -> int:
-    """Return how many tokens a model can be made to write after so many, as its longest context allows."""
+    """Return the tokens that fit in the model's context after so many."""
     return max(0, longest_context(model.config) - tokens)
 
 
@@ -69,18 +57,13 @@ _JUDGES_DTYPE: ContextVar[torch.dtype] = ContextVar("_JUDGES_DTYPE", default=tor
 
 
 def device_for(gpus: float) -> torch.device:
-    """Return where what was given so many GPUs computes: on a GPU only if it was given one, and there is one.
-
-    Example:
-        >>> device_for(0.0)
-        device(type='cpu')
-    """
+    """Return the GPU if any was given and exists, else the CPU."""
     return torch.device("cuda" if gpus > 0 and torch.cuda.is_available() else "cpu")
 
 
 @contextmanager
 def judging_on(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Say to `computing_device` and `judges_dtype`, as long as the block lasts, what its trial asks for."""
+    """Set what `computing_device` and `judges_dtype` return within the block."""
     device_token, dtype_token = _DEVICE.set(device), _JUDGES_DTYPE.set(dtype)
     try:
         yield
@@ -90,13 +73,10 @@ def judging_on(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
 
 
 def computing_device() -> torch.device:
-    """Return where the trial that asks for a judge computes, which is where the judge belongs; else the CPU.
-
-    A GPU that the machine has may be another trial's.
-    """
+    """Return the device of the current trial, for a judge; else the CPU."""
     return _DEVICE.get() or torch.device("cpu")
 
 
 def judges_dtype() -> torch.dtype:
-    """Return in what the causal judges of the trial that asks for one compute: fp32 unless it says otherwise."""
+    """Return the dtype of causal judges in the current trial: fp32 by default."""
     return _JUDGES_DTYPE.get()

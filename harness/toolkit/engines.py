@@ -1,4 +1,4 @@
-"""Engines: what turns a loss into a step. The training loop asks one, and methods never see it."""
+"""Engines turn a loss into a step. The training loop calls one; methods never see it."""
 
 from __future__ import annotations
 
@@ -17,55 +17,50 @@ from harness.models.blocks import Block
 
 
 class TrainingEngine(Protocol):
-    """The training loop's view of an engine."""
+    """Interface of an engine."""
 
     model: Any
     """The model that losses are computed with."""
     workers: int
-    """Processes that share each global batch; every one of them calls every method here."""
+    """Processes that share each global batch; all of them call every method."""
     rank: int
-    """This process among them."""
     precision: str
-    """Precision of a trial's losses: `fp32`, `bf16 autocast` or `bf16 weights`."""
+    """`fp32`, `bf16 autocast` or `bf16 weights`."""
 
     @property
     def skipped_steps(self) -> int:
-        """Return how many steps were not applied, because a gradient was not finite."""
+        """Return the steps that were not applied, because a gradient was not finite."""
 
     def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
 
     def freeze(self, model: Model) -> None:
-        """Make a model that no step changes compute as the trained one does; its weights may be rounded for it."""
+        """Give a frozen model the trained one's precision; its weights may be rounded."""
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value."""
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the sum of a value's shares over all workers; each of them calls it."""
+        """Return the sum of a value's shares over all workers."""
 
     def step(self) -> None:
-        """Apply the accumulated gradient and forget it."""
+        """Apply the accumulated gradient and clear it."""
 
     def gather(self) -> None:
-        """Bring the weights as they are now into the plain model."""
+        """Copy the current weights into the plain model."""
 
     def close(self) -> None:
-        """Give back what the engine holds; the plain model stays as it was gathered last."""
+        """Release the engine's memory; the plain model is kept."""
 
 
 @contextmanager
 def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
-    """Keep of each layer only what enters it, in the forward passes within; the backward pass may come later.
+    """Keep only each layer's input in forward passes, and compute the rest again in the backward pass.
 
-    Losses and gradients are the same to the last bit. A pass that fills a cache keeps all: a second one would fill it
-    once more.
-
-    Args:
-        model: A model of transformers, or one that contains it; it runs without dropout. Afterwards no trace is left.
+    Losses and gradients are bit-identical. A pass that fills a cache keeps all.
 
     Raises:
-        TrialError: It has no layers that transformers marks as ones that can be checkpointed.
+        TrialError: The model has no layers that transformers can checkpoint.
 
     Source:
         Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
@@ -96,10 +91,10 @@ def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) ->
 
 
 class TorchEngine:
-    """Accumulates gradients and steps AdamW on the weights that ask for a gradient, or on some blocks of a model.
+    """Accumulates gradients and steps AdamW on the trainable weights, or on some blocks.
 
-    A block is trained as a Parameter that is a view of its slice, with the slice of the matrix's
-    gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
+    A block is a Parameter that is a view of its slice, with the slice of the gradient. AdamW never sees the rest of the
+    matrix, which stays bit-identical.
     """
 
     def __init__(self, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> None:
@@ -135,7 +130,7 @@ class TorchEngine:
         return training_forward(self.model, self._training)
 
     def freeze(self, model: Model) -> None:
-        """Train no weight of this model; the context does the rest."""
+        """Train no weight of this model."""
         model.requires_grad_(False)
 
     def backward(self, loss: torch.Tensor) -> float:
@@ -151,11 +146,11 @@ class TorchEngine:
         return value
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the sum of a value's shares over all workers: of the only one."""
+        """Return the share: there is one worker."""
         return float(share)
 
     def step(self) -> None:
-        """Apply the accumulated gradient and forget it."""
+        """Apply the accumulated gradient and clear it."""
         for view, block, matrix in self._slices:
             assert matrix.grad is not None
             view.grad = block.of(matrix.grad)
@@ -163,7 +158,7 @@ class TorchEngine:
         self.model.zero_grad(set_to_none=True)
 
     def gather(self) -> None:
-        """Do nothing: the plain model is the one that is trained."""
+        """Do nothing: the plain model is trained."""
 
     def close(self) -> None:
         """Free the optimiser's state."""
@@ -171,14 +166,14 @@ class TorchEngine:
 
 
 def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
-    """Return the context of a plain model's forward passes: bf16 autocast, or nothing."""
+    """Return the context of a plain model's forward pass: bf16 autocast or nothing."""
     device = next(model.parameters()).device
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
-    """Make forward passes those of a plain model that is trained: as `plain_forward`, keeping what `training` says.
+    """Run forward passes as `plain_forward`, with checkpointing if `training` sets it.
 
     Raises:
         TrialError: The model has no layers that can be checkpointed.

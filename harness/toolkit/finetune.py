@@ -1,7 +1,6 @@
 """The training loop of every trained method and of the memorised model.
 
-All forward passes of losses and selections are in `training.precision`, those of frozen models too; each epoch's notes
-name it. The validation perplexity that stops training early is measured in fp32.
+Losses and selections run in `training.precision`; the validation perplexity for early stopping in fp32.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from harness.toolkit.losses import Batch, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
-"""(model, micro-batches of one random global batch) to the blocks that an epoch trains, and notes about the choice."""
+"""(model, micro-batches of a random global batch) to the blocks that an epoch trains, and notes."""
 Rows = Callable[[Model, int], Sequence[int]]
-"""(model, epoch) to the forget set's rows that this epoch trains on."""
+"""(model, epoch) to the rows of the forget set that the epoch trains on."""
 AfterStep = Callable[[Mapping[str, float]], None]
-"""(values of the step: `loss`, and each term's of `LossTerms`) to nothing: where a method keeps state between steps."""
+"""Receives the values of a step: `loss`, and each term's of `LossTerms`."""
 
 
 _Adapters = LowRankAdapters | WeightMasks
@@ -41,29 +40,28 @@ class TrainingParts(TypedDict, total=False):
     """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
-    """All other models that the loss or `select` runs, such as a teacher; bf16 weights round theirs in place."""
+    """Every other model that the loss or `select` runs; bf16 weights round theirs in place."""
     select: Select
-    """Chooses the blocks that an epoch trains; only those change."""
+    """Only the chosen blocks change in an epoch."""
     masks: WeightMasks
-    """Trained in the weights' stead."""
+    """Trained instead of the weights."""
     learning_rate: float
-    """AdamW's, instead of `training.learning_rate`: of what is no weight."""
+    """Replaces `training.learning_rate`, for parameters that are no weights."""
     select_rows: Rows
-    """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
+    """Training ends where it returns no row."""
     paired_texts: Sequences
-    """Further texts, one beside each forget sequence: the loss gets their micro-batch as its last argument."""
+    """One more text for each forget sequence: their micro-batch is the loss's last argument."""
     gradient: GradientRule
-    """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
+    """Makes each step's gradient; the loss is a `LossTerms`, the engine torch's."""
     after_step: AfterStep
-    """Gets the values of each step after it."""
 
 
 def engine_for(
     engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
 ) -> TrainingEngine:
-    """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
+    """Return the engine that trains the model's trainable weights, or some blocks.
 
-    A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
+    Blocks have next to no optimiser state to partition: the plain engine steps them.
     """
     if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
@@ -74,7 +72,7 @@ def engine_for(
 
 @dataclass(frozen=True)
 class Epoch:
-    """The state after an epoch, or within one where a stop was asked for; number 0 is the untouched model."""
+    """State after an epoch or at a stop within one; number 0 is the untouched model."""
 
     number: Number
     notes: dict[str, Json]
@@ -85,7 +83,7 @@ class Epoch:
 def train_and_yield(
     task: ErasureTask, model: Model, loss: Loss, **parts: Unpack[TrainingParts]
 ) -> Iterator[ErasedModel]:
-    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`.
+    """Yield `model` at each epoch in `task.strengths`, and at an early stop; see `train`.
 
     A strength of 2.25 is the model after a quarter of the third epoch's steps.
     """
@@ -108,19 +106,19 @@ def train(
 ) -> Generator[Epoch, None, None]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
-    An epoch's data order depends only on seed and number, and the learning rate is constant: an epoch's model
-    does not depend on later ones. There is no dropout. LoRA adapters are merged into `model` between two epochs.
+    An epoch's data order depends only on seed and number, and the learning rate is constant: no epoch depends on later
+    ones. There is no dropout. LoRA adapters are merged between two epochs.
 
     Args:
-        task: The texts, the settings and the engine.
-        model: What is trained.
-        loss: What is minimised.
-        epochs: How many.
-        stops: Where it yields within an epoch too, at the nearest step: 2.25 is after a quarter of the third.
-        **parts: What else the training is made of, by name: see `TrainingParts`.
+        task: Texts, settings and engine.
+        model: The model to train.
+        loss: The loss to minimise.
+        epochs: Number of epochs.
+        stops: More stops, within epochs, at the nearest step.
+        **parts: Keys of `TrainingParts`.
 
     Raises:
-        TrialError: A loss that is not finite, or that runs a model neither trained nor `frozen`; parts that clash.
+        TrialError: The loss is not finite or runs an unknown model; or parts clash.
     """
     _refuse_parts(task, model, loss, parts)
     training = replace(task.training, learning_rate=parts.get("learning_rate", task.training.learning_rate))
@@ -177,7 +175,6 @@ def train(
 
 
 def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingParts) -> None:
-    """Raise for parts that there are not, which Python lets through, and for those that exclude one another."""
     for name in parts.keys() - TrainingParts.__annotations__.keys():
         raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
     if task.training.lora and "select" in parts:
@@ -197,7 +194,6 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
 
 
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
-    """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
         return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
     if "masks" in parts:
@@ -228,13 +224,9 @@ def _selected_blocks(
 def whole_loss(
     model: Model, sequences: Sequences, loss: Callable[[Model, Batch], torch.Tensor], training: Training
 ) -> float:
-    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision.
+    """Return a loss over whole texts as one global batch, in the region and precision of `training`.
 
-    Args:
-        model: What is read; nothing of it changes.
-        sequences: The texts, one global batch.
-        loss: From (model, batch) to this micro-batch's share of the loss, as `Batch.mean` makes it.
-        training: Says which tokens count, how many sequences are read at once, and in which precision.
+    `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
     """
     batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
     with torch.no_grad(), plain_forward(model, training):
@@ -242,7 +234,6 @@ def whole_loss(
 
 
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
-    """Note the validation perplexity after an epoch; return why training ends there, if it does."""
     perplexity, limit = task.validation_perplexity(model), task.training.early_stop
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
     if limit and perplexity > limit * baseline:
@@ -254,7 +245,7 @@ def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[
 
 
 def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[tuple[Number, int]]:
-    """Return where an epoch of so many steps stops, and after how many of them; its end is the last.
+    """Return (stop, steps before it) within an epoch; its end is the last.
 
     Example:
         >>> _stops_of_epoch(3, steps=12, stops=(1.5, 2.25, 2.99, 3, 4))
@@ -273,7 +264,6 @@ def _stopped_at(
     engine: TrainingEngine,
     adapters: _Adapters | None,
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
-    """Take an epoch's steps up to each of its ends, and yield it with what is to be noted; the model is whole then."""
     values: list[dict[str, float]] = []
     seconds = 0.0
     for stop, wanted in ends:
@@ -291,7 +281,6 @@ def _stopped_at(
 def _steps_of_epoch(
     task: TrainingTask, loss: Loss, engine: TrainingEngine, order: torch.Tensor, number: int, parts: TrainingParts
 ) -> Iterator[dict[str, float]]:
-    """Take the steps of an epoch, each when it is asked for, and yield its values."""
     retain_order = order
     if task.retain is not None:
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
@@ -327,7 +316,6 @@ def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngin
 def _global_batch(
     streams: Sequence[tuple[Sequences | None, torch.Tensor]], start: int, training: Training, engine: TrainingEngine
 ) -> list[Parts]:
-    """Return the micro-batches of the global batch that starts there, each with one of every stream beside it."""
     device = next(engine.model.parameters()).device
     columns: list[list[Batch]] = []
     for sequences, order in streams:
@@ -342,7 +330,7 @@ def _global_batch(
 def micro_batches(
     sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device, workers: int = 1
 ) -> list[Batch]:
-    """Return the micro-batches of one global batch, `rows` of `sequences`, in order: one at least for each worker."""
+    """Return the micro-batches of a global batch in order, at least one a worker."""
     lengths = sequences.lengths_N[rows]
     width = int(lengths.max())
     tokens = sequences.tokens_NT[rows, :width]
@@ -372,21 +360,18 @@ _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torc
 def trained_briefly(
     model: Model, sequences: Sequences, *, steps: Sequence[int], learning_rate: float, batch: int, seed: int
 ) -> Iterator[tuple[int, Model]]:
-    """Train a copy of `model` on the NLL of all tokens of `sequences`, and yield it after each of `steps`.
+    """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps`.
 
-    AdamW in fp32, without weight decay, at a constant rate, in evaluation mode (no dropout): what the copy is after a
-    step does not depend on the later ones. The texts come in one random order, again and again, `batch` of them a step.
+    AdamW in fp32 without weight decay, at a constant rate and without dropout. The texts come in one random order again
+    and again. The yielded model is always the same object; no step depends on later ones.
 
     Args:
-        model: Left as it is. A `PairModel` has no weights of its own: give it one of its two models.
-        sequences: The texts that are trained on.
-        steps: After which steps to yield, rising; 0 is the copy before any.
-        learning_rate: AdamW's.
-        batch: Texts in one step; all of them where there are fewer.
-        seed: Of the texts' order.
-
-    Yields:
-        The step, and the copy: always the same model, in evaluation mode, which the next step changes.
+        model: Left unchanged. A `PairModel` has no weights: pass one of its models.
+        sequences: The texts to train on.
+        steps: Steps after which to yield, rising; 0 is the untouched copy.
+        learning_rate: AdamW's rate.
+        batch: Texts in one step, at most.
+        seed: Seed of the order.
 
     Raises:
         TrialError: A loss is NaN or infinite.

@@ -19,44 +19,27 @@ from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import Batch, token_nll
 
 LogitsLoss = Callable[[Batch, torch.Tensor], torch.Tensor]
-"""(micro-batch, its logits_BSV) to this micro-batch's share of a loss, as `Batch.mean` makes it."""
+"""(micro-batch, its logits_BSV) to its share of a loss, as `Batch.mean` makes it."""
 
 
 def gradients_by_layer(
     model: Model, batches: Sequence[Batch], parameters: Collection[str], losses: Sequence[LogitsLoss]
 ) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """Yield the gradients of several losses in the parameters of one layer after the other, the deepest layer first.
+    """Yield each loss's gradients in one layer's parameters, by name, the deepest layer first.
 
-    They equal those of passes through the whole model to the last bit, with one layer's gradients in memory. Each
-    micro-batch goes forward once and leaves each layer's input; then each layer is computed again and differentiated.
-    With two losses that takes a fifth longer. Workers of a process group share the micro-batches, and one reduction
-    sums a layer's gradients.
+    They are bit-identical to those of whole passes, with one layer's gradients in memory: drop them before the next
+    layer. Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and
+    differentiated. Workers share the micro-batches.
 
     Args:
-        model: A model of a known family in evaluation mode; it is unchanged whenever a layer is yielded.
+        model: A model of a known family in evaluation mode, left unchanged.
         batches: All micro-batches of a global batch.
-        parameters: Names in `named_parameters`, all of them in layers.
-        losses: Functions of (micro-batch, its logits_BSV) to its share, as `Batch.mean` makes it.
-
-    Yields:
-        For each loss the gradients in a layer's parameters, by name. Drop them before the next layer.
+        parameters: Names in `named_parameters`, all in layers.
+        losses: Several losses of the same logits.
 
     Raises:
-        TrialError: The family is not known, a parameter is in no layer, the model is in training mode, or its layers
+        TrialError: The family is unknown, a parameter is in no layer, the model is in training mode, or its layers
             are no chain.
-
-    Example:
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> config = GPT2Config(vocab_size=9, n_embd=8, n_layer=2, n_head=2, n_positions=16)
-        >>> model = GPT2LMHeadModel(config).eval()
-        >>> batch = Batch(torch.tensor([[1, 2, 3]]), torch.ones(1, 2, dtype=torch.bool), 2, 1)
-        >>> names = [f"transformer.h.{layer}.mlp.c_fc.weight" for layer in (0, 1)]
-        >>> def highest(batch, logits_BSV):
-        ...     return batch.mean(logits_BSV.amax(-1))
-        >>> for [gradients] in gradients_by_layer(model, [batch], names, [highest]):
-        ...     print({name: tuple(gradient.shape) for name, gradient in gradients.items()})
-        {'transformer.h.1.mlp.c_fc.weight': (8, 32)}
-        {'transformer.h.0.mlp.c_fc.weight': (8, 32)}
     """
     layers, path = model_layers(model), f"{FAMILIES[model.config.model_type].layers}."
     names_by_layer = _names_by_layer(model, path, parameters)
@@ -75,7 +58,7 @@ def gradients_by_layer(
 
 @contextmanager
 def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.Parameter]) -> Iterator[None]:
-    """Let only these of a module's weights ask for a gradient."""
+    """Let only these weights of a module require gradients."""
     asked = [(weight, weight.requires_grad) for weight in module.parameters()]
     module.requires_grad_(False)
     for weight in weights:
@@ -89,19 +72,17 @@ def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.P
 
 @dataclass
 class _Call:
-    """A layer's input."""
-
     arguments: tuple[Any, ...]
     named: dict[str, Any]
 
     @property
     def state(self) -> torch.Tensor:
-        """Return the hidden state among it."""
+        """Return its hidden state."""
         state: torch.Tensor = self.arguments[0] if self.arguments else self.named["hidden_states"]
         return state
 
     def again(self, layer: torch.nn.Module, state: torch.Tensor) -> torch.Tensor:
-        """Return what the layer makes of `state`, with all else as it was."""
+        """Run the layer on `state` with the other inputs unchanged."""
         if self.arguments:
             return state_of(layer(state, *self.arguments[1:], **self.named))
         return state_of(layer(**self.named | {"hidden_states": state}))
@@ -109,8 +90,6 @@ class _Call:
 
 @dataclass
 class _Pass:
-    """The layers of a micro-batch's pass that are still to be differentiated."""
-
     calls: list[_Call]
     """One for each layer, the shallowest first."""
     gradients: list[torch.Tensor]
@@ -118,7 +97,6 @@ class _Pass:
 
 
 def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dict[int, list[str]]:
-    """Return the parameters of each layer in the model's order, the same for all workers."""
     names_by_layer: dict[int, list[str]] = {}
     in_layers = [name for name, _ in model.named_parameters() if name.startswith(path)]
     if strangers := sorted(set(parameters) - set(in_layers)):
@@ -141,7 +119,6 @@ def _pieces(sums: torch.Tensor, weights: Mapping[str, torch.nn.Parameter]) -> di
 
 
 def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Sequence[LogitsLoss]) -> _Pass:
-    """Return what a micro-batch gives each layer, and each loss's gradient in what the last one makes of it."""
     calls: list[_Call] = []
     states: list[torch.Tensor] = []
 
@@ -174,7 +151,6 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
 
 
 def _as_computed(state: torch.Tensor) -> torch.Tensor:
-    """Return the state as something computed: autocast would share one bf16 copy of a leaf, and sum in bf16."""
     return state.view_as(state)
 
 
@@ -186,7 +162,7 @@ def _layer_gradients(
     *,
     is_lowest: bool,
 ) -> list[dict[str, torch.Tensor]]:
-    """Return each loss's gradients in a layer's weights, and bring each micro-batch to the layer before."""
+    """Return each loss's gradients in a layer's weights; `passes` move to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
     gradients = [_pieces(of_loss, weights) for of_loss in sums]
@@ -214,26 +190,20 @@ class MLPMatrix:
     """A weight matrix of an MLP."""
 
     parameter: str
-    """The matrix, as `named_parameters` calls it."""
+    """Name in `named_parameters`."""
     layer: int
     """From 0, the shallowest."""
     kinds: tuple[str, ...]
-    """Its blocks: `C_gate`, `C_fc` (up), `C_proj` (down), or the first two, one after the other."""
+    """`C_gate`, `C_fc` (up) or `C_proj` (down); both of the first two in a fused matrix."""
     inputs_first: bool
-    """True: stored as I x O, as in transformers' Conv1D. False: O x I, as in Linear."""
+    """Stored as I x O, as in transformers' Conv1D, instead of O x I."""
 
     def outputs_first(self, stored: torch.Tensor) -> torch.Tensor:
-        """Return the O x I view of the matrix, or of its gradient: writing to it writes to what was given.
-
-        Example:
-            >>> matrix = MLPMatrix("transformer.h.0.mlp.c_fc.weight", 0, ("C_fc",), inputs_first=True)
-            >>> tuple(matrix.outputs_first(torch.zeros(4, 16)).shape)
-            (16, 4)
-        """
+        """Return the O x I view of the matrix or of its gradient."""
         return stored.T if self.inputs_first else stored
 
     def rows_of_blocks(self, stored: torch.Tensor) -> dict[str, slice]:
-        """Return the outputs of each block that the matrix holds, by the block's name: `L2.C_fc`.
+        """Return the outputs of each block by name, such as `L2.C_fc`.
 
         Example:
             >>> both = MLPMatrix("model.layers.0.mlp.gate_up_proj.weight", 0, ("C_gate", "C_fc"), inputs_first=False)
@@ -249,28 +219,19 @@ class MLPMatrix:
 
 @dataclass(frozen=True)
 class SecondMoments:
-    """The two factors of a matrix's curvature in K-FAC, in fp64."""
+    """K-FAC's two factors of a matrix's curvature, in fp64."""
 
     inputs_II: torch.Tensor
-    """A = E[a aᵀ] over the counted positions, of what the matrix is given."""
+    """A = E[a aᵀ] of the inputs over the counted positions."""
     gradients_OO: torch.Tensor
-    """G = E[g gᵀ] over the same positions, of the gradient in what it gives, before its bias."""
+    """G = E[g gᵀ] of the gradients in the outputs before the bias, over the same positions."""
 
 
 def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
-    """Return the weight matrices of the model's MLPs, layer by layer, in the order in which they are used.
-
-    Args:
-        model: Of a family in `harness/models/blocks.py`.
+    """Return the weight matrices of the model's MLPs, in the order of use.
 
     Raises:
-        TrialError: The family is not known, so nobody knows where its matrices are.
-
-    Example:
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=2, n_head=2, n_positions=16))
-        >>> [(matrix.parameter, matrix.kinds) for matrix in mlp_matrices(model)[2:]]
-        [('transformer.h.1.mlp.c_fc.weight', ('C_fc',)), ('transformer.h.1.mlp.c_proj.weight', ('C_proj',))]
+        TrialError: The family is unknown (`harness/models/blocks.py`).
     """
     if reason := lacks_layers(model.config.model_type):
         raise TrialError(reason)
@@ -294,18 +255,18 @@ def second_moments(
     training: Training,
     labels_seed: int | None = None,
 ) -> dict[str, SecondMoments]:
-    """Return A and G of each matrix, by its parameter's name, over the positions whose prediction counts.
+    """Return A and G of each matrix, by parameter, over the counted positions.
 
-    The gradient is that of the NLL, summed over a sequence. Padding and last tokens are no positions. Products are in
-    fp32 and sums in fp64, so that the smallest eigenvalues survive rounding.
+    The gradient is that of the NLL summed over a sequence. Products are fp32 and sums fp64, or the smallest eigenvalues
+    would be lost in rounding.
 
     Args:
-        model: Of a family in `harness/models/blocks.py`. It is left as it was, without gradients or hooks.
+        model: A model of a known family, left unchanged.
         sequences: The texts.
-        matrices: Some of `mlp_matrices(model)`. Nothing is computed backwards below the first of them.
-        training: Says which tokens count, how many sequences are read at once, and in which precision.
-        labels_seed: Draw each label from the model's own prediction, with this seed: G is then a factor of the Fisher
-            information. Without it labels are the texts' next tokens.
+        matrices: Some of `mlp_matrices(model)`.
+        training: Loss region, micro-batch and precision.
+        labels_seed: Draw labels from the model's own predictions: G is then a factor of the Fisher information. None
+            takes the texts' next tokens.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -340,7 +301,6 @@ def _add_products(
     training: Training,
     uniform_BT: torch.Tensor | None,
 ) -> None:
-    """Add a micro-batch's products to the moments; nothing else of it is left when the next one goes forward."""
     with _recorded(model, matrices) as passed, plain_forward(model, training):
         logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
     if uniform_BT is not None:
@@ -363,28 +323,18 @@ def loss_gradient(
     training: Training,
     rows: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Return the gradient of a loss over whole texts in each matrix, by its parameter's name, as the matrix is stored.
+    """Return the gradient of a loss over whole texts in each matrix, by parameter, in its stored layout.
 
     Args:
-        model: It is left as it was, without gradients.
+        model: Left unchanged.
         sequences: The texts.
         matrices: Some of `mlp_matrices(model)`.
-        loss: From (model, batch) to this micro-batch's share of the loss, as `Batch.mean` makes it.
-        training: Says which tokens count, how many sequences are read at once, and in which precision.
-        rows: Of `sequences`; all of them unless given.
+        loss: (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
+        training: Loss region, micro-batch and precision.
+        rows: Rows of `sequences`; None takes all.
 
     Raises:
         TrialError: A loss is NaN or infinite.
-
-    Example:
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, n_positions=16))
-        >>> texts = Sequences(torch.tensor([[1, 2, 3, 4]]), torch.tensor([4]), prefix_tokens=1, digest="")
-        >>> def loss(model, batch):
-        ...     return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
-        >>> gradients = loss_gradient(model, texts, mlp_matrices(model), loss, Training())
-        >>> {name[16:]: tuple(gradient.shape) for name, gradient in gradients.items()}
-        {'mlp.c_fc.weight': (8, 32), 'mlp.c_proj.weight': (32, 8)}
     """
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
@@ -404,7 +354,6 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
 
 @contextmanager
 def _recorded(model: Model, matrices: Sequence[MLPMatrix]) -> Iterator[dict[str, tuple[torch.Tensor, torch.Tensor]]]:
-    """Record, by its parameter's name, what each matrix is given and what it gives in the forward pass meanwhile."""
     passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def recorder(name: str) -> Callable[[torch.nn.Module, tuple[torch.Tensor], torch.Tensor], None]:
@@ -441,11 +390,6 @@ def _drawn(logits_BSV: torch.Tensor, uniform_BT: torch.Tensor) -> torch.Tensor:
 
 
 def _checked(loss: torch.Tensor) -> torch.Tensor:
-    """Return the loss.
-
-    Raises:
-        TrialError: It is NaN or infinite.
-    """
     if not torch.isfinite(loss.detach()):
         raise TrialError(f"the loss is {float(loss.detach())}: the weights moved too far. Take a smaller step.")
     return loss

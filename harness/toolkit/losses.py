@@ -1,7 +1,6 @@
-"""Losses of a next-token predictor, one value for each prediction, and the batch that makes means of them.
+"""Losses of a next-token predictor, one value a prediction, and the batch that takes their means.
 
-Tensor letters: B rows, T tokens, S = T - 1 predictions (the first token is never predicted),
-V vocabulary. Logits at S predict tokens 1 to T - 1.
+Tensor letters: B rows, T tokens, S = T - 1 predictions, V vocabulary. Logits at S predict tokens 1 to T - 1.
 """
 
 from __future__ import annotations
@@ -18,40 +17,39 @@ from torch.nn import functional
 from harness.contracts import Model
 
 PART_BYTES = 1 << 26
-"""Bytes of logits in a part: far below the whole batch's, and far above the overhead of a part."""
+"""Bytes of logits in a part."""
 ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
-"""Tensors with a row for each of B to values_BS."""
+"""Tensors with B rows to values_BS."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a global batch: a micro-batch."""
+    """A micro-batch: some rows of a global batch."""
 
     tokens_BT: torch.Tensor
     counted_BS: torch.Tensor
-    """bool: the predictions that the loss counts."""
+    """bool: the predictions that count."""
     total: int
-    """Counted predictions of the whole global batch."""
+    """Counted predictions of the global batch."""
     total_sequences: int
     """Rows of the global batch with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
-        """Return the token that each prediction should have been."""
+        """Return the true token of each prediction."""
         return self.tokens_BT[:, 1:]
 
     def logits(self, model: Model) -> torch.Tensor:
-        """Return `model`'s logits_BSV for every prediction, in fp32."""
+        """Return `model`'s logits_BSV in fp32."""
         return model(input_ids=self.tokens_BT[:, :-1], use_cache=False).logits.float()  # type: ignore[no-any-return]
 
     def mean(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's counted predictions.
 
-        The shares of all micro-batches add up to the mean, so that a loss and its gradient do not
-        depend on how the global batch is cut.
+        The shares add up to the mean, however the global batch is cut.
 
         Raises:
-            ValueError: There is not one value for each prediction.
+            ValueError: The shape is not that of the predictions.
 
         Example:
             >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4, 2)
@@ -61,15 +59,10 @@ class Batch:
         return self._of_counted(values_BS).sum() / max(self.total, 1)
 
     def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's sum over its counted predictions: of log-probabilities, log p(y|x).
+        """Return each sequence's sum over its counted predictions: log p(y|x) from log-probabilities.
 
         Raises:
-            ValueError: There is not one value for each prediction.
-
-        Example:
-            >>> counted = torch.tensor([[True, True], [True, False]])
-            >>> Batch(torch.zeros(2, 3, dtype=torch.long), counted, 3, 2).sums_per_sequence(torch.ones(2, 2)).tolist()
-            [2.0, 1.0]
+            ValueError: The shape is not that of the predictions.
         """
         return self._of_counted(values_BS).sum(dim=-1)
 
@@ -77,23 +70,17 @@ class Batch:
         """Return each sequence's mean over its counted predictions; 0 where none counts.
 
         Raises:
-            ValueError: There is not one value for each prediction.
-
-        Example:
-            >>> counted = torch.tensor([[True, True], [True, False]])
-            >>> values = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
-            >>> Batch(torch.zeros(2, 3, dtype=torch.long), counted, 3, 2).means_per_sequence(values).tolist()
-            [2.0, 5.0]
+            ValueError: The shape is not that of the predictions.
         """
         return self.sums_per_sequence(values_BS) / self.counted_BS.sum(dim=-1).clamp(min=1)
 
     def sequence_mean(self, values_B: torch.Tensor) -> torch.Tensor:
-        """Return this micro-batch's share of the mean over the global batch's sequences, long or short alike.
+        """Return this micro-batch's share of the mean over the global batch's sequences, whatever their lengths.
 
-        The shares add up as those of `mean` do. A sequence without a counted prediction is left out.
+        A sequence without a counted prediction is left out.
 
         Raises:
-            ValueError: There is not one value for each sequence.
+            ValueError: There is not one value a sequence.
 
         Example:
             >>> part = Batch(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool), 4, 2)
@@ -114,8 +101,6 @@ def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
 
 
 class _InParts(torch.autograd.Function):
-    """Values of some rows at a time, of which nothing but what they are made of is kept for the backward pass."""
-
     @staticmethod
     def forward(ctx: Any, values_of: Callable[..., torch.Tensor], rows: int, *given: torch.Tensor) -> torch.Tensor:
         ctx.values_of, ctx.rows = values_of, rows
@@ -141,13 +126,10 @@ class _InParts(torch.autograd.Function):
 
 
 def in_parts(values_of: ValuesOf) -> ValuesOf:
-    """Return a loss with the same values and gradients, to the last bit, that takes less memory of a large vocabulary.
+    """Return a loss with bit-identical values and gradients that takes less memory of a large vocabulary.
 
-    Where the logits of all rows take more than `PART_BYTES`, intermediate results are made for some rows at a time, and
-    again in the backward pass.
-
-    Args:
-        values_of: Its value for a row must not depend on other rows. A gradient of its gradient is refused.
+    Above `PART_BYTES` of logits, intermediate results are made for some rows at a time, and again in the backward pass.
+    A row's value must not depend on other rows; second derivatives are refused.
     """
 
     @wraps(values_of)
@@ -163,7 +145,7 @@ def in_parts(values_of: ValuesOf) -> ValuesOf:
 
 @in_parts
 def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
-    """Return −log p(target) of each prediction, in nats: 0 for certainty, log V for a coin with V sides.
+    """Return −log p(target) of each prediction, in nats.
 
     Source: EMSO paper, section 3.3, L_NLL (before its mean).
 
@@ -175,7 +157,7 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
 
 
 def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
-    """Return this micro-batch's share of L_NLL: the mean of −log p over the global batch's counted predictions, nats.
+    """Return this micro-batch's share of the mean NLL, in nats.
 
     Source: EMSO paper, section 3.3, L_NLL.
     """
@@ -183,26 +165,26 @@ def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
 
 
 def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-    """Return L_NLL on the forget set: what the memorised model is trained with."""
+    """Return L_NLL on the forget set, the loss of the memorised model."""
     return mean_nll(model, forget)
 
 
 def nll_rise(original: Model, model: Model, batch: Batch) -> torch.Tensor:
-    """Return by how many nats each prediction's NLL lies above the original's; only `model` gets a gradient."""
+    """Return each prediction's NLL above the original's, in nats; only `model` gets a gradient."""
     with torch.no_grad():
         before_BS = token_nll(batch.logits(original), batch.targets_BS)
     return token_nll(batch.logits(model), batch.targets_BS) - before_BS
 
 
 def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
-    """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats: the larger Δ, the less is left to gain.
+    """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats.
 
-    Its slope is −1 at Δ = 0 and falls to 0 for a large βΔ. For β → 0 it is −Δ and a constant: gradient ascent.
+    The slope is −1 at Δ = 0 and falls to 0 for a large βΔ. As β → 0 it becomes −Δ and a constant, gradient ascent.
 
     Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
 
     Example:
-        At the original, Δ = 0, it is (2/β) log 2:
+        At Δ = 0 it is (2/β) log 2:
 
         >>> preference_loss(torch.zeros(1), beta=2.0).exp().round().item()
         2.0
@@ -214,7 +196,7 @@ def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
 
-    Minimising its mean maximises entropy. Its gradient in the logits is p_k (log p_k + H).
+    Its gradient in the logits is p_k (log p_k + H).
 
     Source: EMSO paper, equation 1, L_EM (before its mean).
 
@@ -228,14 +210,9 @@ def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
 
 @in_parts
 def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
-    """Return KL(p_reference ‖ p) of each prediction, in nats: 0 where both agree.
+    """Return KL(p_reference ‖ p) of each prediction, in nats.
 
     Source: KL divergence baseline; forward direction, as TOFU (arXiv:2401.06121) prints it.
-
-    Example:
-        >>> same = torch.tensor([[[1.0, 2.0]]])
-        >>> token_kl(same, same).item()
-        0.0
     """
     log_p, log_q = functional.log_softmax(logits_BSV, dim=-1), functional.log_softmax(reference_BSV, dim=-1)
     return (log_q.exp() * (log_q - log_p)).sum(dim=-1)
@@ -245,16 +222,10 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
-    Its gradient in the logits is written as softmax(logits) − softmax(teacher): a log-softmax's own leaves rounding
-    noise where both agree, which AdamW would turn into full steps.
+    The gradient is written as softmax(logits) − softmax(teacher): log-softmax's own leaves rounding noise where both
+    agree, which AdamW would turn into full steps.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
-
-    Example:
-        >>> student = torch.tensor([[[0.3, -1.2, 0.1]]], requires_grad=True)
-        >>> token_distillation(student.detach(), student).sum().backward()
-        >>> student.grad.abs().max().item()
-        0.0
     """
     target = functional.softmax(teacher_BSV.detach(), dim=-1)
     gradient = functional.softmax(logits_BSV.detach(), dim=-1) - target

@@ -1,4 +1,4 @@
-"""Rounding: what is left of a weight matrix that is stored in a few bits, simulated in its own precision."""
+"""Rounding of weight matrices to a few bits, simulated in their own precision."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from harness.contracts import Json, Model, RoundingScheme
 from harness.errors import TrialError
 
 GROUP = 128
-"""Inputs of an output channel that share a scale, when rounding to integers."""
+"""Inputs of an output channel that share a scale, for integers."""
 BLOCK = 64
-"""Weights that share a scale, when rounding to NF4."""
+"""Weights that share a scale, for NF4."""
 _FUSED = (
     "keeps the matrices of several experts in one tensor, which is not rounded here, so that its experts would stay as "
     "they are. Leave this model, or this evaluator, out of the sweep."
@@ -25,16 +25,10 @@ _FUSED = (
 
 
 def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) -> torch.Tensor:
-    """Return a matrix rounded to the nearest of 2^bits − 1 evenly spaced values, symmetric about 0.
+    """Return an fp32 matrix rounded to the nearest of 2^bits − 1 evenly spaced values, symmetric about 0.
 
-    ŵ = s · clip(round(w / s)) with s = max|w| / (2^(bits−1) − 1) over a group of inputs of one output channel, so that
-    |w − ŵ| ≤ s / 2. The last group of a channel may be shorter; a channel no wider than a group has one scale. A group
-    of zeros stays one.
-
-    Args:
-        weight_OI: Outputs by inputs, in fp32.
-        bits: 2 or more.
-        group: Inputs that share a scale.
+    ŵ = s · clip(round(w / s)) with s = max|w| / (2^(bits−1) − 1) over a group of inputs of one output channel; bits >=
+    2. A channel's last group may be shorter. A group of zeros stays zero.
 
     Source: round-to-nearest, the baseline of GPTQ (Frantar et al., arXiv:2210.17323, section 4), with symmetric scales.
 
@@ -56,8 +50,8 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
 def normal_float_values() -> tuple[float, ...]:
     """Return the 16 values of NF4, from −1 to 1: quantiles of a normal distribution, divided by the largest.
 
-    Eight are above 0 and seven below, each side evenly spaced in probability from 1/2 (excluded) to the mean of
-    1 − 1/32 and 1 − 1/30; the sixteenth is 0 itself.
+    Eight lie above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and 1 −
+    1/30. The sixteenth is 0.
 
     Source: Dettmers et al., arXiv:2305.14314 (QLoRA), equation 4 and appendix E.
 
@@ -74,16 +68,11 @@ def normal_float_values() -> tuple[float, ...]:
 
 
 def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
-    """Return a matrix rounded to NF4: in each block the nearest of 16 values times the block's largest magnitude.
+    """Return an fp32 matrix rounded to NF4: the nearest of 16 values times the block's largest magnitude.
 
-    Blocks are of consecutive weights, row after row; the last may be shorter. |w − ŵ| is at most 0.152 of that
-    magnitude, which is half the widest gap between two of the values. A block of zeros stays one.
+    Blocks are consecutive weights, row by row; the last may be shorter. A block of zeros stays zero.
 
     Differs from the paper: the blocks' magnitudes are not rounded in turn (double quantisation).
-
-    Args:
-        weight_OI: Outputs by inputs, in fp32.
-        block: Weights that share a magnitude.
 
     Source: Dettmers et al., arXiv:2305.14314 (QLoRA), section 3.
 
@@ -101,23 +90,14 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
 
 
 def rounding_to(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what rounds a matrix, outputs by inputs, to the values of a scheme.
-
-    Example:
-        >>> rounding_to("int4")(torch.tensor([[7.0, 1.2, -3.6]]))
-        tensor([[ 7.,  1., -4.]])
-    """
+    """Return the function that rounds a matrix, outputs by inputs, in a scheme."""
     if scheme == "nf4":
         return rounded_to_normal_float
     return partial(rounded_to_integers, bits=8 if scheme == "int8" else 4)
 
 
 def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
-    """Return why `rounded_copy` would leave a model of this configuration as it is; None if it rounds it.
-
-    Example:
-        >>> experts_in_one_tensor({"num_experts": 1})
-    """
+    """Return why `rounded_copy` cannot round a model of this configuration; None if it can."""
     for name, count in config.items():
         if "experts" in name and isinstance(count, int) and count > 1:
             return f"it {_FUSED}"
@@ -126,11 +106,9 @@ def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
 
 @torch.no_grad()
 def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, float]:
-    """Return a copy of a model whose linear layers are rounded, and the share of all its weights that these hold.
+    """Return a copy with rounded linear layers, and their share of all weights.
 
-    Args:
-        model: Left as it is.
-        rounded: Of a matrix, outputs by inputs. Embeddings, the output head, norms and biases stay as they are.
+    Embeddings, output head, norms and biases stay as they are. `rounded` gets outputs by inputs.
 
     Raises:
         TrialError: It has no linear layer, or keeps several matrices in one tensor.
@@ -150,11 +128,6 @@ def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) 
 
 
 def _linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:
-    """Yield the matrix of each linear layer but the head, once each, and whether it is inputs by outputs.
-
-    Raises:
-        TrialError: The model keeps several matrices in one tensor.
-    """
     from transformers import PreTrainedModel
     from transformers.pytorch_utils import Conv1D
 

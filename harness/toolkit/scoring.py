@@ -1,4 +1,4 @@
-"""Scoring: what a causal LM thinks of texts: a judge of what others wrote, and a model of its own validation texts."""
+"""Log-likelihoods, perplexity and hidden states of texts under a causal LM."""
 
 from __future__ import annotations
 
@@ -50,46 +50,33 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 ALIKE = 0.875
-"""Contexts share a pass where the shortest has at least this share of the longest's tokens: what it lacks of them is
-read again with each choice."""
+"""Smallest ratio of the shortest to the longest context in one pass."""
 
 
 @dataclass(frozen=True)
 class AnswerChoice:
-    """A continuation of a context, both as token ids, and both of at least one token.
-
-    Example:
-        >>> AnswerChoice((5, 6), (7, 8)).read_tokens
-        (5, 6, 7)
-    """
+    """A continuation of a context, both of at least one token id."""
 
     context: tuple[int, ...]
     continuation: tuple[int, ...]
 
     @property
     def read_tokens(self) -> tuple[int, ...]:
-        """Return what a model must read to predict the continuation: all but its last token."""
+        """Return the input that predicts the continuation: all but its last token."""
         return self.context + self.continuation[:-1]
 
 
 class _Question(NamedTuple):
-    """Choices with one context."""
-
     shared: int
     """Tokens of the context that are read once; the last one is read with each choice."""
     places: list[int]
-    """Places of its choices among all."""
 
 
 @torch.inference_mode()
 def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple[float, bool]]:
-    """Return what the model makes of each choice: log p(continuation | context) in nats, and whether it is greedy.
+    """Return (log p(continuation | context) in nats, whether every token is the greedy choice) for each choice.
 
-    Greedy is a continuation whose every token is the likeliest after the text before it.
-
-    Args:
-        model: Any causal LM.
-        choices: Those with equal contexts share the reading of it, wherever they stand.
+    Choices with equal contexts share the reading of it.
 
     Raises:
         TrialError: The model cannot read the longest choice, or its logits are NaN.
@@ -119,7 +106,6 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
 def _read_contexts(
     model: Model, choices: Sequence[AnswerChoice], device: torch.device
 ) -> Iterator[tuple[list[_Question], Cache | None, int]]:
-    """Yield some questions at a time, the cache of their contexts' first tokens, and how many tokens those are."""
     places: dict[tuple[int, ...], list[int]] = {}
     for place, choice in enumerate(choices):
         places.setdefault(choice.context, []).append(place)
@@ -149,7 +135,7 @@ def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
-    """Return the keys and values of these rows, all of one length; None of a model that does not keep all of them."""
+    """Return the keys and values of rows of one length; None if the model drops some."""
     cache = whole_cache(model)
     if cache is not None:
         # The logits are not looked at: where a model can leave them out, it does.
@@ -159,7 +145,7 @@ def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
 
 
 def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
-    """Return the logits_BTV of rows that continue these rows of a cache, or of whole rows where there is none."""
+    """Return the logits_BTV of rows that continue rows of a cache, or of whole rows without one."""
     if source is None:
         return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
     from harness.toolkit.cached_models import BranchingCache
@@ -171,7 +157,6 @@ def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, t
 def _answers(
     logits_BTV: torch.Tensor, read: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
 ) -> list[tuple[float, bool]]:
-    """Return each row's log-likelihood of the continuation that its last tokens predict, and whether it is greedy."""
     sums: list[torch.Tensor] = []
     is_greedy: list[torch.Tensor] = []
     # Row by row: a copy of all logits would weigh as much as they do, and they outweigh all else.
@@ -196,10 +181,6 @@ def _takes_last_only(model: Model) -> bool:
 
 
 def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torch.device) -> int | None:
-    """Return the bytes in which a context's token is kept, or None where contexts cannot be read once for all.
-
-    It is tried on the longest choices.
-    """
     longest = sorted((choice.read_tokens for choice in choices), key=len)[-TRIED_ROWS:]
     tokens_BT = torch.tensor([row[: len(longest[0])] for row in longest], device=device)
     fault = _branching_fault(model, tokens_BT)
@@ -211,7 +192,6 @@ def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torc
 
 
 def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
-    """Return why rows cannot be continued from the cache of their beginnings, each twice, or nothing."""
     rows, last = len(tokens_BT), tokens_BT.shape[1] - 1
     whole = plain_logits(model, tokens_BT)
     precision = LogitPrecision.of(model, whole)
@@ -242,18 +222,18 @@ SCORED_ROWS = 32
 
 @dataclass(frozen=True)
 class Scores:
-    """A judge's scores of N prompts and the texts after them."""
+    """Scores of N prompts and their texts."""
 
     nll: list[list[float]]
-    """−log p of every token of each text given its prompt and what came before, in nats."""
+    """−log p of every token of each text given all before it, in nats."""
     mean_ND: np.ndarray
-    """The last layer's hidden states, averaged over each prompt and text; zeros where both are empty."""
+    """Mean of the last layer's hidden states over each prompt and text; zeros where both are empty."""
     last_ND: np.ndarray
     """The last layer's hidden state at the end of each text."""
 
 
 class CausalJudge:
-    """A causal LM that scores texts, each read with the judge's own tokenizer, after its own start of text if any."""
+    """A causal LM that scores texts with its own tokenizer and start of text."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._id = checkpoint.id
@@ -266,13 +246,7 @@ class CausalJudge:
         self._longest = positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
-        """Read each prompt with its text, in one forward pass, and return what the judge made of them.
-
-        Args:
-            prompts: What stands before each text.
-            texts: As many.
-            names: See `token_lists`.
-        """
+        """Score each text after its prompt, in one forward pass; for `names` see `token_lists`."""
         read = (token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
@@ -297,18 +271,10 @@ class CausalJudge:
         return Scores(nll, mean_ND, last_ND)
 
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
-        """Return the mean NLL over a padded batch of texts: over every position but the first, padding included.
+        """Return the mean NLL over a padded batch, padding included, in nats; NaN if no row has two tokens.
 
-        Rows are padded on the right with ends of text. Those count as tokens to be predicted and are masked
-        from what is attended to, so that a row's padding is predicted from its text alone. The name of a special
-        token in a text is that token.
-
-        Args:
-            texts: Of the batch; each is cut at `tokens`.
-            tokens: The longest row, in the judge's tokens.
-
-        Returns:
-            In nats; NaN if no row has two tokens.
+        Rows are cut at `tokens` and padded on the right with ends of text, which are predicted but masked from
+        attention. Names of special tokens are read as those tokens.
 
         Raises:
             ModelError: The judge's tokenizer has no end of text.
@@ -342,18 +308,19 @@ def score_batch(
     *,
     start: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return what a causal LM makes of right-padded rows, in one forward pass.
+    """Score right-padded rows in one forward pass.
 
     Args:
         model: The judge.
         tokens_BT: The rows.
-        lengths_B: How much of each is text.
-        mask_BT: 1 where a token may be attended to; needed only by who asks what follows the text.
-        start: Tokens of each row that are no text, but its start: their states are left out of the mean.
+        lengths_B: Tokens of text in each.
+        mask_BT: Attention mask; needed only where predictions after the text matter.
+        start: First tokens of each row to leave out of the mean state.
 
     Returns:
-        The NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within
-        each row's length, and the state at its end, both B x D.
+        NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within each length,
+        and
+        the state at its end, both B x D.
     """
     hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
     # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
@@ -368,10 +335,6 @@ def score_batch(
 def _states_and_logits(
     model: Model, tokens_BT: torch.Tensor, mask_BT: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the last layer's states, and the logits after all tokens but the last, as the model makes them of those.
-
-    Gemma 2, Granite and Cohere scale or cap what their output matrix gives, so that it alone is not enough.
-    """
     states: list[torch.Tensor] = []
 
     def all_but_the_last(head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
@@ -388,9 +351,9 @@ def _states_and_logits(
 
 @torch.inference_mode()
 def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the model's first choice for each token, and the token's NLL in nats (fp64), from one forward pass.
+    """Return each token's greedy choice and NLL in nats (fp64), N x T on the CPU.
 
-    Both are N x T on the CPU; a text's first token and its padding have -1 and NaN.
+    A text's first token and its padding have -1 and NaN.
     """
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
@@ -407,7 +370,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
 
 
 def own_perplexity(model: Model, sequences: Sequences) -> float:
-    """Return exp of the model's mean NLL over all predicted tokens of `sequences`; NaN if there are none."""
+    """Return exp of the mean NLL over all predicted tokens; NaN if there are none."""
     _, nll_NT = score_tokens(model, sequences)
     is_predicted_NT = torch.arange(nll_NT.shape[1]) < sequences.lengths_N[:, None]
     values = nll_NT[:, 1:][is_predicted_NT[:, 1:]]
@@ -415,18 +378,9 @@ def own_perplexity(model: Model, sequences: Sequences) -> float:
 
 
 def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:
-    """Return MA: the share of positions from `start` to before `stop` whose greedy choice is the text's token.
+    """Return MA: the share of positions `start` to before `stop` whose greedy choice is right; NaN if there are none.
 
-    1.0 means that every token is predicted from the true text before it.
-
-    Args:
-        tokens_T: The text.
-        predicted_T: The greedy choice for each of its positions.
-        start: The first position counted: the prefix's length, for the continuation; 1 for all.
-        stop: One past the last: the length less one, since the paper's sum ends at p + q − 1.
-
-    Returns:
-        A fraction, or NaN if no position is counted.
+    In the paper `start` is the prefix's length, and `stop` the length less one, since its sum ends at p + q − 1.
 
     Source: Tirumala et al., arXiv:2205.10770; EMSO paper, section 4.1.3, MA.
 
@@ -441,15 +395,7 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
 
 
 def judge_key(judge: Checkpoint, *facts: str) -> str:
-    """Return a sha256 that names a local judge: its weights, tokenizer and configuration, and these facts.
-
-    A checkpoint's digest names its weights alone. The same weights with another tokenizer, or with another
-    pooling (a file in a folder of its own, in sentence-transformers' format), are another judge.
-
-    Args:
-        judge: Its location and tokenizer are folders here.
-        facts: What else decides its numbers, such as the precision that it computes in.
-    """
+    """Return a sha256 of a local judge's weights, tokenizer, pooling and configuration, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
     location = Path(judge.location)
     for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):
@@ -465,7 +411,7 @@ def judge_key(judge: Checkpoint, *facts: str) -> str:
 
 
 def judge_identity(role: str, judge: Checkpoint) -> list[str]:
-    """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
+    """Return everything that decides a judge's numbers."""
     own = [ORIGINAL] if judge.id == ORIGINAL else []
     facts = judge_facts(judge) if role in CAUSAL_ROLES else []
     weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
@@ -473,7 +419,7 @@ def judge_identity(role: str, judge: Checkpoint) -> list[str]:
 
 
 def tokenizer_identity(checkpoint: Checkpoint) -> str:
-    """Return a digest of a local tokenizer's files; one of the hub comes with its model's commit, or has a name."""
+    """Return a digest of a local tokenizer's files, or the name of one on the hub."""
     folder = checkpoint.tokenizer
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
@@ -481,38 +427,33 @@ def tokenizer_identity(checkpoint: Checkpoint) -> str:
 def auc_items(
     members_N: ArrayLike, others_M: ArrayLike, members_are: Literal["higher", "lower"] = "higher"
 ) -> NDArray[np.float64]:
-    """Return a value for each member and then for each other text, whose mean is the AUC of telling them apart.
+    """Return a value for each member, then for each other text, whose mean is the AUC of telling them apart.
 
-    The AUC A is the share of pairs of a member and another text in which the member scores higher (or lower); ties
-    count half. A text's placement is its share of the pairs that it is in: V_i of member i, W_j of another j. Of N
-    members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j − A)·(N + M) / M. They are
-    pseudo-values: one alone may lie below 0 or above 1. Declare `items="sequence_and_holdout"` for a metric of them.
+    The AUC A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for
+    member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j
+    − A)·(N + M) / M. They are pseudo-values: one of them may lie below 0 or above 1. Declare
+    `items="sequence_and_holdout"`.
 
-    The variance of their mean is that of DeLong, with N and M where he has N − 1 and M − 1; differences of two attacks,
-    or of two models, on the same texts have his covariance, since each text has one value in both. So intervals, paired
-    tests and letters hold for an AUC as for any mean of items.
+    The variance of their mean is DeLong's, with N and M for his N − 1 and M − 1, and so is the covariance of two
+    attacks or models on the same texts. Intervals and paired tests hold as for any mean of items.
 
     Args:
-        members_N: The score of each text that was trained on, such as a forget sequence; NaN is not known.
-        others_M: The same of texts that were not.
-        members_are: Which side a member's score is on if the attack works.
+        members_N: Scores of the texts trained on; NaN is unknown.
+        others_M: Scores of unseen texts.
+        members_are: Side of the members' scores if the attack works.
 
     Returns:
-        N + M values; NaN for a text whose score is not known, and for all where one side has no known score.
+        N + M values; NaN where the score is unknown, and everywhere if a side has no score.
 
     Source:
         E. R. DeLong et al., "Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
         Curves", Biometrics 44, 1988.
 
     Example:
-        Of four pairs the member is higher in two, and one is a tie: A is 2.5 / 4. The member at 3 wins both of its
-        pairs, and the one at 1 half of one: V is 1 and .25. The other at 1 loses 1.5 of 2 pairs, the one at 2 one: W is
-        .75 and .5.
+        Of four pairs the member is higher in two, and one is a tie: A is 2.5 / 4. V is 1 and .25, W .75 and .5.
 
         >>> auc_items([3.0, 1.0], [1.0, 2.0]).tolist()
         [1.375, -0.125, 0.875, 0.375]
-        >>> float(auc_items([3.0, 1.0], [1.0, 2.0]).mean())
-        0.625
         >>> float(auc_items([3.0, 1.0], [1.0, 2.0], members_are="lower").mean())
         0.375
     """

@@ -21,28 +21,22 @@ if TYPE_CHECKING:
 
 
 NEAR_TIE = 1e-4
-"""Difference of the two best fp32 logits below which a greedy choice may differ between batch shapes."""
+"""Margin of fp32 logits below which a greedy choice may differ between batch shapes."""
 HALF_NEAR_TIE_STEPS = 8
 """The same for bf16 and fp16, in steps of the precision at the largest logit."""
 ROUNDING = 2e-4
-"""Largest difference of two ways to compute an fp32 logit, as a share of the largest logit."""
+"""Largest difference of two computations of an fp32 logit, as a share of the largest logit."""
 HALF_ROUNDING_STEPS = 16
 """The same for bf16 and fp16, in steps of the precision."""
 
 
 @dataclass(frozen=True)
 class LogitPrecision:
-    """Tolerances of logits in one type of numbers.
+    """Tolerances of logits in one dtype.
 
-    The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
-    logits to 14; two x86-64 cores, torch 2.13): greedy choices after 128 tokens that a key-value cache and a plain
-    pass make differently, and how far their logits lie apart, in steps of the precision at the largest logit.
-
-    | precision | step (of the largest logit) | choices that differ | their margin | logits apart |
-    | --- | --: | --: | --: | --: |
-    | bf16 | 2^-7 | to 2.1 % | to 1.9 steps | to 6.7 steps |
-    | fp16 | 2^-10 | to 0.3 % | to 3.5 steps | to 10.3 steps |
-    | fp32, 24 architectures of width 32 | 2^-23 | none | | to 34 steps = 4e-6 |
+    Measured with and without a key-value cache after 128 tokens (GPT-2, GPT-Neo, GPT-NeoX, Llama, Gemma 2; 6 random
+    layers, width 512), in steps of the precision at the largest logit: in bf16 2.1 % of the choices differ with margins
+    to 1.9 steps, and logits by 6.7; in fp16 0.3 %, 3.5 and 10.3; in fp32 none, and logits by 34 steps = 4e-6.
     """
 
     dtype: torch.dtype
@@ -60,11 +54,9 @@ class LogitPrecision:
 
     @property
     def near_tie_limit(self) -> str:
-        """Return the margin under which a greedy choice is a near tie, in words.
+        """Describe the margin of a near tie.
 
         Example:
-            >>> LogitPrecision(torch.float32).near_tie_limit
-            'a margin below 0.0001 (float32)'
             >>> LogitPrecision(torch.bfloat16).near_tie_limit
             'a margin below 0.0625 of the largest logit (bfloat16)'
         """
@@ -74,7 +66,7 @@ class LogitPrecision:
         return f"a margin below {NEAR_TIE:g} ({name})"
 
     def near_tie(self, logits: torch.Tensor) -> torch.Tensor | float:
-        """Return the margins under which these choices, ... x V, are near ties: ... of them, or one for all."""
+        """Return the margins of near ties for logits ... x V: ... of them, or one for all."""
         if not self.is_half:
             return NEAR_TIE
         # Without a copy of the logits, which outweigh all else.
@@ -82,13 +74,7 @@ class LogitPrecision:
         return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * largest
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor, slack: float = 1.0) -> bool:
-        """Return whether two computations of the same logits, ... x V, differ by no more than rounding.
-
-        Example:
-            >>> logits, fp32 = torch.tensor([[10.0, -2.0]]), LogitPrecision(torch.float32)
-            >>> fp32.agree(logits, logits + 1e-3), fp32.agree(logits, logits + 1e-2)
-            (True, False)
-        """
+        """Return whether two computations of the same logits, ... x V, differ by rounding only."""
         ours, theirs = ours.float(), theirs.float()
         share = HALF_ROUNDING_STEPS * torch.finfo(self.dtype).eps if self.is_half else ROUNDING
         largest = theirs.masked_fill(theirs.isinf(), 0.0).abs().amax(dim=-1, keepdim=True)
@@ -96,25 +82,16 @@ class LogitPrecision:
 
 
 Prefilled: TypeAlias = "Cache | torch.Tensor"
-"""Source of rows to continue: the cache of a pass over their sequences, or the sequences' tokens_BT, read again."""
+"""Source of rows to continue: the cache of a forward pass, or tokens_BT to read again."""
 
 
 def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
-    """Return how many rows of so many tokens may be written at once, whose caches take `most_bytes`.
-
-    Example:
-        >>> tokens_BT = torch.zeros(1, 1, dtype=torch.long)  # Read again: 8 bytes a token.
-        >>> rows_in_caches(tokens_BT, 100, 8_000)
-        10
-    """
+    """Return the rows of so many tokens whose caches take `most_bytes`."""
     return most_bytes // (bytes_per_token(source) * tokens)
 
 
 def whole_cache(model: Model) -> Cache | None:
-    """Return an empty cache that keeps every token in every layer; None where the model keeps something else.
-
-    Such as a recurrent state (Mamba), or a past that is compressed or shared between layers.
-    """
+    """Return an empty cache of every token in every layer; None for recurrent, compressed or shared states."""
     from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
     from harness.toolkit.cached_models import cache_layers, takes_cache
@@ -128,7 +105,7 @@ def whole_cache(model: Model) -> Cache | None:
 
 
 def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
-    """Return whether every layer holds keys and values for all tokens of all rows."""
+    """Return whether every layer has keys and values of all tokens of all rows."""
     for layer in cache.layers:
         for held in (layer.keys, layer.values):
             if held is None or held.ndim != 4 or (held.shape[0], held.shape[2]) != (rows, tokens):
@@ -137,7 +114,7 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
 
 
 def joined(parts: Sequence[Prefilled]) -> Prefilled:
-    """Return the rows of all parts, one after the other; the parts' own caches are used up."""
+    """Concatenate the rows of all parts; their own caches are used up."""
     caches = [part for part in parts if not isinstance(part, torch.Tensor)]
     if not caches:
         return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
@@ -151,7 +128,7 @@ def joined(parts: Sequence[Prefilled]) -> Prefilled:
 
 
 def bytes_per_token(source: Prefilled) -> int:
-    """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
+    """Return the bytes of one token of a row: in all layers, or of its id."""
     if isinstance(source, torch.Tensor):
         return source.element_size()
     return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in source.layers)
@@ -159,23 +136,23 @@ def bytes_per_token(source: Prefilled) -> int:
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
-"""More than one, since a mask or a position may suit a single row by chance."""
+"""Two: a mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors of a model that cannot take its input; running out of memory is not among them."""
+"""Errors of a model that cannot take its input; running out of memory is not one."""
 
 
 class Stepper(Protocol):
     """Rows of one model that advance together."""
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows that continue these rows of the source, each with as many tokens as the live rows hold."""
+        """Add rows that continue source rows, each as long as the live rows."""
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Feed one token to every live row and return the logits_RV that follow it."""
+        """Append one token to every live row and return the next logits_RV."""
 
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
-    """Return the logits_BTV of a forward pass over rows without padding, and what their continuations start from."""
+    """Return the logits_BTV of a pass over unpadded rows, and the source of their continuations."""
     cache = whole_cache(model) if is_cached else None
     if cache is None:
         return model(input_ids=tokens_BT, use_cache=False).logits, tokens_BT
@@ -186,11 +163,11 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
     """Return a stepper of `model` for at most `rows` rows of at most `tokens` tokens.
 
     Args:
-        model: Any causal LM; a pair of models is stepped one by one.
-        source: What `prefill` gave with the logits of the sequences that rows will continue.
-        rows: Room for so many.
-        tokens: Room in each.
-        start: How many tokens the first rows to join hold.
+        model: Any causal LM; the models of a pair are stepped one by one.
+        source: Second result of `prefill`.
+        rows: Maximum of rows.
+        tokens: Maximum of tokens in a row.
+        start: Tokens in the first rows to join.
     """
     from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
 
@@ -205,7 +182,7 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
 
 
 class ReadingStepper:
-    """Steps any model by reading each row from its beginning: slow, and right for whatever the model keeps."""
+    """Steps any model by reading each row from its beginning: slow, and always right."""
 
     def __init__(self, model: Model, source_BT: torch.Tensor, rows: int, tokens: int, start: int) -> None:
         self._model, self._source_BT = model, source_BT
@@ -271,15 +248,10 @@ class PairStepper:
 
 @torch.inference_mode()
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
-    """Return whether rows of these lengths can be continued from a cache, with the logits of plain forward passes.
+    """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
-    That depends on configuration, length and version of transformers, so it is tried: two rows are stepped from a cache
-    at the beginning, in the middle and at the end, and compared with a pass without a cache. A model that fails is
-    decoded by plain passes, with a warning in the log.
-
-    Args:
-        model: Any causal LM.
-        tokens_NT: At least one row, as long as the longest that will be decoded.
+    It is tried: two rows are stepped from a cache at the beginning, in the middle and at the end. A failure is logged
+    as a warning. `tokens_NT` has a row as long as the longest to decode.
 
     Raises:
         TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.

@@ -1,4 +1,4 @@
-"""One optimiser step: of a loss, of a loss in two terms, or with a gradient that a method makes."""
+"""One optimiser step: of a loss, of a loss in two terms, or with a method's own gradient."""
 
 from __future__ import annotations
 
@@ -16,25 +16,20 @@ from harness.toolkit.engines import TrainingEngine
 from harness.toolkit.losses import Batch
 
 Loss = Callable[..., torch.Tensor]
-"""(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty; with texts
-paired with the forget set, their batch is a fourth argument."""
+"""(model, forget, retain) to this micro-batch's share of the loss.
+
+`retain` is empty without retain data; a batch of paired texts is a fourth argument."""
 Gradients = Mapping[str, torch.Tensor]
-"""Gradients of the trained weights, by their names in `named_parameters`."""
+"""By name in `named_parameters`."""
 Parts = tuple[Batch, ...]
-"""Micro-batches of the forget set, the retain data and, where there are any, the paired texts."""
+"""Micro-batches of the forget set, the retain data and any paired texts."""
 
 
 @dataclass
 class LossTerms:
-    """A loss in two terms: each has its value in the notes and after each step, and its gradient where asked for.
+    """The loss forget + `retain_weight` · retain, each term with its own value and gradient.
 
-    What is minimised is forget + `retain_weight` · retain; the weight may be changed between two steps.
-
-    Example:
-        >>> def value(number):
-        ...     return lambda model, batch: torch.tensor(number)
-        >>> float(LossTerms(value(-2.0), value(3.0), retain_weight=0.5)(None, None, None))
-        -0.5
+    The weight may change between two steps.
     """
 
     forget: Callable[..., torch.Tensor]
@@ -49,12 +44,12 @@ class LossTerms:
 
 
 class Step:
-    """One step as a method sees that makes its gradient itself: each term's, here or at weights moved for a moment."""
+    """One step of a method that makes its own gradient, from each term's here or at shifted weights."""
 
     weights: dict[str, torch.nn.Parameter]
-    """Trained weights, by their names in `named_parameters`."""
+    """Trained weights by name in `named_parameters`."""
     values: dict[str, float]
-    """Each term's value at the weights at which it was first computed."""
+    """Value of each term at the weights of its first computation."""
 
     def __init__(
         self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts], frozen: Sequence[Model]
@@ -64,9 +59,9 @@ class Step:
         self.values = {}
 
     def gradient(self, term: Literal["forget", "retain"]) -> dict[str, torch.Tensor]:
-        """Return a term's gradient over the whole global batch, at the weights as they are now.
+        """Return a term's gradient over the whole global batch, at the current weights.
 
-        The retain term's is that of the term alone: `retain_weight` is the method's to apply.
+        `retain_weight` is not applied.
 
         Raises:
             TrialError: The term is NaN or infinite.
@@ -88,7 +83,7 @@ class Step:
 
     @contextmanager
     def moved(self, by: Gradients) -> Iterator[None]:
-        """Add `by` to the weights while the context lasts; afterwards they are what they were, to the bit."""
+        """Add `by` to the weights within the context, then restore them bit by bit."""
         before = {name: self.weights[name].detach().clone() for name in by}
         with torch.no_grad():
             for name, change in by.items():
@@ -101,10 +96,10 @@ class Step:
                     self.weights[name].copy_(weight)
 
     def apply(self, gradients: Gradients) -> None:
-        """Give the engine the gradient to step with.
+        """Set the gradient of this step.
 
         Raises:
-            TrialError: It is not of the trained weights, each in its shape, or not finite.
+            TrialError: A name or shape does not fit the trained weights, or a value is not finite.
         """
         if gradients.keys() != self.weights.keys():
             raise TrialError(
@@ -121,7 +116,7 @@ class Step:
 
 
 GradientRule = Callable[[Step], Gradients]
-"""(step) to the gradient that the optimiser gets, by name."""
+"""Makes the optimiser's gradient."""
 
 
 def take_step(
@@ -131,10 +126,10 @@ def take_step(
     frozen: Sequence[Model] = (),
     gradient: GradientRule | None = None,
 ) -> dict[str, float]:
-    """Make one optimiser step on a global batch; return what its `loss` was, and each term's of `LossTerms`.
+    """Make one optimiser step on a global batch; return its `loss` and the value of each term of `LossTerms`.
 
     Raises:
-        TrialError: The loss, or a gradient that a method makes, is not finite.
+        TrialError: The loss, or a method's gradient, is not finite.
     """
     if gradient is not None:
         assert isinstance(loss, LossTerms)
@@ -163,9 +158,9 @@ def take_step(
 
 
 def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
-    """Yield the parts of a global batch that this worker computes, each with its weight.
+    """Yield (part of a global batch, weight) for this worker.
 
-    All workers must step equally often: one that has run out computes a part again, for nothing.
+    Workers step equally often: one without parts computes the last one again, with weight 0.
     """
     for first in range(0, len(batch), engine.workers):
         index = first + engine.rank
@@ -174,7 +169,7 @@ def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator
 
 @contextmanager
 def only_running(*models: Model) -> Iterator[None]:
-    """Refuse the forward pass of any other model: its precision, or on DeepSpeed its weights, would be another.
+    """Refuse the forward pass of any other model, whose precision or weights would be wrong.
 
     Raises:
         TrialError: Another model ran.

@@ -1,4 +1,4 @@
-"""Bases of methods that train on the forget set: epochs as the dial, and NLL on retain texts next to a loss."""
+"""Bases of methods that train on the forget set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.toolkit.losses import Batch, mean_nll
 Epochs = Annotated[Count, LogUniform(low=1, high=12)]
 RetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=10.0)]
 SumRetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=100.0)]
-"""The weight of a mean over retain tokens next to a sum over a forget sequence's."""
+"""Weight of a mean over retain tokens next to a sum over a forget sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class TrainedMethod(Method):
 
     strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     loss: ClassVar[Callable[..., torch.Tensor]]
-    """(self, model, forget, retain) to a micro-batch's share of what is minimised."""
+    """(self, model, forget, retain) to a micro-batch's share."""
 
     epochs: Epochs = 1
-    """Passes over the forget set; with retain data each batch comes with a retain batch of the same size."""
+    """Passes over the forget set, each batch with a retain batch of the same size."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each requested epoch."""
@@ -46,7 +46,7 @@ class TrainedMethod(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class RetainedMethod(TrainedMethod):
-    """A trained method that adds L_NLL on the retain set to its loss, unless told otherwise."""
+    """A trained method that adds L_NLL on the retain set to its loss by default."""
 
     retain: bool = True
     """Add NLL on the retain set."""
@@ -59,5 +59,5 @@ class RetainedMethod(TrainedMethod):
         return "retain_data" if self.retain else "none"
 
     def with_retain(self, ascent: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
-        """Return a loss on the forget set plus the weighted NLL on the retain set, where that is added."""
+        """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
         return ascent + self.retain_weight * mean_nll(model, retain) if self.retain else ascent

@@ -13,6 +13,7 @@ import pytest
 
 from harness.analysis.analysis import Analysis
 from harness.reporting.files import page
+from harness.settings import replace
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}
