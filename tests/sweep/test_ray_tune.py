@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ExecutorError, StorageError
-from harness.execution.job import Event, Folders
+from harness.errors import ExecutorError
+from harness.execution.job import Folders
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.specs import TimeLimit
@@ -235,19 +235,6 @@ def test_ray_says_nothing_and_leaves_nothing(ran):
     assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
 
 
-@pytest.mark.soak
-def test_a_journal_that_cannot_be_written_ends_the_sweep(tmp_path, monkeypatch, make_job):
-    from harness.execution.ray.tune import ray_executor
-
-    (tmp_path / "our_work.py").write_text(WORK)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with (
-        pytest.raises(StorageError, match="the journal cannot be written"),
-        ray_executor(work="our_work:work") as execute,
-    ):
-        execute([make_job("j", settings={"unwritable": True})], Folders(tmp_path / "s", tmp_path / "a"), Watcher())
-
-
 def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
     from harness.execution.ray import session
 
@@ -258,26 +245,6 @@ def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
     reason = r"^Ray did not start: The current node timed out during startup\. Run the same command again"
     with pytest.raises(ExecutorError, match=reason), session.ray_session():
         pass
-
-
-def test_an_event_is_plain_data():
-    event = Event(job="j", kind="measured", message="m", done=1, total=2)
-    assert Event(**event.to_json()) == event
-
-
-@pytest.mark.soak
-def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
-    (tmp_path / "our_work.py").write_text(WORK)
-    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]
-    command = [sys.executable, "-c", DRIVER, json.dumps([job.to_json() for job in jobs]), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
-    # To Ray, a machine that has given a thousandth of its memory away has none left.
-    environment |= {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    for job in jobs:
-        [record] = Journal(tmp_path / "results" / "journal").read(job.spec.trial_id)
-        assert "stopped because memory ran short" in record.error
 
 
 def alive(pid):

@@ -121,11 +121,6 @@ def compare(names, engine, folder, lora=None):
 
 
 @pytest.mark.soak
-def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
-    compare(["gradient_difference", "emso"], Engine(name="deepspeed", zero_stage=2, workers=2), tmp_path)
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_every_trained_method_on_two_workers(stage, tmp_path):
     names = [name for name in METHODS.names() if METHODS.load(name).searched_training and name not in ONE_PLACE]
@@ -211,50 +206,6 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
     assert not any(isinstance(record, Failed) for record in records["emso"])
     assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".building-*"))
     assert _workers_of(tmp_path, kind=b"") == [], "no process is left, so no port either"
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
-def test_a_trial_with_workers_that_is_killed_itself_is_tried_once_more(tmp_path):
-    many = ("methods={gradient_ascent: {epochs: [40]}}",)
-    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(run(tmp_path, *many), env=marked, **pipes) as driver:
-        killed = None
-        while killed is None and driver.poll() is None:
-            if _workers_of(tmp_path) and _running(tmp_path, "gradient_ascent"):
-                time.sleep(8)
-                [killed] = _workers_of(tmp_path, kind=b"ImplicitFunc")
-                os.kill(killed, signal.SIGKILL)
-            time.sleep(0.1)
-        _, errors = driver.communicate(timeout=400)
-    assert killed
-    assert driver.returncode == 0, errors
-    assert _workers_of(tmp_path, kind=b"") == []
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
-def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
-    limited = "methods={gradient_ascent: {epochs: [4000], timeout_minutes: 0.5}, emso: {epochs: [1]}}"
-    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(run(tmp_path, limited, ENDLESS), env=marked, **pipes) as driver:
-        seen, end = set(), time.monotonic() + 300
-        while driver.poll() is None and time.monotonic() < end:
-            seen |= set(_workers_of(tmp_path))
-            time.sleep(0.3)
-        driver.terminate()
-        errors = driver.stderr.read()
-    assert driver.returncode == 1, errors
-    assert len(seen) == 4, "two for each method, and only the second's once the first's are gone"
-    journal = Journal(tmp_path / "r" / "workers" / "journal")
-    records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
-    [failed] = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
-    assert failed.error.startswith("TrialError: it ran longer than methods.gradient_ascent.timeout_minutes: 0.5 allows")
-    assert any(isinstance(record, Measurement) for record in records["emso"])
-    assert not any(isinstance(record, Failed) for record in records["emso"])
-    assert _workers_of(tmp_path, kind=b"") == []
 
 
 def _workers_of(tmp_path, kind=b"RayTrainWorker"):

@@ -10,10 +10,8 @@ from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
-from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
-from harness.plans import Compare
 from harness.reporting.sections.main_table import main_latex, main_markdown
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
@@ -69,11 +67,6 @@ def test_the_rank_is_that_of_the_distance_from_the_number():
     assert ranks(table_of(tied), AUC) == {"c": "1", "a": "=2", "b": "=2"}, "as far off is as good"
 
 
-def test_the_mean_over_seeds_is_what_is_close():
-    rows = [("even", 0.1, 0.9, [0.4, 0.6]), ("steady", 0.2, 0.8, [0.55, 0.55])]
-    assert ranks(table_of(rows, (0, 1)), AUC) == {"even": "1", "steady": "2"}
-
-
 def test_closer_to_the_retrained_model_of_the_same_seed():
     rows = [("retrained", 0, 1, [0.5, 0.7]), ("a", 0.1, 0.9, [0.5, 0.7]), ("b", 0.2, 0.8, [0.62, 0.62])]
     assert ranks(table_of(rows, (0, 1)), NEAR) == {"a": "1", "b": "2"}
@@ -120,17 +113,6 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
     table = table_of([*ROWS[:2], ("c", 0.3, 0.7, [np.nan])])
     [row] = ranked(table, MA, MAUVE, AUC).ranking.query("variant == 'c'").to_dict("records")
     assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
-
-
-def test_the_frontier_is_of_distances():
-    table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
-    table = table.assign(ma=table["auc"])
-    of = {}
-    for better in (AUC.better, "lower"):
-        info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
-        of[better] = _on_frontier(table, info, Compare(cost="mauve")).tolist()
-    assert of[AUC.better] == [True, True, True]
-    assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
 
 
 @pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])

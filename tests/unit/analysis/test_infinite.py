@@ -3,32 +3,12 @@
 import math
 
 import numpy as np
-import pytest
-import torch
 
-from evaluators.generation import perplexity
 from harness.library import load_results
 from harness.metric import exponential
-from harness.records.items import MetricItems, aggregated
+from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.reporting.files import write
-from harness.toolkit.scoring import own_perplexity
-
-
-@pytest.mark.parametrize(("nll", "is_finite"), [(709.0, True), (710.0, False), (1e6, False)])
-def test_exp_of_a_mean_is_infinite_where_no_float_holds_it(nll, is_finite):
-    numbers = [exponential(nll), perplexity([[nll], [nll]])]
-    numbers.append(aggregated(np.array([nll, nll]), np.ones(2), "exp_mean"))
-    for number in numbers:
-        assert number == (pytest.approx(math.exp(nll)) if is_finite else math.inf)
-
-
-def test_a_models_own_perplexity_is_infinite_too(make_model, make_sequences):
-    model = make_model()
-    with torch.no_grad():
-        model.lm_head.weight.mul_(1e6)
-    assert own_perplexity(model, make_sequences([[1, 2, 3, 4, 5, 6]])) == math.inf
-    assert own_perplexity(make_model(), make_sequences([[1, 2, 3, 4, 5, 6]])) < 1e6
 
 
 def test_a_sweep_with_one_is_reported_and_the_row_has_collapsed(tmp_path, make_row, make_plan, make_measurement):

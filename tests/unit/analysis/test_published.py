@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import MISSING, asdict, fields, replace
-from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -12,9 +11,8 @@ from harness.analysis.published import COLLAPSED_THERE, COMPARED, FIXED_BY_NO_TA
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import METHODS
 from harness.records.journal import Journal
-from harness.records.published import PUBLISHED, published_conditions, published_tolerances
-from harness.records.record import Stopped
-from harness.specs import Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
+from harness.records.published import PUBLISHED, published_conditions
+from harness.specs import EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 from harness.training import MEMORY_SETTINGS
 
 NEO = "EleutherAI/gpt-neo-125m"
@@ -175,13 +173,6 @@ def test_what_differs_is_told_from_the_plan(compare, measured, ablation, changes
     assert of_erasure.is_inside is (True if reasons == ["other utility texts"] else None)
 
 
-def test_a_setting_of_an_evaluator_is_a_difference_of_its_metrics_only(compare, measured, ablation):
-    plan = changed(ablation, evaluators=(memorization(el_sequences=64), generation()))
-    table = compare(plan, measured(plan))
-    assert any("memorization (el_sequences 64, not none)" in reason for reason in cell(table, "Ours", "ma").obstacles)
-    assert cell(table, "Ours", "mauve").is_inside
-
-
 @pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name not in MEMORY_SETTINGS])
 def test_no_setting_of_training_is_forgotten(compare, measured, ablation, training):
     others = {"lora": LoRA(rank=1), "precision": "bf16", "loss_region": "continuation"}
@@ -189,23 +180,6 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
         replace(ablation, trials=ablation.trials[1:]), training=Training(**{training: others.get(training, 3)})
     )
     assert f"other training ({training} " in " ".join(obstacles(compare(plan, measured(plan))))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {
-            "training": Training(micro_batch=1, activation_checkpointing=True),
-            "engine": Engine(name="deepspeed", zero_stage=2),
-        },
-        {"seed": 7, "cpus": 3, "gpus": 1.0, "keep_erased": "all", "sample_count": 9, "method_version": 5},
-        {"evaluators": (memorization(n=10), generation(rep=3))},
-        {"retain": Source(source="jsonl"), "memorization": MEMORIZED},
-    ],
-)
-def test_what_no_table_fixes_is_no_difference(compare, measured, ablation, changes):
-    plan = changed(ablation, **changes)
-    assert obstacles(compare(plan, measured(plan))) == [COLLAPSED_THERE]
 
 
 @pytest.mark.parametrize(
@@ -242,16 +216,6 @@ def test_another_judge_spoils_what_it_judges_and_no_more(compare, measured, abla
     table = compare(plan, measured(plan))
     assert cell(table, "Ours", "perplexity").obstacles == ("another judge (miniature-judge, not EleutherAI/gpt-j-6b)",)
     assert cell(table, "Ours", "mauve").is_inside, "whose features MAUVE used is not stated"
-
-
-def test_a_trajectory_that_stopped_early_is_the_published_row(compare, measured, ablation):
-    plan = changed(replace(ablation, trials=ablation.trials[-1:]), strengths=(1, 2, 7))
-    [spec] = plan.trials
-    records = measured(changed(plan, strengths=(1, 2)))
-    records[spec.trial_id].append(Stopped(trial_id=spec.trial_id, strength=2, reason="perplexity"))
-    table = compare(plan, records)
-    assert cell(table, "Ours", "ma").strength == "epochs 2"
-    assert cell(table, "Ours", "ma").is_inside
 
 
 def test_rows_are_told_by_their_settings_and_not_by_their_names(compare, measured, ablation):
@@ -296,13 +260,6 @@ def test_a_miniature_stands_beside_the_published_model_at_its_place(compare, mea
     assert "no row of this sweep is task_arithmetic with strength 0.05" in set(tables["lacking"])
 
 
-def test_the_logs_columns_are_our_metrics(compare, measured, make_plan, paper_row):
-    plan = make_plan(paper_row("original", (), method="original"), reproduces="di_original_models")
-    table = compare(plan, measured(plan))
-    assert cell(table, "Original", "ma_windows").is_inside
-    assert cell(table, "Original", "el_10_di").obstacles == ("this sweep does not measure el_10",)
-
-
 def test_verify_ends_with_0_inside_and_with_1_when_one_cell_is_moved_out(folder, measured, ablation, capsys):
     path = folder(ablation, measured(ablation))
     assert cli.main(["verify", path]) == 0
@@ -316,6 +273,8 @@ def test_verify_ends_with_0_inside_and_with_1_when_one_cell_is_moved_out(folder,
     assert "20 inside, 1 outside" in said
     assert said.count("OUTSIDE") == 1
     assert "+0.126" in said
+    for beyond in (math.nan, math.inf):
+        assert cli.main(["verify", folder(ablation, measured(ablation, moved=[("emso", "ma", beyond)]))]) == 1
 
 
 @pytest.mark.parametrize(("trained_otherwise", "compared"), [(slice(5, 6), 16), (slice(1, 5), 5)])
@@ -330,11 +289,6 @@ def test_cells_that_cannot_be_compared_are_not_passed(folder, measured, ablation
     unlike = 25 - compared - (4 if compared == 16 else 0)
     assert f"The table is not verified: {unlike} of its cells cannot be compared" in said
     assert "other training (lora LoRA of rank 4 (alpha 8), not none)" in said
-
-
-@pytest.mark.parametrize("beyond", [math.nan, math.inf])
-def test_verify_does_not_pass_what_is_no_number(folder, measured, ablation, beyond):
-    assert cli.main(["verify", folder(ablation, measured(ablation, moved=[("emso", "ma", beyond)]))]) == 1
 
 
 def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
@@ -360,22 +314,3 @@ def test_each_published_row_is_one_that_a_sweep_can_have():
             if row.method != "original":
                 field = METHODS.load(row.method).strength.field
                 METHODS.configure(row.method, {**row.settings, field: row.strength})
-
-
-def test_no_tolerance_is_narrower_than_what_published_figures_differ_by():
-    """EMSO on 125M in three tables, and the originals in the paper's table 1 and in the logs."""
-    main = pd.read_csv(PUBLISHED / "emso_main_table.csv").set_index(["model", "method"])
-    blocks = pd.read_csv(PUBLISHED / "emso_num_blocks.csv").set_index("num_blocks")
-    logs = pd.read_csv(PUBLISHED / "di_original_models.csv").set_index("model")
-    renamed = dict(published_conditions()["di_original_models"].measured_as)
-    same = [(main.loc[("gpt-neo-125m", "emso")], ABLATION.loc["emso"], blocks.loc[2])]
-    same += [(main.loc[(model, "original")], figures.rename(renamed)) for model, figures in logs.iterrows()]
-    compared = 0
-    for figures in same:
-        for one, other in pairwise([*figures, figures[0]]):
-            for name in set(published_tolerances()) & set(one.index) & set(other.index):
-                tolerance = published_tolerances()[name].at(one[name])
-                assert abs(one[name] - other[name]) < tolerance, name
-                compared += 1
-    assert compared > 30
-    assert abs(main.loc[("gpt-neo-125m", "original"), "mauve"] - logs.loc["gpt-neo-125m", "mauve_di"]) > 0.13

@@ -73,10 +73,6 @@ def test_a_control_is_shown_takes_no_rank_and_pushes_nobody_down():
     assert beside.loc[["a", "c"], "rank_average"].tolist() == ["2", "1"]
 
 
-def test_competition_ranks_share_and_skip():
-    assert competition_ranks(np.array([5.0, 3.0, 3.0, 9.0])).tolist() == [3, 1, 1, 4]
-
-
 def test_group_rank_is_the_rank_of_the_mean_rank_and_not_of_the_mean():
     scores = np.array([[9.0, 1.0, 1.0], [1.0, 2.0, 2.0]])
     assert scores.mean(axis=1)[0] > scores.mean(axis=1)[1]
@@ -88,13 +84,6 @@ def test_ties_are_printed_with_a_sign_and_single_ranks_without():
     assert printed([1, 2]) == ["1", "2"]
 
 
-def test_direction_decides():
-    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
-    assert ranked(table).loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
-    swapped = table.assign(mauve=[0.5, 0.9], perplexity=[20.0, 20.0])
-    assert ranked(swapped).loc["a", "rank_generation"] == "2"
-
-
 def test_only_ranked_metrics_of_the_two_groups_count():
     table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
     before = ranked(table)[list(RANKS)]
@@ -104,33 +93,14 @@ def test_only_ranked_metrics_of_the_two_groups_count():
     assert not ranked(counted)[list(RANKS)].equals(before)
 
 
-def test_an_infinite_perplexity_is_the_worst_and_not_a_hole():
-    ranking = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
-    assert ranking["rank_generation"].to_dict() == {"a": "2", "b": "1"}
-
-
-def test_models_are_ranked_apart():
-    one = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
-    other = points(("a", 0.9, 0.9, 90.0, 0.1), ("b", 0.2, 0.6, 30.0, 0.5), model="n")
-    ranking = rank(pd.concat([one, other]), known(one)).ranking.set_index(["model", "variant"])
-    assert ranking.loc[("m", "a"), "rank_average"] == "1"
-    assert ranking.loc[("n", "a"), "rank_average"] == "2"
-
-
 def seeded(a, b):
     rows = [("a", ma, ma, ma, 0.5) for ma in a] + [("b", ma, ma, ma, 0.5) for ma in b]
     return points(*rows, seed=[*range(len(a)), *range(len(b))])
 
 
-def test_the_mean_over_seeds_is_ranked():
-    # Seed by seed `a` is better twice; the mean is what counts, and there `b` is.
-    ranking = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
-    assert ranking["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
-    assert ranking.loc["a", "seeds"] == 3
-
-
 def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree():
     torn = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
+    assert torn["rank_erasure"].to_dict() == {"a": "2", "b": "1"}, "by the mean, though `a` is better on two seeds"
     assert torn.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "2"]
     clear = ranked(seeded([0.1, 0.2, 0.1], [0.7, 0.8, 0.9]))
     assert clear.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "1"]
@@ -197,15 +167,6 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     assert ranking.loc["a", "rank_average_low"] == ""
     assert ranking.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
     assert ranking.loc["b", "rank_average"] == "1"
-
-
-def test_a_variant_that_is_over_erased_on_one_seed_is_not_ranked():
-    table = seeded([0.1, 0.1], [0.2, 0.2])
-    ranking = ranked(table.assign(over_erased=[True, False, False, False]))
-    assert ranking.loc["a", ["rank_average", "unranked", "over_erased"]].tolist() == [
-        *("", "over-erased on 1 of 2 seeds", True)
-    ]
-    assert ranking.loc["b", ["rank_average", "unranked", "over_erased"]].tolist() == ["1", "", False]
 
 
 def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not():

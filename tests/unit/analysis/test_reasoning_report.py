@@ -55,13 +55,6 @@ def test_each_row_has_its_accuracies_and_their_change():
     assert math.isnan(frame["piqa_change"][0])
 
 
-def test_several_seeds_have_an_interval():
-    frame = frame_of(ORIGINAL, {**ORIGINAL, "seed": 1, "piqa": 0.9}, row("emso", 0.6), row("emso", 0.7, seed=1))
-    [emso] = frame[frame["variant"] == "emso"].to_dict("records")
-    assert emso["piqa_change"] == pytest.approx(0.65 - 0.85)
-    assert emso["piqa_low"] < 0.6 < 0.7 < emso["piqa_high"]
-
-
 def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():
     frame = frame_of(ORIGINAL, row("emso", math.nan))
     assert frame[["piqa", "piqa_change"]].isna().loc[1].all()

@@ -62,17 +62,3 @@ def test_what_raises_is_not_finite_or_trained_to_other_weights_fails_and_the_res
     assert "- failed: tiny, ZeRO-2: ValueError('it trained to other weights: " in text
     assert ("ZeRO-2, weights apart", "fp32") in rows, "what was measured before stays"
     assert ("MB of kl_divergence", "bf16") in rows
-
-
-def test_when_its_time_is_over_nothing_further_begins(tmp_path):
-    code, text, rows = run(tmp_path, minutes=-1)
-    assert (code, rows) == (0, {})
-    assert "- skipped: tiny, emso, fp32: TimeoutError('-1 minutes were over.')\n" in text
-
-
-def test_without_a_gpu_one_sentence_says_what_is_needed(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert gpu_check.main(["--folder", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"{gpu_check.NO_GPU}\n"
-    assert gpu_check.NO_GPU.count(".") == 1
-    assert not list(tmp_path.iterdir())

@@ -84,12 +84,3 @@ def test_nothing_to_check_is_bad_input(quick, tmp_path, capsys):
     for arguments, words in cases:
         assert lethe(["check", *arguments]) == 2
         assert words in capsys.readouterr().err
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("turned", "code"), [(False, 0), (True, 1)])
-def test_a_whole_check_as_a_user_runs_it(tmp_path, capsys, turned, code):
-    file = tmp_path / f"my_ascent_{turned}.py"
-    file.write_text(METHOD.replace("return -mean_nll", "return mean_nll") if turned else METHOD)
-    assert lethe(["check", str(file)]) == code
-    assert ("it memorises: the forget set's mean NLL was" in capsys.readouterr().out) == turned

@@ -132,8 +132,3 @@ def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monke
         "  npo  (broken: the method 'npo' cannot be imported: no reason)",
     ):
         assert expected in printed
-
-
-def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
-    assert lethe(["dashboard", "--results", str(tmp_path)]) == 2
-    assert "Run a sweep first" in capsys.readouterr().err

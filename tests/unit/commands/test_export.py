@@ -10,12 +10,10 @@ import pytest
 import torch
 import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
-from harness.errors import DataError
-from harness.library import find_point, load_results
+from harness.library import load_results
 from harness.models.adapters import save_patch
 from harness.models.blocks import blocks
 from harness.models.loading import load_model, save_model
@@ -168,42 +166,3 @@ def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
     assert export([*arguments, "--model", str(tmp_path / "moved")]) == 0
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
     assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
-
-
-def test_one_point_of_two_sweeps_is_named_with_its_sweep(results, make_plan, make_measurement):
-    root, rows = results
-    spec = replace(rows["emso"], sweep="t", strengths=(2,))
-    journal = Journal(root / "t" / "journal")
-    journal.write_plan(make_plan(spec, sweep="t"))
-    journal.append(make_measurement(spec, 2))
-    point = spec.point_id(2)
-    with pytest.raises(DataError, match=rf"means 2 points. Name one:\n  s:{point}.*\n  t:{point}"):
-        find_point(point, root)
-    for name in (f"t:{point[:6]}", "t:emso@2", "t:emso@2.0"):
-        assert find_point(name, root) == (root / "t", point)
-    with pytest.raises(DataError, match="'emso@2' means 2 points"):
-        find_point("emso@2", root)
-    assert find_point("emso@1", root) == (root / "s", rows["emso"].point_id(1)), "only one sweep has it"
-    outcome = load_results(root / "t")
-    assert outcome.point("emso@2") is outcome.point(point[:6])
-    assert outcome.point("t:emso@2").strength == 2
-    for name, words in (
-        ("s:emso@2", "a point of the sweep 's', and these are 't'"),
-        ("emso@1", "was not measured: emso was at 2"),
-    ):
-        with pytest.raises(DataError, match=words):
-            outcome.point(name)
-
-
-def test_a_figure_on_ones_own_axes_names_what_was_not_measured(results, tmp_path):
-    root, _ = results
-    outcome = load_results(root / "s")
-    ax = Figure(figsize=(4, 4)).subplots()
-    outcome.plot_tradeoff(ax, x="perplexity", y="ma")
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Perplexity (log scale)", "MA")
-    for asked, words in (
-        ({"x": "perplexity", "y": "el_3"}, r"measured no metric called 'el_3'\. It has ma, perplexity"),
-        ({"x": "perplexity", "y": "ma", "model": "other"}, "measured no model called 'other'"),
-    ):
-        with pytest.raises(DataError, match=words):
-            outcome.plot_tradeoff(ax, **asked)

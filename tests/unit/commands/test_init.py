@@ -12,7 +12,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_sweep import PROPOSED, strength_grid
-from harness.drafting.given_texts import TextLengths
 from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
@@ -142,13 +141,6 @@ def test_the_file_says_why_it_has_its_rate(tried, rate, about):
     assert rate_settings(unknown, 4e-5, steps=64)["early_stop"] == "null"
 
 
-def test_texts_that_are_too_few_to_try_a_rate_on_leave_the_usual_one(llama, letters, tmp_path):
-    out = tmp_path / "new.yaml"
-    assert lethe(["init", str(llama), letters(60), "--out", str(out)]) == 0
-    assert yaml.safe_load(out.read_text())["training"]["learning_rate"] == 1e-5
-    assert "the usual one: no other could be tried (" in out.read_text()
-
-
 @pytest.mark.parametrize(
     ("name", "grid"),
     [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])],
@@ -174,10 +166,3 @@ def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, le
     assert lethe(["init", str(llama), letters(*lengths), "--no-probe", "--out", str(out), *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
-
-
-def test_a_tokenizer_that_hardly_knows_the_texts_is_told():
-    spelled = TextLengths("a.jsonl", (100,), 1.4)
-    assert "a token holds 1.4 bytes of these texts" in spelled.warning(50_000)
-    assert spelled.warning(256) == "", "it knows bytes alone"
-    assert TextLengths("a.jsonl", (100,), 4.2).warning(50_000) == ""

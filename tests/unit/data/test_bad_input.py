@@ -2,12 +2,8 @@
 
 import pytest
 
-from harness.data.sources import texts
-from harness.errors import ConfigError, Fault, LetheError
+from harness.errors import LetheError
 from harness.planning.grid import MOST_TRIALS
-from harness.specs import Source
-
-VOCABULARY = 256
 
 
 def test_trials_are_counted_before_they_are_made(check):
@@ -28,21 +24,7 @@ def test_a_search_has_bounds(check):
     assert "high may be 10,000 at most" in found["tune.space.emso.epochs"]
 
 
-def test_many_faults_are_counted_and_a_hundred_of_them_listed(check):
-    assert len(check(seeds=f"[{'a,' * 5000}]")) == 5000
-    text = str(ConfigError("f", [Fault(f"p{n}", "no.") for n in range(150)]))
-    assert text.splitlines()[0] == "f has 150 faults:"
-    assert text.splitlines()[-1] == "  and 50 more."
-    assert len(text.splitlines()) == 102
-
-
 def refused(call):
     with pytest.raises(LetheError) as caught:
         call()
     return str(caught.value)
-
-
-def test_other_formats_of_data_sets_are_refused(tmp_path):
-    (tmp_path / "train.csv").write_text("text\na\n")
-    reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
-    assert "is neither JSON lines nor parquet: convert it" in reason

@@ -40,14 +40,6 @@ def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(repeating):
         assert half.tokens_NT.shape[1] == int(half.lengths_N.max())
 
 
-def test_the_order_of_a_file_has_no_say_in_which_half_a_continuation_is(repeating):
-    turned = replace(repeating, tokens_NT=repeating.tokens_NT.flip(0), lengths_N=repeating.lengths_N.flip(0))
-    for half in ("selection", "report"):
-        assert set(rows(half_of(turned, half))) == set(rows(half_of(repeating, half)))
-        assert half_of(repeating, half).digest == half_of(repeating, half).digest
-        assert half_of(turned, half).digest != half_of(repeating, half).digest, "the digest names the order too"
-
-
 def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
     spec = small_spec()
     model = load_tokenizer(spec.model), vocabulary(spec.model)

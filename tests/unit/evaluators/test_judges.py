@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from evaluators.generation import Generation
-from harness.analysis.analysis import Analysis
 from harness.analysis.caveats import human_readings, judge_warnings
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
@@ -17,7 +16,6 @@ from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
-from harness.reporting.summary import caption
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
@@ -47,12 +45,6 @@ def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, n
     )
     assert "Write judges: {perplexity: original, features: original}" in outcome["judges.perplexity"]
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
-
-
-def test_judges_that_are_not_named_are_the_embedded_ones(check, foreign):
-    judges = "{similarity: OTHER, coherence: OTHER}"
-    assert sorted(check(data=foreign, judges=judges)) == ["judges.features", "judges.perplexity"]
-    assert check(data=foreign, judges=judges, evaluators="{memorization: {}}", collapse="{}") == {}, "none asks for one"
 
 
 def test_the_original_judges_perplexity_and_features_alone(check):
@@ -155,14 +147,3 @@ def reached(make_row, make_measurement):
 def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
     warned = judge_warnings(human_readings([reached("original", human, original)], INFO))
     assert [said in warning for warning in warned] == ([True] if said else [])
-
-
-def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):
-    (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
-    results, ranked = make_ranked(make_plan(point.spec), {point.spec.trial_id: list(point.measurements)})
-    assert "Judge of perplexity and features: the original model itself." in caption(ranked.table)
-    assert sum("does not know this language" in warning.lower() for warning in Analysis(results).caveats) == 2
-    (fitting,) = [reached("original", {"perplexity": 25.0})]
-    results, ranked = make_ranked(make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)})
-    assert "Judge" not in caption(ranked.table)
-    assert not any("judge" in warning for warning in Analysis(results).caveats)

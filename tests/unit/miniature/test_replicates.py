@@ -74,11 +74,6 @@ def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned
     assert Plan.from_json(found.to_json()).to_json() == found.to_json()
 
 
-def test_a_replicate_alone_is_a_model_like_any_other(planned, make_replicate):
-    one = make_replicate(1)
-    assert names(planned(f"[{one}, miniature-m]")) == {str(one): None, "miniature-m": None}
-
-
 def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicate):
     one, two = make_replicate(1), make_replicate(2)
     spelled = f"{{id: {one}/original, retrained: {one}/retrained, replicate_of: tiny}}"

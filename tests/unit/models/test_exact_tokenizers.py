@@ -5,15 +5,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from harness.contracts import Checkpoint
-from harness.data.loading import lossy_sentences
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
 from harness.models.resolving import copy_tokenizer, resolve_model
-from harness.models.tokenizing import count_lossy_texts, text_ends, text_start, token_lists
-from harness.specs import Source
+from harness.models.tokenizing import text_ends, text_start, token_lists
 
 TEXTS = [
     "\n\n2. Call 1234 me\n",
@@ -106,26 +104,6 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
     assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
     bare = slow_folder(tmp_path / "bare", **tokens)
     assert text_start(bare) == ()
-
-
-def test_an_end_outside_the_models_vocabulary_is_refused(tmp_path):
-    checkpoint = slow_folder(tmp_path / "m")  # GPT-2's end of text is added behind the vocabulary.
-    with pytest.raises(ModelError, match=r"texts with the token id \d+, and the model '.*' has 0 to \d+\. Copy the"):
-        check_tokenizer(checkpoint)
-
-
-def test_a_word_that_a_vocabulary_does_not_know_is_counted_too(tmp_path):
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizers.Whitespace(), normalizers.Lowercase()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"unk_token": "[UNK]"}))
-    loaded = load_tokenizer(Checkpoint("w", str(tmp_path), str(tmp_path), ""))
-    texts = ["a B", "a c", "c c"]
-    assert count_lossy_texts(loaded, texts) == 2
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    source = Source(source="jsonl", path=str(tmp_path / "t.jsonl"), rows=3)
-    [sentence] = lossy_sentences({"forget": source}, loaded)
-    assert sentence.startswith("data.forget: 2 of its first 3 texts have characters that the model's vocabulary cannot")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from evaluators.reasoning import Reasoning
 from harness.base import hub
 from harness.base.hub import Repository
 from harness.cli import main as lethe
@@ -131,19 +130,3 @@ def test_a_cached_data_set_is_read_by_its_configuration(hub_cache, tokenizer, tm
     assert tokenizer.decode(found.tokens_NT[0, : found.lengths_N[0]]) == rows[0]
     with pytest.raises(DataError, match="the data set 'owner/missing' or a part of it is not in this machine's hub"):
         load_forget(Source(source="hub", path="owner/missing"), tokenizer, 256)
-
-
-def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_path):
-    row = {"goal": "Open a door", "sol1": "Turn the handle", "sol2": "Eat the handle", "label": 0}
-    (tmp_path / "piqa").mkdir()
-    (tmp_path / "piqa" / "validation.jsonl").write_text("\n".join(json.dumps(row) for _ in range(3)))
-    evaluator = Reasoning(tasks=("piqa",), tasks_path="hub")
-    with pytest.raises(DataError, match="the data set 'baber/piqa' or a part of it is not in"):
-        evaluator.inputs()
-    hub_cache("baber/piqa", tmp_path / "piqa", kind="dataset")
-    assert evaluator.inputs() == {"piqa": f"baber/piqa at {COMMIT}"}
-    from evaluators.reasoning import lm_eval_task
-
-    lm_eval_task.cache_clear()
-    assert [doc["sol1"] for doc in lm_eval_task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
-    lm_eval_task.cache_clear()

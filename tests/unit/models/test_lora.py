@@ -1,6 +1,6 @@
 """LoRA: adapters against peft's own, merged and taken apart again, trained alone, kept and read back."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,10 +21,7 @@ from harness.models.adapters import (
 )
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine
 from harness.testing import small_spec
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import nll_loss
 
 TOKENS = torch.arange(24).reshape(2, 12)
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 60}
@@ -49,22 +46,6 @@ def make(request, make_model):
         return {"gpt_neo": lambda: make_model(3, **neo), "gpt2": gpt2, "llama": llama}[request.param]().eval()
 
     return made
-
-
-@dataclass
-class Task:
-    forget: object
-    training: Training = TRAINING
-    strengths: tuple = (1, 2)
-    seed: int = 0
-    retain: object = None
-    engine: Engine = field(default_factory=Engine)
-
-    def validation_perplexity(self, model):
-        return float("nan")
-
-    def progress(self, message):
-        pass
 
 
 @pytest.fixture
@@ -158,21 +139,6 @@ def test_a_kept_adapter_makes_the_same_model(make, tmp_path):
     (tmp_path / "adapter_model.safetensors").write_bytes(b"torn")
     with pytest.raises(ModelError, match="is damaged"):
         read_adapter(tmp_path, ORIGINAL.digest)
-
-
-def test_targets_are_names_of_linear_modules(make_model):
-    model = make_model(0, layers=2)
-    chosen = target_modules(model, LoRA(rank=1, targets=("q_proj", "v_proj")))
-    assert [name.rpartition(".")[2] for name in chosen] == ["v_proj", "q_proj"] * 2
-    with pytest.raises(ModelError, match=r"no linear module of this model is called 'q_prj'. Did you mean 'q_proj'"):
-        target_modules(model, LoRA(rank=1, targets=("q_prj",)))
-    with pytest.raises(ModelError, match="ln_1"):
-        target_modules(model, LoRA(rank=1, targets=("ln_1",)))
-
-
-def trajectory(make, task):
-    """Return the weights at each strength."""
-    return {erased.strength: weights(erased.model) for erased in train_and_yield(task, make(), nll_loss)}
 
 
 TRAINED = [

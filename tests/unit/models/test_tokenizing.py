@@ -1,7 +1,6 @@
 """Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +16,7 @@ from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import (
-    how_it_reads,
-    judge_facts,
-    judges_start_with,
-    start_tokens,
-    text_ends,
-    token_lists,
-)
+from harness.models.tokenizing import how_it_reads, judge_facts, judges_start_with, start_tokens, text_ends, token_lists
 from harness.reporting.plan import readings_of
 from harness.specs import Source, TrialSpec
 from harness.testing import small_spec
@@ -158,17 +150,6 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
     spelled = bytes_of(Task.tokenizer, SPELLED)
     assert read[0] == ([BOS, *spelled], spelled)
     assert read[1] == ([BOS, *bytes_of(Task.tokenizer, "ab")], bytes_of(Task.tokenizer, " cd"))
-
-
-def test_questions_are_scored_without_padding_or_an_end_of_text(llama, tokenizer):
-    class Task:
-        pass
-
-    Task.tokenizer = tokenizer
-    assert tokenizer.pad_token is tokenizer.eos_token is tokenizer.bos_token is None
-    evaluation = Reasoning(tasks=("copa", "piqa"), limit=3).evaluate(load_model(llama), Task())
-    assert not evaluation.notes["failed"]
-    assert not math.isnan(evaluation.numbers["reasoning"])
 
 
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):

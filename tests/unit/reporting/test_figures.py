@@ -95,15 +95,6 @@ def test_seeds_become_a_mean_with_an_interval():
     assert high - low < 1, "an interval stretched the axis"
 
 
-def test_perplexities_of_seeds_have_the_tables_geometric_mean():
-    table = frame(("emso", 1, 0, 0.2, 0.8, 16.0, 0.7, False), ("emso", 1, 1, 0.2, 0.8, 25.0, 0.7, False))
-    [point] = plane_curves(table, "perplexity", "ma")[0].points
-    assert point.x == pytest.approx(20.0)
-    low, high = point.x_ends
-    assert low * high == pytest.approx(20.0**2)
-    assert math.log(high / 20.0) == pytest.approx(12.7062 * math.log(25 / 16) / 2, rel=1e-4)
-
-
 def test_holes_are_left_out_and_their_curve_goes_on():
     rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
     (emso,) = [curve for curve in plane_curves(frame(*rows), "mauve", "ma") if curve.variant == "emso"]
@@ -124,15 +115,3 @@ def test_nothing_to_draw_is_said(rows):
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_the_same_table_gives_the_same_bytes(kind):
     assert rendered(drawn(frame(*ROWS)), kind) == rendered(drawn(frame(*ROWS)), kind)
-
-
-def test_points_that_tuning_chose_are_not_joined():
-    table = frame(*ROWS)
-    is_emso = table["variant"] == "emso"
-    chosen = zip(is_emso, table["strength"], strict=True)
-    tuned = table.assign(targets=[(f"ma <= {strength}",) if is_tuned else () for is_tuned, strength in chosen])
-    (emso,) = [curve for curve in plane_curves(tuned, "mauve", "ma") if curve.variant == "emso"]
-    assert (len(emso.points), emso.is_trajectory) == (is_emso.sum(), False)
-    joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]
-    left = [line for line in drawn(tuned).axes[0].lines if line.get_linestyle() == "-"]
-    assert len(left) == len(joined) - 1

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import collate, load_results
+from harness import load_results
 from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
-from harness.errors import DataError
-from harness.records.record import Failed, Measurement, Started
+from harness.records.record import Failed, Started
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.page import page
@@ -21,7 +20,6 @@ from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
 from harness.reporting.sections.tradeoff import Tradeoff
-from harness.specs import CollapseBounds
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 FILES = {
@@ -207,25 +205,3 @@ def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, 
     told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
     doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
     assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
-
-
-def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, records):
-    plan, lacking = make_plan(original, emso), records(emso, perplexity=float("nan"))
-    told = warned(plan, {"original-0": records(original), "emso-0": lacking})
-    assert "2 of 3 points have no perplexity: whether they collapsed is unknown." in told
-    told = warned(plan, {"emso-0": records(emso)})
-    assert "2 of 2 points have no original to be held against: whether they collapsed is unknown." in told
-
-
-def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
-    kept = usual()
-    kept["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in kept["emso-0"]]
-    with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(Analysis(results_of(make_plan(original, emso), kept)), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
-
-
-def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(Analysis(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual())), tmp_path)
-    assert collate.main([str(tmp_path / "table.csv")]) == 0
-    assert "gibberish" in capsys.readouterr().out

@@ -101,14 +101,6 @@ def test_a_difference_of_some_standard_errors_is_found():
     assert share_below(seeds(3, 0.02, shift=0.5), simulations=300) > 0.95
 
 
-def test_an_unpaired_test_misses_what_the_paired_one_finds():
-    generator = np.random.default_rng(0)
-    a = generator.normal(0, 5, N)
-    b = a + generator.normal(0.25, 1, N)
-    assert stats.ttest_ind(a, b).pvalue > 0.3
-    assert paired_p(item_values(a), item_values(b)) < 0.01
-
-
 def test_one_replicate_is_the_paired_t_test_of_its_items():
     generator = np.random.default_rng(0)
     a, b = generator.normal(size=(2, 20))

@@ -72,16 +72,6 @@ class TestTerms:
         assert told[0]["loss"] == pytest.approx(told[0]["forget"] + 0.5 * told[0]["retain"])
         assert [values["loss"] for values in told[1:]] == pytest.approx([values["forget"] for values in told[1:]])
 
-    @pytest.mark.parametrize("engine", ON_DEEPSPEED, ids=str)
-    def test_deepspeed_tells_the_same_values(self, make_model, texts, engine):
-        plain, theirs = [], []
-        on_torch, _ = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5), after_step=plain.append)
-        task = Task(*texts, engine=engine)
-        on_deepspeed, _ = trained(make_model(1), task, LossTerms(ascent, nll, 0.5), after_step=theirs.append)
-        assert largest_change(on_torch, on_deepspeed) < 1e-5
-        for one, other in zip(plain, theirs, strict=True):
-            assert other == pytest.approx(one, rel=1e-4)
-
 
 class TestGradient:
     def test_the_sum_of_both_terms_gradients_is_that_of_the_loss(self, in_fp64, texts):

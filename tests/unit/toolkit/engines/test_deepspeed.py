@@ -8,13 +8,11 @@ import torch
 from harness.contracts import LoRA, Training
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
 from harness.testing import small_spec
-from harness.toolkit.engines import TorchEngine
-from harness.toolkit.finetune import engine_for, train, train_and_yield
+from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
@@ -120,10 +118,6 @@ def test_steps_that_were_left_out_are_a_warning(make_model, forget):
         assert torch.equal(weight, dict(before.named_parameters())[name]), "nothing was stepped"
     *_, last = train(task, make_model(1, layers=2), loss, 1)
     assert "warnings" not in last.notes
-
-
-def test_a_few_blocks_are_stepped_by_the_plain_engine(make_model):
-    assert isinstance(engine_for(STAGES[3], make_model(1), TRAINING, blocks(make_model(1))[:2]), TorchEngine)
 
 
 def erased(name, settings, folder, engine):
