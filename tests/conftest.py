@@ -53,7 +53,7 @@ LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
         *("end_to_end", "memory", "tuned", "every_evaluator", "bootstrap", "ray_tune"),
-        *("report", "golden", "prefetch", "workers", "deepspeed"),
+        *("report", "golden", "workers", "deepspeed"),
         *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )

@@ -116,12 +116,6 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
         assert measured is None or (measured.half, measured.rows) == ("report", 4)
 
 
-def test_no_candidate_has_a_seed_that_is_reported(undisturbed):
-    results = load_results(undisturbed / "tuned").results
-    assert {study.spec.trial.seed for study in results.studies} == {1_000_000}
-    assert {trial.spec.seed for trial in results.trials} == {0}
-
-
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):
     shutil.copytree(undisturbed / "tuned", tmp_path / "tuned")
     before = tried(tmp_path)

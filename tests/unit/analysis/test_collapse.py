@@ -58,23 +58,16 @@ def test_the_papers_two_classes():
     assert (table["collapse_class"] == "degenerate").sum() == 8
 
 
-@pytest.mark.parametrize(
-    ("mauve", "expected"),
-    [(0.0, "below"), (0.199, "below"), (0.2, "inside"), (0.8, "inside"), (1.0, "inside"), (NAN, None)],
-)
-def test_a_quarter_of_the_originals_mauve(mauve, expected):
-    assert side(mauve, 0.8, CollapseBounds().mauve) == expected
+MAUVES = {0.0: "below", 0.199: "below", 0.2: "inside", 1.0: "inside", NAN: None}
+PERPLEXITIES = {9.9: "below", 10.0: "inside", 100.0: "inside", 100.1: "above", math.inf: "above", NAN: None}
 
 
-@pytest.mark.parametrize(
-    ("perplexity", "expected"),
-    [
-        *((9.9, "below"), (10.0, "inside"), (20.0, "inside"), (100.0, "inside")),
-        *((100.1, "above"), (math.inf, "above"), (NAN, None)),
-    ],
-)
-def test_half_to_five_times_the_originals_perplexity(perplexity, expected):
-    assert side(perplexity, 20.0, *CollapseBounds().perplexity) == expected
+def test_bounds_are_a_quarter_of_the_originals_mauve_and_half_to_five_times_its_perplexity():
+    bounds = CollapseBounds()
+    assert {mauve: side(mauve, 0.8, bounds.mauve) for mauve in MAUVES} == MAUVES
+    assert {one: side(one, 20.0, *bounds.perplexity) for one in PERPLEXITIES} == PERPLEXITIES
+    for unknown in (NAN, math.inf):
+        assert side(0.01, unknown, 0.25) is side(20.0, unknown, 0.5, 5.0) is None
 
 
 HEALTHY, LOW_MAUVE, HIGH_PERPLEXITY = (0.8, 20.0), (0.1, 20.0), (0.8, 101.0)
@@ -145,15 +138,17 @@ def table_of(*rows):
     return pd.DataFrame(rows, columns=["model", "method", "seed", "mauve", "rep_2", "perplexity"])
 
 
-def test_each_row_is_held_against_its_own_seed_or_else_the_mean():
+def test_each_row_is_held_against_its_own_model_and_seed_or_else_the_mean():
     table = table_of(
         ("m", "original", 0, 0.8, 0.1, 20.0),
         ("m", "original", 1, 0.4, 0.1, 20.0),
         ("m", "emso", 0, 0.14, 0.1, 20.0),
         ("m", "emso", 1, 0.14, 0.1, 20.0),
         ("m", "emso", 2, 0.14, 0.1, 20.0),  # 0.14 < 0.25 · 0.6
+        ("n", "original", 0, 0.2, 0.1, 20.0),
+        ("n", "emso", 0, 0.14, 0.1, 20.0),
     )
-    assert flag(table)["collapsed"].tolist() == [False, False, True, False, True]
+    assert flag(table)["collapsed"].tolist() == [False, False, True, False, True, False, False]
 
 
 def test_no_original_no_mauve_no_verdict():

@@ -59,12 +59,3 @@ def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():
     frame = frame_of(ORIGINAL, row("emso", math.nan))
     assert frame[["piqa", "piqa_change"]].isna().loc[1].all()
     assert bars(frame, TASKS, STYLES) is not None
-
-
-def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
-    rows = [ORIGINAL, row("emso", 0.7), row("ga", 0.5, collapsed=True)]
-    figure = bars(frame_of(*rows, *({**cells, "model": "n"} for cells in rows)), TASKS, STYLES)
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["m", "n"]
-    for ax in figure.axes:
-        assert [patch.get_height() for patch in ax.patches] == pytest.approx([0.8, 0.4, 0.7, 0.35, 0.5, 0.25])
-        assert [bool(patch.get_hatch()) for patch in ax.patches] == [False] * 4 + [True] * 2

@@ -9,7 +9,7 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
-from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
+from harness.analysis.table import non_dominated, read_table
 from harness.analysis.table import table as make_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
@@ -79,11 +79,6 @@ def table(plan, records):
 
 def rows(plan, records):
     return table(plan, records).set_index(["variant", "strength"])
-
-
-def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_plan, original, walked):
-    frame = table(make_plan(original), {original.trial_id: walked(original)})
-    assert list(frame.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
 
 
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):

@@ -3,7 +3,6 @@
 import json
 import re
 import tempfile
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_sweep import PROPOSED, strength_grid
-from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
+from harness.drafting.rate_probe import RATES
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -86,21 +85,6 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
     assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
 
 
-def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
-    out = tmp_path / "new.yaml"
-    texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
-    assert lethe(["init", "miniature-s", texts, "--unseen", others, "--no-probe", "--out", str(out)]) == 0
-    sweep = yaml.safe_load(out.read_text())
-    assert "judges" not in sweep
-    assert sweep["methods"].keys() == DRAFTED
-    assert sweep["data"]["holdout"] == {"source": "jsonl", "path": others}
-    assert sweep["data"]["forget"]["sequence_tokens"] == 128, "its models memorised no more"
-    assert sweep["training"]["global_batch"] == 2, "so that an epoch has steps"
-    planned = plan(out)
-    assert {"original", "retrained", "holdout"} < {spec.method for spec in planned.trials}
-    assert planned.ranked_at["task_arithmetic"] == 0.05
-
-
 @pytest.mark.soak
 def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monkeypatch, capsys):
     out, scratch = tmp_path / "new.yaml", tmp_path / "tmp"
@@ -120,25 +104,6 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     assert "the least that erased in a few steps of gradient ascent" in text
     assert list(scratch.iterdir()) == []
     plan(out)
-
-
-@pytest.mark.parametrize(
-    ("tried", "rate", "about"),
-    [
-        ([(1e-5, 0.99, False), (3e-5, 0.95, False)], 3e-5, "none erased in a few steps of gradient ascent: raise it"),
-        ([(1e-5, 0.99, False), (3e-5, 0.1, True)], 1e-5, "at none a few steps of gradient ascent erased and left a"),
-        ([(1e-5, 0.1, True)], 4e-5, "at none a few steps of gradient ascent erased and left a model"),
-        ([(3e-5, 0.5, False)], 7.5e-6, "(3e-05; an epoch has 4.0 times as many steps, so it is divided by that)"),
-    ],
-)
-def test_the_file_says_why_it_has_its_rate(tried, rate, about):
-    probed = [ProbedRate(of_rate, 16, ma, 1.0, 9.0, 8.0, is_collapsed) for of_rate, ma, is_collapsed in tried]
-    settings = rate_settings(probed, 4e-5, steps=64)
-    assert float(settings["learning_rate"]) == rate
-    assert about in settings["about_rate"]
-    assert "early_stop" not in settings
-    unknown = [replace(probed[0], perplexity_before=91_000.0)]
-    assert rate_settings(unknown, 4e-5, steps=64)["early_stop"] == "null"
 
 
 @pytest.mark.parametrize(

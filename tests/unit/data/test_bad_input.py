@@ -12,11 +12,6 @@ def test_trials_are_counted_before_they_are_made(check):
     assert f"at most {MOST_TRIALS:,}" in found["methods.emso"]
 
 
-def test_trials_of_all_models_and_seeds_are_counted(check):
-    found = check(methods=f"{{emso: {{k: {list(range(1, 101))}}}}}", seeds=str(list(range(1001))), ranking="{}")
-    assert "100 rows and variants × 1 models × 1,001 seeds ask for 100,100 trials" in found["methods"]
-
-
 def test_a_search_has_bounds(check):
     tune = "until: {ma: 0.9}\ntune: {budget: {trials: 4}, space: {emso: {epochs: {low: 1, high: 1000000000}}}}"
     replaced = {"methods": "{emso: }", "ranking": None, "training": "{precision: fp32}"}

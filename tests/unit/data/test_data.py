@@ -36,19 +36,13 @@ def refusal(call):
 
 
 def test_forget_texts_are_cut_padded_and_counted(tokenizer, jsonl):
-    found = load_forget(jsonl(["abcdef", "abcdefghijkl"]), tokenizer, VOCABULARY)
+    found = load_forget(jsonl([b'\xef\xbb\xbf{"text": "abcdef"}\r', "abcdefghijkl"]), tokenizer, VOCABULARY)
     assert found.tokens_NT.shape == (2, 8)
     assert found.tokens_NT.dtype == found.lengths_N.dtype == torch.int64
     assert found.lengths_N.tolist() == [6, 8]
     assert found.tokens_NT[0, 6:].tolist() == [0, 0]
     assert tokenizer.decode(found.tokens_NT[1]) == "abcdefgh"
     assert found.prefix_tokens == 3
-
-
-def test_start_and_sequences_choose_rows_in_order(tokenizer, jsonl):
-    lines = [f"text {number}" for number in range(10)]
-    found = load_forget(jsonl(lines, start=4, sequences=3), tokenizer, VOCABULARY)
-    assert tokenizer.batch_decode(found.tokens_NT[:, :6]) == ["text 4", "text 5", "text 6"]
 
 
 def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
@@ -72,11 +66,6 @@ def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
     )
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_no_fault(tokenizer, jsonl):
-    source = jsonl([b'\xef\xbb\xbf{"text": "first"}\r', b'{"text": "second"}\r'])
-    assert load_forget(source, tokenizer, VOCABULARY).lengths_N.tolist() == [5, 6]
-
-
 def test_too_few_rows_says_how_many(tokenizer, jsonl):
     source = jsonl(["text one", "text two"], sequences=5)
     assert refusal(lambda: load_forget(source, tokenizer, VOCABULARY)) == (
@@ -85,11 +74,6 @@ def test_too_few_rows_says_how_many(tokenizer, jsonl):
     beyond = jsonl(["text one"], start=1)
     message = refusal(lambda: load_forget(beyond, tokenizer, VOCABULARY))
     assert "0 sequences are there from row 1 on, and 1 are needed" in message
-
-
-def test_a_tokenizer_of_another_model_is_noticed(tokenizer, jsonl):
-    message = refusal(lambda: load_forget(jsonl(["abcdef"]), tokenizer, 69))
-    assert "line 1 has the token id 69, and the model knows 0 to 68" in message
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.testing import small_spec
@@ -75,15 +74,6 @@ def keys(outcome, evaluator):
     return {
         (spec.model.id, asked.key) for spec in outcome.trials for asked in spec.evaluators if asked.name == evaluator
     }
-
-
-def test_each_model_is_judged_by_itself(planned):
-    outcome = planned(f"judges={OWN}")
-    assert len({spec.model for spec in outcome.trials}) == 2
-    for spec in outcome.trials:
-        assert spec.judges["perplexity"] == spec.judges["features"] == replace(spec.model, id="original")
-        assert spec.judges["coherence"].id.endswith("OTHER")
-    assert Plan.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
 def test_the_identity_says_that_the_original_judged(planned):

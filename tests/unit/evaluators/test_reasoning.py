@@ -19,8 +19,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
-from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_digests, question_files, read_questions
-from harness.errors import DataError, TrialError
+from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_files, read_questions
+from harness.errors import TrialError
 
 ROWS = {
     "piqa": [
@@ -237,18 +237,3 @@ def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
         "hellaswag": {"label": "3"},
     }
     assert row.items() >= expected.get(task, ROWS[task][0]).items()
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "text", "says"),
-    [
-        ("piqa", "other.txt", "", "looked for piqa.jsonl, piqa_dev.jsonl, piqa.parquet, piqa/piqa.jsonl"),
-        ("piqa", "piqa.jsonl", json.dumps({"goal": "g", "label": 1}), "row 1: lacks sol1, sol2. A row of piqa holds"),
-        ("copa", "copa.jsonl", json.dumps({**ROWS["copa"][0], "label": -1}), "its label is -1; allowed are 0, 1"),
-    ],
-)  # fmt: skip
-def test_files_that_cannot_be_measured_say_why(task, name, text, says, tmp_path):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(DataError) as error:
-        question_digests([task], tmp_path)
-    assert says in str(error.value)

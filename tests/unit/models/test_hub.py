@@ -9,11 +9,9 @@ from harness.base import hub
 from harness.base.hub import Repository
 from harness.cli import main as lethe
 from harness.contracts import Checkpoint
-from harness.data.sequences import load_forget
-from harness.errors import DataError, ModelError
+from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
-from harness.specs import Source
 
 COMMIT = "c0ffee" * 6 + "c0de"
 MODEL = Repository("owner/model", "model")
@@ -116,17 +114,3 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
         == 0
     )
     assert "names nothing of the hub" in capsys.readouterr().out
-
-
-def test_a_cached_data_set_is_read_by_its_configuration(hub_cache, tokenizer, tmp_path):
-    rows = [f"article number {number}" for number in range(8)]
-    for name, texts in (("plain", rows), ("other", rows[::-1])):
-        (tmp_path / "news" / name).mkdir(parents=True)
-        lines = "\n".join(json.dumps({"text": text}) for text in texts)
-        (tmp_path / "news" / name / "train.jsonl").write_text(lines)
-    hub_cache("owner/news", tmp_path / "news", kind="dataset")
-    source = Source(source="hub", path="owner/news", name="plain", sequences=2, prefix_tokens=3)
-    found = load_forget(source, tokenizer, 256)
-    assert tokenizer.decode(found.tokens_NT[0, : found.lengths_N[0]]) == rows[0]
-    with pytest.raises(DataError, match="the data set 'owner/missing' or a part of it is not in this machine's hub"):
-        load_forget(Source(source="hub", path="owner/missing"), tokenizer, 256)

@@ -40,10 +40,6 @@ def drawn(table):
     return tradeoff(table, known(table))
 
 
-def titles(figure):
-    return [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes]
-
-
 def markers(ax):
     """The points of a panel: (x, y, face, edge), guide lines and curves left out."""
     lines = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
@@ -54,18 +50,6 @@ def markers(ax):
 def plane_curves(table, x, y):
     info = known(table)
     return curves(table, "m", info[x], info[y])
-
-
-def test_four_panels_as_in_the_paper():
-    figure = drawn(frame(*ROWS))
-    assert titles(figure) == [
-        ("MAUVE", "MA"),
-        ("Perplexity (log scale)", "MA"),
-        ("MAUVE", "EL$_{3}$"),
-        ("Perplexity (log scale)", "EL$_{3}$"),
-    ]
-    assert [ax.get_xscale() for ax in figure.axes] == ["linear", "log", "linear", "log"]
-    assert [ax.get_title("right") for ax in figure.axes] == ["better ↘", "better ↙", "better ↘", "better ↙"]
 
 
 def test_collapsed_points_are_hollow_and_red_and_no_others_are():

@@ -160,11 +160,3 @@ def test_nearest_to_an_aim_is_best():
 def test_formats(kind, value, text):
     frame = pd.DataFrame({"x": pd.Series([value], dtype=object)})
     assert render(frame, [Column("x", "X", kind)], "markdown").splitlines()[-1] == f"| {text} |"
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"), [("ratio", "×1.30<br><sub>1.21–1.42</sub>"), ("change", "+1.300<br><sub>+1.210 to +1.420</sub>")]
-)
-def test_intervals(kind, text):
-    frame = pd.DataFrame({"x": [1.3], "x_low": [1.21], "x_high": [1.42]})
-    assert render(frame, [Column("x", "X", kind)], "markdown").splitlines()[-1] == f"| {text} |"

@@ -26,7 +26,6 @@ FILES = {
     *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
     *("tradeoff.png", "tradeoff.pdf"),
 }
-OF_BLOCKS = {"selected_blocks.csv", "selected_blocks.png", "selected_blocks.pdf"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -107,12 +106,12 @@ def visible(shown):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
-def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
-    written = write(Analysis(results_of(plan, usual())), tmp_path / "new" / "s")
-    assert {path.name for path in written} == FILES | OF_BLOCKS
-    left = {path.name for path in (tmp_path / "new" / "s").rglob("*") if path.is_file()}
-    assert left == FILES | OF_BLOCKS
-    assert all(path.stat().st_size for path in written)
+def test_the_contents_lead_to_every_section_once(plan, usual):
+    shown = report(plan, usual())
+    [contents] = re.findall(r'<nav class="contents".*?</nav>', shown, re.DOTALL)
+    links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
+    assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown)
+    assert len(links) == shown.count("<h2") == len({anchor for anchor, _ in links})
 
 
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
@@ -179,12 +178,6 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
-
-
-def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
-    (few,) = warned(make_plan(original), {"original-0": records(original, prompts=255)})
-    assert "MAUVE comes from 255 prompts" in few
-    assert not warned(make_plan(original), {"original-0": records(original, prompts=256)})
 
 
 def warned(some_plan, kept):

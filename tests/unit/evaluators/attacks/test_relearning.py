@@ -9,7 +9,6 @@ import torch
 
 from evaluators.metrics import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
-from harness.contracts import TextsShape
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
@@ -159,15 +158,3 @@ def test_as_many_others_stand_before_a_text_as_fit_and_none_is_no_number(make_mo
     assert math.isnan(found.numbers["in_context_es"])
     assert not math.isnan(found.numbers["relearned_ma"])
     assert found.notes["warnings"][0].startswith("6 of 6 sequences are not measured in context")
-
-
-@pytest.mark.parametrize(
-    ("settings", "sequences", "counts"),
-    [
-        ({}, 1, "shows 1 forget sequences and measures 1 others, and there are 1."),
-        ({"shown": 7, "measured": 90}, 96, "shows 7 forget sequences and measures 90 others, and there are 96."),
-    ],
-)
-def test_more_than_there_are_is_refused_with_the_numbers(settings, sequences, counts):
-    reason = Relearning(**settings).refuses_texts(TextsShape(sequences, PREFIX, LENGTH))
-    assert reason == f"{counts} Lower shown or measured, or give it more sequences (data.forget.sequences)."

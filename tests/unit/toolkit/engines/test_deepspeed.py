@@ -1,6 +1,6 @@
 """The DeepSpeed engine against the plain one: the same losses and weights, and each known trap."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,28 +14,15 @@ from harness.specs import Engine
 from harness.testing import small_spec
 from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
+from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
 
 
-@dataclass
-class Task:
-    """Five sequences in global batches of four, in micro-batches of two: the last batch and part are partial."""
-
-    forget: object
-    engine: Engine
-    training: Training = TRAINING
-    strengths: tuple = (1, 2)
-    seed: int = 0
-    retain: object = None
-
-    def validation_perplexity(self, model):
-        with torch.inference_mode():
-            return float(model(input_ids=self.forget.tokens_NT).logits.float().std())
-
-    def progress(self, message):
-        pass
+def Task(forget, engine, training=TRAINING, strengths=(1, 2)):
+    """Return a task on five sequences in global batches of four, in parts of two: the last of both are partial."""
+    return tasks.Task(forget, training=training, strengths=strengths, engine=engine)
 
 
 @pytest.fixture
