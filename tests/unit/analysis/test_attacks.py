@@ -16,16 +16,10 @@ from harness.reporting.sections.attacks import Attacks, attack_tables
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "", "items": "sequence"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", attack="As erased", **ABOUT)
-RELEARNED = Metric(
-    name="relearned",
-    title="Relearned MA",
-    better="lower",
-    group="robustness",
-    ranked=False,
-    attack="Relearned",
-    **ABOUT,
+RELEARNED, DEPTH = (
+    Metric(name=title.lower(), title=title, better=better, group="robustness", ranked=False, attack=title, **ABOUT)
+    for title, better in (("Relearned", "lower"), ("Depth", "higher"))
 )
-DEPTH = Metric(name="depth", title="Depth", better="higher", group="robustness", ranked=False, attack="Depth", **ABOUT)
 TEXTS = tuple(f"text {number}" for number in range(8))
 ORIGINAL, TWIN = np.full(8, 1.0), np.array([0.1, 0.3, 0.2, 0.2, 0.1, 0.3, 0.2, 0.2])
 

@@ -13,6 +13,7 @@ from harness.analysis.ranking import RANKS, rank
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.reporting.sections.main_table import main_latex, main_markdown
+from tests.unit.analysis.frames import filled
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
@@ -30,22 +31,8 @@ def table_of(rows, seeds=(0,), **columns):
             for seed, auc in zip(seeds, aucs, strict=False)
         ]
     )
-    filled = {"model": "m", "replicate_of": "", "method": frame["variant"], "label": frame["variant"].str.upper()}
-    filled |= {"reference": "none", "strength_name": "gamma", "strength": 1.0, "definition": "exact", "control": False}
-    filled |= {
-        "ranked": ~frame["variant"].isin(["retrained", "original"]),
-        "collapsed": False,
-        "over_erased": None,
-        "until": [""] * len(frame),
-    }
-    filled |= {
-        "collapse_class": "healthy",
-        "collapse_reason": [()] * len(frame),
-        "judged_by_original": "",
-        "trial_id": "t",
-    }
-    filled |= {"point_id": frame["variant"] + frame["seed"].astype(str)}
-    return frame.assign(**filled).assign(**columns)
+    is_ranked = ~frame["variant"].isin(["retrained", "original"])
+    return filled(frame, **{"ranked": is_ranked, "point_id": frame["variant"] + frame["seed"].astype(str)} | columns)
 
 
 def ranked(table, *metrics, evidence=None):

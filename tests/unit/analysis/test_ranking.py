@@ -14,30 +14,14 @@ from harness.analysis.metrics import in_column_order
 from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, rank, rank_bounds
 from harness.analysis.seeds import with_replicates
 from harness.records.items import MetricItems
+from tests.unit.analysis.frames import filled
 
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 
 
 def points(*rows, **columns):
     """A table of ranked points: variant, el_3, ma, perplexity, mauve, and whatever else is named."""
-    frame = pd.DataFrame(rows, columns=["variant", "el_3", "ma", "perplexity", "mauve"])
-    filled = {
-        "model": "m",
-        "replicate_of": "",
-        "method": frame["variant"],
-        "label": frame["variant"],
-        "reference": "none",
-        "seed": 0,
-    }
-    filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
-    filled |= {"point_id": [f"p{row}" for row in range(len(frame))]}
-    filled |= {
-        "collapsed": False,
-        "over_erased": None,
-        "collapse_class": "healthy",
-        "collapse_reason": [()] * len(frame),
-    }
-    return frame.assign(**filled).assign(**columns)
+    return filled(pd.DataFrame(rows, columns=["variant", "el_3", "ma", "perplexity", "mauve"]), **columns)
 
 
 def known(table):

@@ -10,6 +10,7 @@ from harness.analysis.main_table import reasoning_frame
 from harness.analysis.metrics import metrics_in
 from harness.analysis.ranking import rank
 from harness.reporting.sections.reasoning import bars
+from tests.unit.analysis.frames import filled
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
@@ -18,32 +19,16 @@ STYLES = {"emso": ("red", "o"), "ga": ("blue", "s")}
 
 
 def row(variant, piqa, seed=0, strength=math.nan, **changes):
-    about = {
-        "model": "m",
-        "replicate_of": "",
-        "method": variant,
-        "variant": variant,
-        "label": variant.upper(),
-        "seed": seed,
-    }
-    about |= {"strength_name": "" if variant == "original" else "epochs", "strength": strength, "reference": "none"}
-    about |= {
-        "piqa": piqa,
-        "piqa_stderr": 0.05,
-        "reasoning": piqa / 2,
-        "collapsed": False,
-        "over_erased": False,
-        "collapse_class": "",
-    }
-    about |= {"collapse_reason": (), "point_id": f"{variant}-{seed}"}
-    return about | {"ranked": variant != "original", "control": False, "definition": ""} | changes
+    about = {"variant": variant, "seed": seed, "strength": strength, "ranked": variant != "original"} | changes
+    about |= {"strength_name": "" if variant == "original" else "epochs", "point_id": f"{variant}-{seed}"}
+    return about | {"piqa": piqa, "piqa_stderr": 0.05, "reasoning": piqa / 2}
 
 
 ORIGINAL = row("original", 0.8)
 
 
 def frame_of(*rows):
-    return reasoning_frame(rank(pd.DataFrame(rows), INFO))
+    return reasoning_frame(rank(filled(pd.DataFrame(rows)), INFO))
 
 
 def test_each_row_has_its_accuracies_and_their_change():

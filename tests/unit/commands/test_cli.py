@@ -100,14 +100,6 @@ def test_neither_help_nor_a_plan_nor_a_fault_imports_more_than_it_needs(file, tm
     assert lines[-2:] == ["[0, 2] []", "harness.library False"]
 
 
-def test_a_python_without_lethes_packages_is_told_how_to_get_them():
-    ran = python("-S", "-m", "harness.sweep", "x.yaml", env={})  # Without site-packages.
-    assert ran.returncode == 1
-    assert re.fullmatch(r"Lethe's packages are not installed for this Python \(.*\)\. .*make setup.*\n", ran.stderr)
-    ran = python("-S", "-c", "import harness", env={})
-    assert ran.stderr.splitlines()[-1].startswith("ModuleNotFoundError: Lethe's packages are not installed")
-
-
 def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monkeypatch):
     load = PluginRegistry.load
 

@@ -7,7 +7,6 @@ import torch
 
 from harness.data.sequences import half_of, inseparable_groups, load_forget
 from harness.errors import DataError
-from harness.execution.trial.inputs import forget_set, measured_set
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import Source
 from harness.testing import small_spec
@@ -50,11 +49,3 @@ def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
         assert load_forget(replace(FORGET, half=half, digest=loaded.digest), *model).digest == loaded.digest
         with pytest.raises(DataError, match="is not what it was"):
             load_forget(replace(FORGET, half=half, digest=whole.digest), *model)
-
-
-def test_a_trial_erases_the_whole_and_is_measured_on_the_half_that_it_names():
-    spec = small_spec()
-    halved = replace(spec, measured=replace(spec.forget, half="report"))
-    assert len(forget_set(halved)) == len(forget_set(spec)) == 24
-    assert rows(measured_set(halved)) == rows(half_of(forget_set(spec), "report"))
-    assert rows(measured_set(spec)) == rows(forget_set(spec))

@@ -11,20 +11,9 @@ from rich.console import Console
 from harness.contracts import Metric
 from harness.reporting.render import Column, render
 
-EL = Metric(
-    name="el",
-    title="EL_3",
-    better="lower",
-    unit="",
-    low=0,
-    high=1,
-    group="erasure",
-    source="",
-    meaning='what "it" says',
-)
-PERPLEXITY = Metric(
-    name="p", title="Perplexity", better="lower", unit="", low=1, high=math.inf, group="generation", source=""
-)
+ABOUT = {"better": "lower", "unit": "", "source": ""}
+EL = Metric(name="el", title="EL_3", low=0, high=1, group="erasure", meaning='what "it" says', **ABOUT)
+PERPLEXITY = Metric(name="p", title="Perplexity", low=1, high=math.inf, group="generation", **ABOUT)
 COLUMNS = [
     Column("model", "Model", "heading"),
     Column("needs", "", "group"),
