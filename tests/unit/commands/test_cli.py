@@ -115,12 +115,7 @@ def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monke
         "  emso  EMSO: Entropy maximisation with selective optimisation",
         "    strength: epochs (one trial goes through its values; erases nothing at 0)",
         "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
-        "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
-        "    also tuned: training.learning_rate from 1e-06 to 0.001",
-        "    strength: gamma (a trial for each value; erases nothing at 0)",
-        "needs a memorized model; version ",
         "      mauve                  higher is better; fraction, 0 to 1; generation; ",
-        "judges: perplexity, features, coherence",
         "  npo  (broken: the method 'npo' cannot be imported: no reason)",
     ):
         assert expected in printed

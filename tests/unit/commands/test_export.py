@@ -134,19 +134,12 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
         assert not out.exists()
         return capsys.readouterr().err
 
-    kept = refused("s:contrastive_decoding@0.5")
-    assert "was not kept: the sweep file says keep_erased: patch. Say keep_erased: all, remove " in kept
-    assert "Two models that decode together are never kept" in kept
+    assert "was not kept: the sweep file says keep_erased: patch." in refused("s:contrastive_decoding@0.5")
     assert f"{there} exists already" in refused("s:emso@2", folder=there)
     assert "'s:emso@3' was not measured: emso was at 1, 2." in refused("s:emso@3")
-    nothing = refused("s:emsoo@3")
-    assert "no measured point is called 's:emsoo@3'" in nothing
-    assert "Measured: original, emso, gradient_ascent, contrastive_decoding." in nothing
-    several = refused("s:emso")
-    assert "'s:emso' means 2 points" in several
-    assert all(rows["emso"].point_id(strength) in several for strength in (1, 2))
+    assert "no measured point is called 's:emsoo@3'" in refused("s:emsoo@3")
+    assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))
     assert "holds no results of a sweep 'other': it has s." in refused("other:emso@2")
-    assert "holds no results of a sweep ''" in refused("abc", results=tmp_path / "nowhere")
 
 
 def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):

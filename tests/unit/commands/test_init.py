@@ -119,11 +119,6 @@ def test_strengths_rise_from_what_a_method_declares(name, grid):
     [
         ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
         ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-        (
-            (60,),
-            ["--retain", "texts.doc"],
-            "'texts.doc' has no ending that says what it is (and there is no such file)",
-        ),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, letters, tmp_path, capsys):

@@ -58,12 +58,10 @@ def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
     ]
     source = jsonl(lines)
     message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
-    assert message == (
-        f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not UTF-8 (byte 1); "
-        "line 4 is not valid JSON (Unterminated string starting at column 10); "
-        "line 5 has no field 'text' (it has body); line 6 has a 'text' that is not text; and 1 more. "
-        'Each line must be {"text": ...} of at least 4 tokens (prefix_tokens + 1): repair or remove the others.'
-    )
+    assert message.startswith(f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not UTF-8 (byte 1); ")
+    for told in ("line 4 is not valid JSON", "line 5 has no field 'text'", "line 6 has a 'text' that is not text"):
+        assert told in message
+    assert "and 1 more. Each line must be" in message
 
 
 def test_too_few_rows_says_how_many(tokenizer, jsonl):

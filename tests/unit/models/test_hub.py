@@ -97,20 +97,3 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
         ["missing", "data.retain", "owner/news"],
     ]
     assert lines[3] == "2 of 3 are missing. Without --check they are fetched."
-    assert main([str(file)]) == 1
-    assert "cannot be fetched" in capsys.readouterr().out
-    assert (
-        main(
-            [
-                str(file),
-                "--set",
-                "models=[miniature-s]",
-                "--set",
-                "judges={similarity: minilm}",
-                "--set",
-                "data.retain=",
-            ]
-        )
-        == 0
-    )
-    assert "names nothing of the hub" in capsys.readouterr().out

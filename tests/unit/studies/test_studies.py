@@ -35,7 +35,7 @@ training: {{learning_rate: 1.0e-3, global_batch: 4, early_stop: null}}
 memorized_model: {{epochs: 1, gate: 0.0}}
 methods: {{gradient_ascent: {{epochs: [1, 2]}}, contrastive_decoding: {{gamma: 1}}}}
 evaluators: {{sampled: {{tries: [1], tokens: [2], top_k: null}}, language_modelling: {{}}}}
-compare: {{utility: own_perplexity, erasure: leak_1_at_2}}
+compare: {{cost: own_perplexity}}
 keep_erased: all
 """
 
