@@ -103,11 +103,6 @@ def test_without_a_retrained_model_the_excess_is_not_known_and_the_page_says_so(
     assert "| 0.200<br>" in render(wide, columns, "markdown"), "as measured"
 
 
-def test_a_method_that_the_retrained_model_lacks_a_seed_of_is_compared_on_the_shared_ones(attacked):
-    frame = attack_frame(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.2, TWIN + 0.9]))
-    assert of(frame, "ga")["excess"] == pytest.approx(0.2)
-
-
 CURVE = {"name": "relearned", "title": "Relearned", "x_title": "steps", "y_title": "MA", "xs": [0.0, 4.0]}
 
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.blocks import selected_blocks, selection_grid, selection_sentences
+from harness.analysis.blocks import selected_blocks, selection_sentences
 from harness.contracts import Checkpoint
 from harness.models.blocks import kinds_among
-from harness.reporting.sections.blocks import heat_map
 
 KINDS = kinds_among(())
 """Of GPT-Neo, whose MLPs have no gates."""
@@ -103,17 +102,3 @@ def test_shares_by_hand(counted, walk):
         "By kind: W_q 25 % (by chance 20 %), W_v 62 % (by chance 20 %), C_fc 12 % (by chance 10 %).",
         "In the first third of the layers (1 of 3): 75 % (by chance 33 %).",
     ]
-
-
-def test_the_heat_map_has_a_cell_for_each_block(counted, walk):
-    """Two layers of four heads in two groups, with gates: 2 * (4 + 2 + 2 + 4 + 3) = 30 candidates."""
-    spec, notes = walk([["L1.W_v.G1", "L1.C_gate"]])
-    note = {**{kind: [4, 4] for kind in ("W_q", "W_o")}, **{kind: [2, 2] for kind in ("W_k", "W_v")}}
-    notes[1]["candidate_blocks"] = note | {kind: [1, 1] for kind in ("C_gate", "C_fc", "C_proj")}
-    frame, _ = counted((spec, notes))
-    assert len(frame) == 30
-    grid, kinds = selection_grid(frame)
-    assert kinds == ["W_q"] * 4 + ["W_k"] * 2 + ["W_v"] * 2 + ["W_o"] * 4 + ["C_gate", "C_fc", "C_proj"]
-    assert grid.tolist() == [[0] * 15, [0] * 7 + [1] + [0] * 4 + [1, 0, 0]]
-    ax, *_ = heat_map(frame).axes
-    assert ax.get_title(loc="left") == "EMSO on miniature-m: in how many of 1 rounds"

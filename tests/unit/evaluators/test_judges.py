@@ -46,19 +46,6 @@ def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, n
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
 
 
-def test_the_original_judges_perplexity_and_features_alone(check):
-    outcome = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
-    assert outcome == {
-        "judges.similarity": "'original' judges perplexity and features alone: similarity needs an encoder of "
-        "sentences, for instance minilm."
-    }
-    outcome = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
-    assert outcome == {
-        "judges.perplexity.tokenizer": "'original' is each model as the models block has it: leave out its tokenizer."
-    }
-    assert "Did you mean 'original'?" in check(judges=judged_by("orignal"))["judges.perplexity"]
-
-
 @pytest.fixture
 def planned(world, sound, tmp_path):
     def run(*changes):

@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
-from harness.models.resolving import copy_tokenizer, resolve_model
+from harness.models.resolving import resolve_model
 from harness.models.tokenizing import text_ends, text_start, token_lists
 
 TEXTS = [
@@ -71,17 +71,6 @@ def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
     assert len({tuple(ids) for ids in token_lists(loaded, TEXTS)}) == len(TEXTS)
     assert list(text_start(checkpoint)) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]
     assert loaded.eos_token_id == 1
-
-
-def test_an_exported_tokenizer_is_the_same_bytes(tmp_path):
-    checkpoint = write_folder(tmp_path / "m", *FOLDERS["llama as GPT2Tokenizer, digits"])
-    (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages }}")
-    (tmp_path / "m" / "README.md").write_text("not the tokenizer's")
-    (tmp_path / "out").mkdir()
-    copy_tokenizer(checkpoint, tmp_path / "out")
-    copied = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
-    assert copied.keys() == {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
-    assert copied == {name: (tmp_path / "m" / name).read_bytes() for name in copied}
 
 
 def slow_folder(folder, **settings):

@@ -5,12 +5,8 @@ import torch
 
 from harness.contracts import ErasedModel
 from harness.execution.trial.erasing import hand_in
-from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import load_erased, merged_adapter
+from harness.models.adapters import load_erased
 from harness.models.loading import load_model
-from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts
-from harness.specs import TrialSpec
 from harness.testing import small_spec
 
 SPEC = small_spec()
@@ -47,25 +43,3 @@ def test_a_model_that_its_promised_blocks_do_not_make_is_handed_in_whole(tmp_pat
     assert "patch.safetensors" not in files(tmp_path / "0")
     for name, weight in load_erased(SPEC.model, tmp_path / "0").named_parameters():
         assert torch.equal(weight, model.get_parameter(name)), name
-
-
-def lora_spec():
-    data = SPEC.to_json()
-    data |= {"method": "gradient_ascent", "strength_name": "epochs", "strengths": [1]}
-    data["training"] |= {"lora": {"rank": 2}, "early_stop": None}
-    return TrialSpec.from_json(data)
-
-
-@pytest.mark.parametrize("is_harmed", [False, True])
-def test_an_adapter_is_handed_in_alone_if_it_is_all_that_changed(tmp_path, is_harmed):
-    spec = lora_spec()
-    task = ErasingTask(spec, Artifacts(tmp_path / "artifacts"), (1,), lambda message: None)
-    [erased] = METHODS.configure("gradient_ascent", {"epochs": 1}).erase(task)
-    assert merged_adapter(erased.model) is not None
-    if is_harmed:
-        with torch.no_grad():
-            erased.model.transformer.wpe.weight[0, 0] += 1
-    hand_in(erased, spec.model, tmp_path / "0")
-    assert ("adapter_model.safetensors" in files(tmp_path / "0")) != is_harmed
-    for name, weight in load_erased(spec.model, tmp_path / "0").named_parameters():
-        assert torch.equal(weight, erased.model.get_parameter(name)), name

@@ -142,18 +142,6 @@ def test_the_sections_of_frozen_records_say_what_they_said(name):
     assert shown == file.read_text(encoding="utf-8").splitlines()
 
 
-def test_latex_and_the_page_mark_collapsed_rows_and_no_others(plan, usual, tmp_path):
-    write(Analysis(results_of(plan, usual())), tmp_path)
-    latex = (tmp_path / "table.tex").read_text()
-    assert re.findall(r"\\cellcolor\[[^}]*\} (\S+)", latex) == [r"GA\_1"]
-    assert r"\caption{Whether there is anything to erase is not known" in latex
-    shown = (tmp_path / "report.html").read_text()
-    main = shown[shown.index('<h2 id="main-table">') :]
-    red = re.findall(r'<tr[^>]* class="[^"]*collapsed[^"]*">.*?</tr>', main, flags=re.DOTALL)
-    assert len(red) == 2, "in the main table and the table of points"
-    assert all("GA_1" in row and "EMSO" not in row for row in red)
-
-
 def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, original, emso, records):
     kept = {"original-0": records(original, samples=[sample("as it was")])}
     kept["emso-0"] = records(emso, samples=[sample("rubbed out")])

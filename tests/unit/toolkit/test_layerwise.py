@@ -3,20 +3,15 @@
 That they are those of the whole model is held on every family: tests/unit/models/test_blocks_of_families.py.
 """
 
-import re
-from collections.abc import Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
 from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness import contracts, toolkit
 from harness.contracts import Training
 from harness.errors import TrialError
-from harness.models.blocks import Block, blocks
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
@@ -69,17 +64,6 @@ def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert all(torch.equal(gradient, whole[name]) for [gradients] in by_layer for name, gradient in gradients.items())
     assert list(gradients_by_layer(model, batches, [], [nll])) == []
-
-
-def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches):
-    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "gradients_by_layer(" in block]
-    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Sequence": Sequence, "Block": Block, "blocks": blocks}
-    exec(code, names)
-    chosen, _ = names["select"](model, batches)
-    [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
-    slopes = {block: float(block.of(whole[block.parameter]).norm()) for block in blocks(model)}
-    assert [slopes[block] for block in chosen] == sorted(slopes.values(), reverse=True)[:2]
 
 
 def trace(model):
