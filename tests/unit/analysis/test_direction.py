@@ -1,17 +1,14 @@
 """Metrics that are the better the closer they are to something, and groups of an evaluator's own, all the way."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
-from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.metrics import in_column_order, own_groups
 from harness.analysis.ranking import RANKS, rank
 from harness.contracts import CloserTo, Metric
-from harness.metric import metric_of
 from harness.reporting.sections.main_table import main_latex, main_markdown
 from tests.unit.analysis.frames import filled
 
@@ -94,16 +91,3 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")
     assert r"\textbf{Membership}" in main_latex(both, "c")
     assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
-
-
-def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks():
-    table = table_of([*ROWS[:2], ("c", 0.3, 0.7, [np.nan])])
-    [row] = ranked(table, MA, MAUVE, AUC).ranking.query("variant == 'c'").to_dict("records")
-    assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
-
-
-@pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])
-def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_table(metric, tmp_path):
-    assert metric_of(asdict(metric)) == metric
-    (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
-    assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}

@@ -214,9 +214,7 @@ AUTHORS = {
         ],
         None,
     ),
-    "copa": ("copa_val.jsonl", [ROWS["copa"][0]], None),
     "pubmedqa": ("ori_pqal.json", {"123": {"QUESTION": "Q?", "CONTEXTS": ["A.", "B."], "final_decision": "no"}}, None),
-    "winogrande": ("winogrande/dev.jsonl", [ROWS["winogrande"][0]], None),
     "hellaswag": ("hellaswag_val.jsonl", [{**ROWS["hellaswag"][0], "label": 3}], None),
 }
 

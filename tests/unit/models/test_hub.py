@@ -1,12 +1,8 @@
 """The hub without a network: what is in its cache is found whole, pinned, and never unpickled."""
 
-import json
-
 import pytest
 import torch
 
-from harness.base import hub
-from harness.base.hub import Repository
 from harness.cli import main as lethe
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
@@ -14,7 +10,6 @@ from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
 
 COMMIT = "c0ffee" * 6 + "c0de"
-MODEL = Repository("owner/model", "model")
 
 
 def main(arguments):
@@ -53,31 +48,6 @@ def test_a_model_that_is_not_here_is_named(hub_cache):
         resolve_model("owner/model")
     with pytest.raises(ModelError, match=r"'gpt2' is not a folder, nor a hub id \(owner/name, such as openai"):
         resolve_model("gpt2")
-
-
-def test_files_that_the_hub_listed_and_the_cache_lacks_are_missing(hub_cache, model_folder, tmp_path):
-    place = hub_cache("owner/model", model_folder)
-    assert hub.cached(MODEL, hub.WEIGHTS) == place
-    write_list(place, ["config.json", "model.safetensors", "model-extra.safetensors"])
-    assert hub.cached(MODEL, hub.WEIGHTS) is None
-
-    (tmp_path / "news" / "plain").mkdir(parents=True)
-    (tmp_path / "news" / "plain" / "train.jsonl").write_text('{"text": "one"}')
-    news = Repository("owner/news", "dataset")
-    place = hub_cache("owner/news", tmp_path / "news", kind="dataset")
-    write_list(place, ["plain/train.jsonl", "other/train.jsonl", "infos.json"])
-    assert hub.commit(news) == COMMIT
-    assert hub.cached_data_set(news, "plain") == place
-    assert hub.cached_data_set(news, "other") is None
-    assert hub.cached_data_set(news, None) is None
-
-
-def write_list(snapshot, names):
-    """Write the list of a commit's files, as the hub's own client does when it downloads some of them."""
-    entries = {name: {"size": 1, "blob_id": "0" * 40} for name in names}
-    trees = snapshot.parents[1] / "trees"
-    trees.mkdir()
-    (trees / f"{snapshot.name}.json").write_text(json.dumps({"format_version": 1, "files": entries}))
 
 
 def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder, tmp_path, capsys):

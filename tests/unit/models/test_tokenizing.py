@@ -1,8 +1,6 @@
 """Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +14,8 @@ from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import how_it_reads, judge_facts, judges_start_with, start_tokens, text_ends, token_lists
-from harness.reporting.plan import readings_of
-from harness.specs import Source, TrialSpec
-from harness.testing import small_spec
+from harness.models.tokenizing import judge_facts, judges_start_with, start_tokens, text_ends, token_lists
+from harness.specs import Source
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 
@@ -159,22 +155,3 @@ def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_
     assert text_ends(none) == ()
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 259}')
     assert text_ends(none) == (TURN_END,)
-
-
-def test_what_was_decided_is_recorded(llama, tmp_path):
-    reading = how_it_reads(llama)
-    assert reading == {"starts_with": ["<s>"], "ends_at": ["</s>", "<|im_end|>"], "context": 512, "stored": "bf16"}
-    spec = replace(small_spec(), model=llama, reading={**reading, "judges_start_with": {"perplexity": ["<s>"]}})
-    assert TrialSpec.from_json(spec.to_json()) == spec
-    (sentence,) = readings_of([spec, spec])
-    assert sentence == (
-        f"{Path(llama.id).name}: every text starts with <s>; what it writes ends at </s> or <|im_end|>; it reads 512 "
-        "tokens at most; weights stored in bf16, loaded in fp32; the judge of perplexity starts each with <s>."
-    )
-    older = spec.to_json()
-    del older["reading"]
-    assert readings_of([TrialSpec.from_json(older)]) == ()
-    bare = replace(spec, reading={"starts_with": [], "ends_at": [], "context": None, "stored": ""})
-    (sentence,) = readings_of([bare])
-    assert "nothing is put before a text; what it writes has no end of text; its configuration sets no" in sentence
-    assert {weight.dtype for weight in load_model(llama).parameters()} == {torch.float32}

@@ -1,7 +1,5 @@
 """The trade-off figure: what it draws, and that it survives what it cannot draw."""
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -57,13 +55,6 @@ def test_collapsed_points_are_hollow_and_red_and_no_others_are():
     hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
     assert hollow == [(0.01, 0.0)]
     assert len(points) == 5
-
-
-def test_a_curve_runs_through_its_strengths_in_order():
-    (emso,) = [curve for curve in plane_curves(frame(*ROWS), "mauve", "ma") if curve.variant == "emso"]
-    assert [point.strength for point in emso.points] == [1.0, 2.0]
-    assert [point.x for point in emso.points] == [0.75, 0.7]
-    assert all(map(math.isnan, sum((point.x_ends for point in emso.points), ())))
 
 
 def test_seeds_become_a_mean_with_an_interval():

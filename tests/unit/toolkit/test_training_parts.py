@@ -150,7 +150,6 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         (difference, {"gradient": lambda step: {}}, {}, "give the loss as LossTerms"),
         (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
         (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
-        (difference, {"masks": None, "select": lambda *_: ([], {})}, {}, "selects no blocks"),
         (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )

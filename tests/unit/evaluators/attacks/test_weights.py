@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from evaluators.weights import Weights, stable_rank
-from harness.toolkit import PairModel
 
 NO_LAYER = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
 MATRIX = "transformer.h.1.attn.attention.out_proj.weight"
@@ -57,14 +56,6 @@ def test_what_did_not_move_has_no_rank_and_that_is_said(measured):
     assert evaluation.numbers["weight_change"] == 0.0
     assert math.isnan(evaluation.numbers["stable_rank"])
     assert evaluation.notes["erasure_warnings"] == ["no weight differs from the original's, so this erased nothing"]
-
-
-def test_a_method_that_trains_nothing_is_told(original, make_model, measured):
-    pair = PairModel(copy.deepcopy(original), make_model(seed=2, layers=2, hidden=8, heads=2), lambda one, two: one)
-    evaluation = measured(model=pair)
-    assert evaluation.numbers["weight_change"] == 0.0
-    expected = "no weight differs from the original's: what it erases, it erases while decoding"
-    assert evaluation.notes["erasure_warnings"] == [expected]
 
 
 def test_embeddings_count_as_moved_and_are_no_layer_and_tied_ones_count_once(original, measured):
