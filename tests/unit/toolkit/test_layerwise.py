@@ -12,6 +12,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.contracts import Training
 from harness.errors import TrialError
+from harness.models.blocks import Block, blocks
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
@@ -64,6 +65,13 @@ def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert all(torch.equal(gradient, whole[name]) for [gradients] in by_layer for name, gradient in gradients.items())
     assert list(gradients_by_layer(model, batches, [], [nll])) == []
+
+
+def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches, example):
+    chosen, _ = example("gradients_by_layer(", Block=Block, blocks=blocks)["select"](model, batches)
+    [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
+    slopes = {block: float(block.of(whole[block.parameter]).norm()) for block in blocks(model)}
+    assert [slopes[block] for block in chosen] == sorted(slopes.values(), reverse=True)[:2]
 
 
 def trace(model):

@@ -1,6 +1,7 @@
 """Moments and gradients of MLP matrices: against loops over single positions, in every layout, and without a trace."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,3 +162,13 @@ def test_a_loss_that_is_not_a_number_is_refused(texts):
         loss_gradient(broken, texts, matrices, nll, TRAINING)
     with pytest.raises(TrialError, match="the loss is nan"):
         second_moments(broken, texts, matrices, TRAINING)
+
+
+def test_the_example_of_the_guide_erases(texts, example):
+    model = make("gpt2")
+    task = SimpleNamespace(load_original=lambda: model, forget=texts, retain=texts, training=TRAINING)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    with torch.no_grad():
+        next(iter(example("second_moments(")["erase"](SimpleNamespace(step=0.05), task)))
+    changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
+    assert changed == [f"transformer.h.1.mlp.{name}.weight" for name in ("c_fc", "c_proj")]
