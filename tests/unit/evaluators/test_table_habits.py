@@ -49,16 +49,9 @@ def byte_tokenizer(merges=(), swapped="", end="<|end|>"):
 def script_model(script, vocabulary):
     """Return a GPT-Neo that writes `script[t]` at place t: its blocks do nothing, its places say the token."""
     width = -(-vocabulary // 4) * 4
-    config = GPTNeoConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        num_layers=2,
-        num_heads=4,
-        attention_types=[[["global"], 2]],
-        max_position_embeddings=len(script),
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    ends = {"bos_token_id": None, "eos_token_id": None, "max_position_embeddings": len(script)}
+    sizes = {"vocab_size": vocabulary, "hidden_size": width, "num_layers": 2, "num_heads": 4}
+    config = GPTNeoConfig(**sizes, **ends, attention_types=[[["global"], 2]])
     model = GPTNeoForCausalLM(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():

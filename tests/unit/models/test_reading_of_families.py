@@ -44,7 +44,7 @@ OWN = {
     "cohere": {**GROUPED, "logit_scale": 0.2},
     "cohere2": {**GROUPED, **KINDS, "logit_scale": 0.2},
 }
-OFTEN = ("gpt2", "gpt_neox", "opt", "llama", "phi3", "gemma2", "gemma3_text", "qwen3", "granite")
+OFTEN = ("gpt2", "gpt_neox", "phi3", "gemma2", "granite")
 """One of each kind of window, head, position and logit; all others are tried in `make soak`."""
 EVERY = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.soak) for name in FAMILIES]
 
