@@ -27,7 +27,7 @@ def frame(*rows, model="m"):
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["collapsed"] = table["collapsed"].astype(object)
     table["over_erased"] = None
-    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), targets="")
+    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), until="")
 
 
 def known(table):
