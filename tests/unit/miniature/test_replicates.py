@@ -78,20 +78,21 @@ def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicat
     }
 
 
-SAME = "{id: MODEL, replicate_of: b"
+ONE, OTHER = "id: MODEL, replicate_of: b", "id: OTHER, replicate_of: b"
 FAULTS = {
-    "[{id: MODEL, replicate_of: both}, OTHER]": "models.0.replicate_of: no other model of this sweep is a replicate",
-    f"[{SAME}}}, {{id: OTHER, replicate_of: b, training: {{weight_decay: 0.1}}}}]": "models.1: cannot be averaged",
-    f"[{SAME}, retrained: OTHER}}, {{id: OTHER, replicate_of: b}}]": "models.1: one has a retrained",
-    f"[{SAME}, retrained: THIRD}}, {{id: OTHER, replicate_of: b, retrained: THIRD}}]": "models.1: its retrained model",
-    "[{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}]": "models.0: is no",
+    "{id: MODEL, replicate_of: both}, OTHER": "models.0.replicate_of: so nothing is averaged.",
+    f"{{{ONE}}}, {{{OTHER}, training: {{weight_decay: 0.1}}}}": "models.1: its training or engine is another.",
+    f"{{{ONE}, retrained: OTHER}}, {{{OTHER}}}": "models.1: one has a retrained model and the other has none.",
+    f"{{{ONE}, retrained: THIRD}}, {{{OTHER}, retrained: THIRD}}": "models.1: that of models.0, which would count twice.",
+    "{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}": "models.0: hidden_size is 8, not 80",
 }
 
 
 @pytest.mark.parametrize("models", FAULTS)
 def test_faults_of_replicates(check, models):
-    [(path, reason)] = check(models=models).items()
-    assert f"{path}: {reason}".startswith(FAULTS[models])
+    path, said = FAULTS[models].split(": ")
+    [(found, reason)] = check(models=f"[{models}]").items()
+    assert (found, said in reason) == (path, True), reason
 
 
 def test_another_tokenizer_is_no_replicates(check, make_replicate):
