@@ -181,10 +181,3 @@ def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
     reason = r"^Ray did not start: The current node timed out during startup\. Run the same command again"
     with pytest.raises(ExecutorError, match=reason), session.ray_session():
         pass
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

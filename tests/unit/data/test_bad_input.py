@@ -1,8 +1,5 @@
 """Sweeps that ask for too much and texts in other forms: refused in a sentence, soon, with what it names."""
 
-import pytest
-
-from harness.errors import LetheError
 from harness.planning.grid import MOST_TRIALS
 
 
@@ -17,9 +14,3 @@ def test_a_search_has_bounds(check):
     replaced = {"methods": "{emso: }", "ranking": None, "training": "{precision: fp32}"}
     found = check(**{**replaced, "keep_erased": f"none\n{tune}"})
     assert "high may be 10,000 at most" in found["tune.space.emso.epochs"]
-
-
-def refused(call):
-    with pytest.raises(LetheError) as caught:
-        call()
-    return str(caught.value)

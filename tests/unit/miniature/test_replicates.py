@@ -83,8 +83,8 @@ FAULTS = {
     "{id: MODEL, replicate_of: both}, OTHER": "models.0.replicate_of: so nothing is averaged.",
     f"{{{ONE}}}, {{{OTHER}, training: {{weight_decay: 0.1}}}}": "models.1: its training or engine is another.",
     f"{{{ONE}, retrained: OTHER}}, {{{OTHER}}}": "models.1: one has a retrained model and the other has none.",
-    f"{{{ONE}, retrained: THIRD}}, {{{OTHER}, retrained: THIRD}}": "models.1: that of models.0, which would count twice.",
-    "{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}": "models.0: hidden_size is 8, not 80",
+    f"{{{ONE}, retrained: THIRD}}, {{{OTHER}, retrained: THIRD}}": "models.1: which would count twice.",
+    "{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}": "models.0: size is 8, not 80",
 }
 
 

@@ -48,12 +48,6 @@ def make(request, make_model):
     return made
 
 
-@pytest.fixture
-def forget(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    return make_sequences([torch.randint(1, 60, (9,), generator=generator).tolist() for _ in range(6)])
-
-
 def weights(model):
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 

@@ -7,7 +7,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig
 
 from harness.errors import ModelError
 from harness.execution.trial.judges import JudgeCache
@@ -135,27 +134,6 @@ def test_configurations_that_fit_no_language_model(folder, name):
     said = refusals(folder)
     assert len(said) == 2
     assert all(reason in message for message in said), said
-
-
-@pytest.fixture
-def encoder(tokenizer, tmp_path):
-    """Return a maker of encoder folders, saved as one class of transformers or another."""
-
-    def make(kind, sentence=False):
-        torch.manual_seed(0)
-        at = tmp_path / "encoder"
-        kind(BertConfig(**SIZES)).save_pretrained(at)
-        tokenizer.save_pretrained(at)
-        if sentence:
-            parts = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-            pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-            (at / "modules.json").write_text(json.dumps([*parts, pooling]))
-            (at / "1_Pooling").mkdir()
-            settings = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
-            (at / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-        return at
-
-    return make
 
 
 def test_a_pickle_is_converted_by_the_command_that_its_refusal_prints(folder, monkeypatch):

@@ -1,14 +1,10 @@
-"""Gradients layer by layer: what they hold, what they leave behind, and what each worker adds to them.
+"""Gradients layer by layer: what they hold and what they leave behind.
 
 That they are those of the whole model is held on every family: tests/unit/models/test_blocks_of_families.py.
 """
 
-from contextlib import contextmanager
-
 import pytest
 import torch
-from torch import distributed
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.contracts import Training
 from harness.errors import TrialError
@@ -16,7 +12,7 @@ from harness.models.blocks import Block, blocks
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
-ROWS, TOKENS, WIDTH = 5, 12, 128
+ROWS, TOKENS = 5, 12
 
 
 def nll(batch, logits_BSV):
@@ -90,32 +86,6 @@ def test_the_model_is_as_it_was_lent_whenever_a_layer_is_given(model, batches):
     assert trace(model) == before
     next(gradients_by_layer(model, batches, matrices(model), LOSSES))
     assert trace(model) == before, "whoever began may stop"
-
-
-@contextmanager
-def as_worker(rank, workers):
-    """Let this process be one of several, whose sums nobody adds up."""
-    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workers)
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_each_worker_computes_its_share(model, batches, workers):
-    """Of three micro-batches: that they are then summed is held on two processes (tests/sweep/test_workers.py)."""
-    whole = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
-    shares = []
-    for rank in range(workers):
-        with as_worker(rank, workers):
-            shares.append(merged(gradients_by_layer(model, batches, matrices(model), LOSSES)))
-    for number, gradients in enumerate(whole):
-        for name, gradient in gradients.items():
-            of_workers = [share[number][name] for share in shares]
-            assert torch.allclose(sum(of_workers), gradient, atol=1e-6)
-            assert [bool(share.any()) for share in of_workers] == [rank < len(batches) for rank in range(workers)]
-            assert not torch.allclose(of_workers[0], gradient, atol=1e-6)
 
 
 @pytest.mark.parametrize(
