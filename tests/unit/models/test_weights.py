@@ -16,8 +16,6 @@ from harness.toolkit.scoring import CausalJudge
 
 FILE = "model.safetensors"
 NAME = "transformer.h.1.mlp.c_fc.weight"
-SIZES = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-SIZES |= {"num_attention_heads": 2}
 
 
 @pytest.fixture
