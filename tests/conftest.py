@@ -53,7 +53,7 @@ LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
         *("end_to_end", "memory", "tuned", "every_evaluator", "bootstrap", "ray_tune"),
-        *("report", "golden", "prefetch", "workers", "deepspeed"),
+        *("report", "golden", "workers", "deepspeed"),
         *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )
@@ -125,21 +125,15 @@ def make_model():
 
     def make(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3, positions=128):
         torch.manual_seed(seed)
-        config = GPTNeoConfig(
-            vocab_size=vocabulary,
-            hidden_size=hidden,
-            num_layers=layers,
-            num_heads=heads,
-            attention_types=[[["global", "local"], layers // 2]],
-            window_size=window,
-            max_position_embeddings=positions,
-            initializer_range=scale,
-            resid_dropout=0.0,
-            embed_dropout=0.0,
-            attention_dropout=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
+        sizes = {"vocab_size": vocabulary, "hidden_size": hidden, "num_layers": layers, "num_heads": heads}
+        sizes |= {"attention_types": [[["global", "local"], layers // 2]], "window_size": window}
+        sizes |= {
+            "max_position_embeddings": positions,
+            "initializer_range": scale,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
+        config = GPTNeoConfig(**sizes, resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0)
         return GPTNeoForCausalLM(config).eval()
 
     return make
@@ -232,28 +226,14 @@ def make_spec():
     def make(evaluators=None, **changes):
         keys = evaluators or {name: f"{name}-key" for name in ("memorization", "generation")}
         text = Source(source="miniature", digest="1" * 16)
-        fields = {
-            "trial_id": "t1",
-            "sweep": "s",
-            "variant": "emso",
-            "method": "emso",
-            "label": "EMSO",
-            "reference": "none",
-            "settings": {"k": 2},
-            "method_version": 1,
-            "strength_name": "epochs",
-            "strengths": (1, 2),
-            "seed": 0,
-            "model": Checkpoint("miniature-m", "/m", "/m", "0" * 16),
-            "training": Training(),
-            "memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-            "engine": Engine(),
-            "forget": text,
-            "retain": None,
-            "utility": text,
-            "validation": text,
-            "evaluators": tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys),
-            "judges": {},
+        fields = {"trial_id": "t1", "sweep": "s", "variant": "emso", "method": "emso", "label": "EMSO"}
+        fields |= {"reference": "none", "settings": {"k": 2}, "method_version": 1, "seed": 0, "judges": {}}
+        fields |= {"strength_name": "epochs", "strengths": (1, 2), "training": Training(), "engine": Engine()}
+        fields |= {"model": Checkpoint("miniature-m", "/m", "/m", "0" * 16)}
+        fields |= {"memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9)}
+        fields |= {"forget": text, "retain": None, "utility": text, "validation": text}
+        fields |= {
+            "evaluators": tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
         }
         return TrialSpec(**fields | changes)
 

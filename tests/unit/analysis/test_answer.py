@@ -54,27 +54,14 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             prices = given["price"] if isinstance(given.get("price"), list) else [given.get("price", 1.0)] * seeds
             for seed, price in enumerate(prices):
                 for place, level in enumerate(levels):
-                    spec = make_row(
-                        name,
-                        seed=seed,
-                        evaluators=keys,
-                        until=level,
-                        walk_to=5,
-                        strength_name="epochs",
-                        trial_id=f"{name}-{seed}-{place}",
-                    )
+                    about = {"evaluators": keys, "until": level, "walk_to": 5, "strength_name": "epochs"}
+                    spec = make_row(name, seed=seed, trial_id=f"{name}-{seed}-{place}", **about)
                     trials.append(spec)
                     is_missed = price is None or "miss" in given
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
-                    walked = Walked(
-                        trial_id=spec.trial_id,
-                        level=0.75,
-                        strength=None if is_missed else 2,
-                        reached=not is_missed,
-                        nearest=near | {"perplexity": 1.0},
-                        probes=(),
-                        reason=given.get("reason", ""),
-                    )
+                    found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
+                    found |= {"nearest": near | {"perplexity": 1.0}, "reason": given.get("reason", "")}
+                    walked = Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
                         continue
@@ -255,7 +242,6 @@ def test_a_card_of_many_methods_and_all_that_can_be_wrong_has_at_most_90_words(a
     rows |= {f"dead{place}": {"price": 1.0, "mauve": 0.01} for place in range(5)}
     rows |= {f"far{place}": {"miss": (0.83, 10), "reason": "early stop"} for place in range(5)}
     words = " ".join(card_of(analysed(**rows)).values()).split()
-    print(card_of(analysed(**rows)))
     assert len(words) <= 90, words
 
 

@@ -6,26 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis.analysis import Analysis
 from harness.analysis.attacks import ONE_RUN, attack_frame, recovery_sentences
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.reporting.render import render
-from harness.reporting.sections.attacks import Attacks, attack_tables
+from harness.reporting.sections.attacks import attack_tables
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "", "items": "sequence"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", attack="As erased", **ABOUT)
-RELEARNED = Metric(
-    name="relearned",
-    title="Relearned MA",
-    better="lower",
-    group="robustness",
-    ranked=False,
-    attack="Relearned",
-    **ABOUT,
+RELEARNED, DEPTH = (
+    Metric(name=title.lower(), title=title, better=better, group="robustness", ranked=False, attack=title, **ABOUT)
+    for title, better in (("Relearned", "lower"), ("Depth", "higher"))
 )
-DEPTH = Metric(name="depth", title="Depth", better="higher", group="robustness", ranked=False, attack="Depth", **ABOUT)
 TEXTS = tuple(f"text {number}" for number in range(8))
 ORIGINAL, TWIN = np.full(8, 1.0), np.array([0.1, 0.3, 0.2, 0.2, 0.1, 0.3, 0.2, 0.2])
 
@@ -107,41 +100,3 @@ def test_without_a_retrained_model_the_excess_is_not_known_and_the_page_says_so(
     [(_, said, wide, columns)] = attack_tables(frame, ranked.info)
     assert "there is no retrained model" in said
     assert "| 0.200<br>" in render(wide, columns, "markdown"), "as measured"
-
-
-def test_nothing_is_said_where_nothing_was_attacked(attacked):
-    assert attack_frame(attacked((MA,), original=[ORIGINAL], retrained=[TWIN], ga=[TWIN])).empty
-
-
-def test_a_method_that_the_retrained_model_lacks_a_seed_of_is_compared_on_the_shared_ones(attacked):
-    frame = attack_frame(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.2, TWIN + 0.9]))
-    assert of(frame, "ga")["excess"] == pytest.approx(0.2)
-
-
-CURVE = {"name": "relearned", "title": "Relearned", "x_title": "steps", "y_title": "MA", "xs": [0.0, 4.0]}
-
-
-def test_curves_are_means_over_seeds_of_the_references_and_the_ranked_points(
-    make_row, make_plan, make_point, make_measurement, make_results
-):
-    trials, records = [], {}
-    for name, strengths in (("retrained", ()), ("original", ()), ("ga", (1, 2))):
-        for seed in (0, 1):
-            spec = make_row(name, strengths, seed=seed)
-            trials.append(spec)
-            for strength in strengths or (None,):
-                ys = [0.0, 0.25 * seed + (strength or 0)]
-                measured = make_measurement(spec, strength, notes={"curves": [CURVE | {"ys": ys}]})
-                records[spec.trial_id] = [*records.get(spec.trial_id, ()), make_point(spec, strength), measured]
-    analysis = Analysis(make_results(make_plan(*trials), records))
-    curves = analysis.measured_curves
-    assert set(zip(curves["title"], curves["x_title"], curves["y_title"], strict=True)) == {
-        ("Relearned", "steps", "MA")
-    }
-    assert {variant: tuple(line["y"]) for variant, line in curves.groupby("variant")} == {
-        "retrained": (0.0, 0.125), "original": (0.0, 0.125), "ga": (0.0, 2.125),
-    }  # fmt: skip
-    figure = Attacks(analysis).figures["attack_curves"]
-    [ax] = [ax for ax in figure.axes if ax.get_visible()]
-    drawn = [line.get_ydata()[-1] for line in ax.get_lines()]
-    assert sorted(drawn) == [0.125, 0.125, 2.125]

@@ -2,10 +2,9 @@
 
 import pytest
 
-from harness.analysis.blocks import selected_blocks, selection_grid, selection_sentences
+from harness.analysis.blocks import selected_blocks, selection_sentences
 from harness.contracts import Checkpoint
-from harness.models.blocks import blocks, counts_by_kind, kinds_among
-from harness.reporting.sections.blocks import heat_map
+from harness.models.blocks import kinds_among
 from harness.settings import replace
 
 KINDS = kinds_among(())
@@ -61,9 +60,9 @@ def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
     first = [["L0.C_proj", "L0.C_fc"], ["L0.C_proj", "L1.W_v.H2"], ["L0.C_proj", "L0.C_fc"]]
     second = [["L0.C_proj", "L3.W_o.H0"], ["L0.C_fc", "L0.C_proj"]]
     frame, unread = counted(walk(first), walk(second, seed=1))
-    assert list(chosen(frame).items()) == [
-        *[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)],
-    ], "the most frequent first, then by place"
+    assert list(chosen(frame).items()) == [*[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)]], (
+        "the most frequent first, then by place"
+    )
     assert len(frame) == 4 * (4 * 4 + 2), "a row for each candidate"
     assert frame.loc[0, ["rounds", "trials", "share", "chance"]].tolist() == [5, 2, 0.5, 1 / 72]
     assert unread == []
@@ -93,11 +92,6 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
     }
 
 
-def test_a_sweep_without_selections_has_no_rows(counted, make_row):
-    frame, unread = counted((make_row("original"), {}), (make_row("ascent", (1,)), {1: {"epoch": 1}}))
-    assert (len(frame), unread) == (0, [])
-
-
 def test_shares_by_hand(counted, walk):
     """Three layers, each of four kinds with two heads and two whole matrices: 30 candidates."""
     picked = [["L0.W_v.H1", "L2.W_q.H0"]] * 2 + [["L0.W_v.H1", "L0.C_fc"]] + [["L0.W_v.H1"]] * 2
@@ -107,41 +101,3 @@ def test_shares_by_hand(counted, walk):
         "By kind: W_q 25 % (by chance 20 %), W_v 62 % (by chance 20 %), C_fc 12 % (by chance 10 %).",
         "In the first third of the layers (1 of 3): 75 % (by chance 33 %).",
     ]
-
-
-def test_the_heat_map_has_a_cell_for_each_block(counted, walk):
-    """Two layers of four heads in two groups, with gates: 2 * (4 + 2 + 2 + 4 + 3) = 30 candidates."""
-    spec, notes = walk([["L1.W_v.G1", "L1.C_gate"]])
-    note = {**{kind: [4, 4] for kind in ("W_q", "W_o")}, **{kind: [2, 2] for kind in ("W_k", "W_v")}}
-    notes[1]["candidate_blocks"] = note | {kind: [1, 1] for kind in ("C_gate", "C_fc", "C_proj")}
-    frame, _ = counted((spec, notes))
-    assert len(frame) == 30
-    grid, kinds = selection_grid(frame)
-    assert kinds == ["W_q"] * 4 + ["W_k"] * 2 + ["W_v"] * 2 + ["W_o"] * 4 + ["C_gate", "C_fc", "C_proj"]
-    assert grid.tolist() == [[0] * 15, [0] * 7 + [1] + [0] * 4 + [1, 0, 0]]
-    ax, *_ = heat_map(frame).axes
-    assert ax.get_title(loc="left") == "EMSO on miniature-m: in how many of 1 rounds"
-
-
-@pytest.mark.parametrize("note", [None, [], {"W_q": 3}, {"W_q": [1, -1]}, {"other": [1]}, {"C_fc": [1]}])
-def test_candidates_that_are_not_understood_leave_chance_unknown(counted, walk, note):
-    spec, notes = walk([["L1.C_fc", "a name"]])
-    notes[1]["candidate_blocks"] = note
-    frame, _ = counted((spec, notes))
-    assert chosen(frame) == {"L1.C_fc": 1, "a name": 1}
-    assert frame["chance"].isna().all()
-    assert any("a name: no names of blocks" in sentence for sentence in selection_sentences(frame))
-
-
-@pytest.mark.parametrize("note", ["L0.C_fc", [1], [{"m": 0.5}], [""], {"block": "L0.C_fc"}, None])
-def test_notes_that_are_no_list_of_blocks_are_told_and_not_counted(counted, make_row, note):
-    frame, [told] = counted((make_row("mine", (1,)), {1: {"selected_blocks": note}}))
-    assert frame.empty
-    assert told.startswith("MINE on miniature-m, seed 0, epochs 1: selected_blocks holds no list of blocks")
-
-
-def test_candidates_are_the_models_blocks(make_model):
-    model = make_model(layers=2, heads=4)
-    counts = counts_by_kind(blocks(model))
-    assert counts == candidates(2, 4)
-    assert sum(map(sum, counts.values())) == len(blocks(model))

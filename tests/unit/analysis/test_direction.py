@@ -1,20 +1,16 @@
 """Metrics that are the better the closer they are to something, and groups of an evaluator's own, all the way."""
 
-from dataclasses import asdict
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
-from harness.analysis.metrics import declarations, own_groups, read_declarations, sort_by_column
+from harness.analysis.metrics import own_groups, sort_by_column
 from harness.analysis.ranking import RANKS, rank
-from harness.analysis.table import _on_frontier
 from harness.contracts import CloserTo, Metric
-from harness.metric import metric_of
 from harness.reporting.sections.main_table import main_latex, main_markdown
-from harness.settings import Compare, replace
+from tests.unit.analysis.frames import filled
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
@@ -32,22 +28,8 @@ def table_of(rows, seeds=(0,), **columns):
             for seed, auc in zip(seeds, aucs, strict=False)
         ]
     )
-    filled = {"model": "m", "replicate_of": "", "method": frame["variant"], "label": frame["variant"].str.upper()}
-    filled |= {"reference": "none", "strength_name": "gamma", "strength": 1.0, "definition": "exact", "control": False}
-    filled |= {
-        "ranked": ~frame["variant"].isin(["retrained", "original"]),
-        "collapsed": False,
-        "over_erased": None,
-        "until": [""] * len(frame),
-    }
-    filled |= {
-        "collapse_class": "healthy",
-        "collapse_reason": [()] * len(frame),
-        "judged_by_original": "",
-        "trial_id": "t",
-    }
-    filled |= {"point_id": frame["variant"] + frame["seed"].astype(str)}
-    return frame.assign(**filled).assign(**columns)
+    is_ranked = ~frame["variant"].isin(["retrained", "original"])
+    return filled(frame, **{"ranked": is_ranked, "point_id": frame["variant"] + frame["seed"].astype(str)} | columns)
 
 
 def ranked(table, *metrics, evidence=None):
@@ -67,11 +49,6 @@ def test_the_rank_is_that_of_the_distance_from_the_number():
     assert ranks(table_of(ROWS), replace(AUC, better=CloserTo(0.9))) == {"a": "1", "d": "2", "b": "3", "c": "4"}
     tied = [("a", 0.1, 0.9, [0.75]), ("b", 0.2, 0.8, [0.25]), ("c", 0.3, 0.7, [0.5])]
     assert ranks(table_of(tied), AUC) == {"c": "1", "a": "=2", "b": "=2"}, "as far off is as good"
-
-
-def test_the_mean_over_seeds_is_what_is_close():
-    rows = [("even", 0.1, 0.9, [0.4, 0.6]), ("steady", 0.2, 0.8, [0.55, 0.55])]
-    assert ranks(table_of(rows, (0, 1)), AUC) == {"even": "1", "steady": "2"}
 
 
 def test_closer_to_the_retrained_model_of_the_same_seed():
@@ -113,28 +90,4 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")
     assert r"\textbf{Membership}" in main_latex(both, "c")
-    assert own_groups(sort_by_column([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
-
-
-def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks():
-    table = table_of([*ROWS[:2], ("c", 0.3, 0.7, [np.nan])])
-    [row] = ranked(table, MA, MAUVE, AUC).ranking.query("variant == 'c'").to_dict("records")
-    assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
-
-
-def test_the_frontier_is_of_distances():
-    table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
-    table = table.assign(ma=table["auc"])
-    of = {}
-    for better in (AUC.better, "lower"):
-        info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
-        of[better] = _on_frontier(table, info, Compare(cost="mauve")).tolist()
-    assert of[AUC.better] == [True, True, True]
-    assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
-
-
-@pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])
-def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_table(metric, tmp_path):
-    assert metric_of(asdict(metric)) == metric
-    (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
-    assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}
+    assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"

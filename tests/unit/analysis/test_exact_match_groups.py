@@ -6,7 +6,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from harness.analysis.curves import styles
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.exact_match import agreement_frame, explain_no_groups
 from harness.analysis.metrics import metric_info
@@ -15,7 +14,6 @@ from harness.analysis.table import table
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
-from harness.reporting.sections.exact_match import agreement_figure
 from harness.settings import Source, replace
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
@@ -91,16 +89,6 @@ def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(m
             assert 0 <= row[f"{group}_low"] < row[group] < row[f"{group}_high"] <= 4
 
 
-def test_lengths_and_counts_may_differ(measured, trial):
-    whole = [2, 4, 6, 8, 10, 12, 3, 3, 3, 3, 3]
-    recited = [2, 4, 6, 8, 10, 11, 2, 2, 0, 3, 0]
-    erased = {1: [0, 0, 6, 4, 0, 12, 3, 3, 0, 0, 0]}
-    trials = (trial("original"), {None: whole}), (trial("em", (1,)), erased)
-    frame = agreement_frame(measured(*trials, recited=recited, whole=whole)[1])
-    assert frame.loc[0, ["memorized", "other", "memorized_sequences", "other_sequences"]].tolist() == [5.5, 4.8, 6, 5]
-    assert left(frame) == {1: (10 / 6, 3.6)}
-
-
 def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
     seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
     seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
@@ -118,14 +106,6 @@ def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_next_to_th
     of_point = {id: items for id, items in ranked.evidence.by_point.items() if id != retrained[0].point_id(None)}
     lacking = agreement_frame(replace(ranked, evidence=Evidence(of_point)))
     assert lacking.loc[1, ["memorized", "other"]].isna().all(), "not known, and not 0"
-
-
-def test_the_figure_draws_the_numbers(measured, usual):
-    _, ranked = measured(*usual)
-    figure = agreement_figure(agreement_frame(ranked), styles(ranked.table))
-    [ax] = figure.axes
-    curve = max(ax.lines, key=lambda line: len(line.get_xdata()))
-    assert (list(curve.get_xdata()), list(curve.get_ydata())) == ([4, 2.4, 0.4], [4, 3.6, 3.0])
 
 
 def test_few_of_a_group_or_no_items_give_nothing_and_a_reason_where_one_is_due(measured, usual, trial):

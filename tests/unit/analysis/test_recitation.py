@@ -210,16 +210,8 @@ LENGTH = 64
 
 def texts(recited, others, *, said=64, copies=1, prefix="f"):
     """What each of some texts has: an id, its cluster, how many tokens are recited, how long it is, and its MA."""
-    return [
-        (
-            f"{prefix}{row}",
-            f"{prefix}{row // copies}",
-            said if row < recited else 1,
-            LENGTH,
-            1.0 if row < recited else 0.5,
-        )
-        for row in range(recited + others)
-    ]
+    rows = [(row, said, 1.0) if row < recited else (row, 1, 0.5) for row in range(recited + others)]
+    return [(f"{prefix}{row}", f"{prefix}{row // copies}", of_row, LENGTH, ma) for row, of_row, ma in rows]
 
 
 def shorter(of_texts, length):

@@ -7,10 +7,7 @@ from scipy import stats
 
 from harness.analysis.analysis import Analysis
 from harness.library import read_folder
-from harness.records.journal import Journal
-from harness.records.results import read_results
 from harness.settings import replace
-from harness.sweep import main
 
 MAX_RATE = 0.1
 """The upper bound of the rate of false pages must lie below: twice the level of all tests of a page."""
@@ -77,50 +74,3 @@ def test_a_method_that_costs_30_percent_more_is_told_from_itself(simulate_sweep,
         rows = Analysis(read_folder(path)).answer.frame.set_index("variant")
         told += rows.loc["ga_again", "verdict"] == "dearer"
     assert told >= 8
-
-
-SWEEP = """
-# Is a method told from itself?
-name: twice
-models: [miniature-s]
-seeds: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-data:
-  forget: {source: miniature, sequences: 24}
-  retain: {source: miniature, sequences: 24}
-  utility: {source: miniature, prompts: 16, reference_tokens: 32}
-  validation: {source: miniature, sequences: 8}
-training: {learning_rate: 2.0e-4, global_batch: 8, early_stop: null}
-until: {ma: [0.9]}
-methods:
-  gradient_ascent: {epochs: [4]}
-  gradient_difference: {epochs: [4]}
-evaluators:
-  memorization: {el_sequences: 4, el_prefixes: 2}
-  generation: {}
-keep_erased: none
-"""
-
-
-def relabelled(folder):
-    """The results of ten seeds as those of five: seeds 5 to 9 are the same methods' under another name."""
-    journal = Journal(folder / "journal")
-    plan, trials = journal.read_plan(), []
-    short = {"gradient_ascent": "ga", "gradient_difference": "gd"}
-    for spec in plan.trials:
-        if not spec.is_reference:
-            name = short[spec.variant]
-            trials.append(replace(spec, variant=name if spec.seed < 5 else TWICE[name], seed=spec.seed % 5))
-        elif spec.seed < 5:
-            trials.append(spec)
-    return read_results(replace(plan, trials=tuple(trials)), journal)
-
-
-@pytest.mark.soak
-def test_trained_methods_are_not_told_from_themselves(tmp_path):
-    (tmp_path / "twice.yaml").write_text(SWEEP.lstrip())
-    results_of = ["--executor", "inline", "--results", str(tmp_path)]
-    assert main([str(tmp_path / "twice.yaml"), *results_of]) == 0
-    pages = list(pages_against_themselves(relabelled(tmp_path / "twice")))
-    print(pages)
-    assert {page["verdict"] for page in pages} <= {"equivalent", "can't tell yet"}
-    assert {page["reached"] for page in pages} == {5}

@@ -9,7 +9,7 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
-from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
+from harness.analysis.table import non_dominated, read_table
 from harness.analysis.table import table as make_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
@@ -82,17 +82,6 @@ def rows(plan, records):
     return table(plan, records).set_index(["variant", "strength"])
 
 
-def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_plan, original, walked):
-    frame = table(make_plan(original), {original.trial_id: walked(original)})
-    assert list(frame.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
-
-
-def test_metrics_stand_where_their_declarations_say_and_others_after_them(make_plan, original, measured):
-    records = [measured(original, numbers={"ma_all": 0.5, "el_10": 0.2, "ma": 0.9})]
-    frame = table(make_plan(original), {original.trial_id: records})
-    assert list(frame.columns) == [*LEADING, "el_10", "ma", "ma_all", *TRAILING]
-
-
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
     plan = make_plan(original, emso)
     records = {spec.trial_id: walked(spec) for spec in plan.trials}
@@ -147,13 +136,6 @@ def test_any_other_method_is_ranked_where_the_sweep_says(make_plan, trial, walke
     assert not table(make_plan(*gammas, ranked_at={"ta": 0.07}), records)["ranked"].any()
 
 
-def test_an_early_stop_is_told_at_its_point_alone(make_plan, emso, walked):
-    records = [*walked(emso, until=2), Stopped(trial_id=emso.trial_id, strength=2, reason="too far")]
-    frame = table(make_plan(emso), {emso.trial_id: records})
-    assert frame["stop_reason"].tolist() == ["", "too far"]
-    assert frame["ranked"].tolist() == [False, True]
-
-
 def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_plan, trial, measured):
     sparse = trial("emso", (1, 5))
     records = [measured(sparse, 1), measured(sparse, 3), Stopped(trial_id=sparse.trial_id, strength=3, reason="far")]
@@ -162,13 +144,6 @@ def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_pla
     assert 3 in [strength for strength, _ in only_told.remaining], "it is measured, though nobody asked for it"
     short = replace(sparse, strengths=(1, 2))
     assert table(make_plan(short), {sparse.trial_id: records})["strength"].tolist() == [1.0]
-
-
-def test_failed_trials_are_listed_and_are_no_rows(make_plan, original, emso, walked):
-    plan, records = make_plan(original, emso), {original.trial_id: walked(original), emso.trial_id: [failed(emso)]}
-    assert table(plan, records)["variant"].tolist() == ["original"]
-    failed_trials = [trial for trial in results_of(plan, records).trials if trial.failure]
-    assert [(trial.spec.variant, trial.failure.error) for trial in failed_trials] == [("emso", "TrialError: NaN")]
 
 
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):

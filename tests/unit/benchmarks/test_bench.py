@@ -1,56 +1,9 @@
 """What `make bench` shows: every benchmark's ratios, whatever one of them does."""
 
-import sys
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-from benchmarks import __main__ as bench
 from benchmarks.extraction_likelihood import RIVALS, _per_length, _per_prefix, _tokens_passed, _validation
-from benchmarks.measuring import Ratio, medians
 from harness.toolkit.decoding import greedy_continuations
-
-FILES = Path(bench.__file__).parent
-
-
-def test_every_benchmark_is_run_and_returns_its_ratios():
-    modules = {path.stem for path in FILES.glob("*.py")} - {"__main__", "measuring", "gpu_check"}
-    assert set(bench.ARGUMENTS) == modules
-    for name in modules:
-        assert import_module(f"benchmarks.{name}").main.__annotations__["return"] == "list[Ratio]"
-
-
-@pytest.fixture
-def fake_benchmarks(monkeypatch):
-    """Put two benchmarks in the place of all: one has a ratio, and `raising` does as its name says."""
-
-    def fast(argv):
-        return [Ratio("a rival", 12.345, "20: its arithmetic")]
-
-    def raising(argv):
-        raise ValueError(argv[0])
-
-    monkeypatch.setattr(bench, "ARGUMENTS", {"raising": ["no data"], "fast": []})
-    for main in (raising, fast):
-        module = ModuleType(f"benchmarks.{main.__name__}")
-        module.main = main
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("sys.argv", ["bench"])
-
-
-def test_one_that_raises_ends_with_1_and_the_others_are_shown(fake_benchmarks, capsys):
-    assert bench.main() == 1
-    said = capsys.readouterr()
-    assert "| fast | a rival | 12.3 | 20: its arithmetic |" in said.out
-    assert "ValueError: no data" in said.err
-    assert said.err.endswith("raising raised: see above.\n")
-
-
-def test_the_first_turn_does_not_count():
-    seconds = {"one": iter([100.0, 1.0, 5.0, 2.0]), "other": iter([100.0, 4.0, 4.0, 4.0])}
-    assert medians({name: lambda name=name: next(seconds[name]) for name in seconds}, 3) == {"one": 2.0, "other": 4.0}
 
 
 @pytest.mark.parametrize("way", [_per_prefix, _per_length, _validation])

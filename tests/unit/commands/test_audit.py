@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.analysis import Analysis
-from harness.cli import main as lethe
 from harness.drafting.first_sweep import audit_file
 from harness.drafting.given_texts import Given
 from harness.planning.plan import plan_of
@@ -89,29 +88,3 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
     [spec] = plan_of(sweep_file_of(audit_file(fewer), tmp_path / "audit.yaml")).trials
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
-
-
-@pytest.mark.parametrize(
-    ("model", "texts", "more", "said"),
-    [
-        (
-            "NOWHERE",
-            "letters.jsonl",
-            [],
-            "'NOWHERE' is not a folder, nor a hub id (owner/name, such as openai-community/gpt2), nor one of miniature",
-        ),
-        (
-            "MODEL",
-            "letters.jsonl",
-            ["--unseen", "letters.jsonl"],
-            "letters.jsonl: 4 of its 4 texts are in the forget set",
-        ),
-    ],
-)
-def test_what_cannot_be_audited_is_a_sentence(model, texts, more, said, world, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    letters(tmp_path, 4)
-    assert lethe(["audit", str(world / model) if model == "MODEL" else model, texts, *more]) == 2
-    sentence = capsys.readouterr().err.splitlines()[-1]
-    assert said in sentence
-    assert "Dear" not in sentence

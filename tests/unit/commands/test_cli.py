@@ -1,18 +1,13 @@
 """The command: its verbs, exit codes and sentences, and no import before it is needed."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from harness import running, sweep
 from harness.cli import main as lethe
-from harness.errors import ConfigError, DataError, ExecutorError, PluginError, StorageError
-from harness.plugins import PluginRegistry
+from harness.errors import ConfigError, DataError, ExecutorError, StorageError
 
-ROOT = Path(__file__).resolve().parents[3]
 FILE = """# What is asked?
 name: doors
 models: [MODEL]
@@ -32,10 +27,6 @@ def file(world, tmp_path):
     path = tmp_path / "doors.yaml"
     path.write_text(FILE.replace("MODEL", str(world / "MODEL")))
     return path
-
-
-def python(*arguments, **options):
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, **options)
 
 
 def test_the_help_lists_the_verbs_and_a_wrong_one_gets_the_nearest(capsys):
@@ -83,57 +74,3 @@ def test_an_error_is_a_sentence_with_its_notes_and_an_exit_code(file, error, cod
     monkeypatch.setattr(running, "run_planned", run_planned)
     assert lethe(["sweep", str(file)]) == code
     assert capsys.readouterr().err == said
-
-
-def test_neither_help_nor_a_plan_nor_a_fault_imports_more_than_it_needs(file, tmp_path):
-    script = (
-        "import sys, harness; from harness.sweep import main; from harness.cli import main as lethe; "
-        "lethe(['--help']); "
-        "print(sorted({'pandas', 'torch', 'harness.library'} & set(sys.modules))); "
-        f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
-        "late = {'ray', 'optuna', 'mlflow', 'pandas', 'matplotlib', 'datasets', 'sentence_transformers'}; "
-        "print(codes, sorted(late & set(sys.modules))); "
-        "print(harness.load_results.__module__, hasattr(harness, 'nothing'))"
-    )
-    lines = python("-c", script, check=True).stdout.splitlines()
-    assert "[]" in lines
-    assert lines[-2:] == ["[0, 2] []", "harness.library False"]
-
-
-def test_a_python_without_lethes_packages_is_told_how_to_get_them():
-    ran = python("-S", "-m", "harness.sweep", "x.yaml", env={})  # Without site-packages.
-    assert ran.returncode == 1
-    assert re.fullmatch(r"Lethe's packages are not installed for this Python \(.*\)\. .*make setup.*\n", ran.stderr)
-    ran = python("-S", "-c", "import harness", env={})
-    assert ran.stderr.splitlines()[-1].startswith("ModuleNotFoundError: Lethe's packages are not installed")
-
-
-def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monkeypatch):
-    load = PluginRegistry.load
-
-    def breaking(registry, name):
-        if name == "npo":
-            raise PluginError("the method 'npo' cannot be imported: no reason")
-        return load(registry, name)
-
-    monkeypatch.setattr(PluginRegistry, "load", breaking)
-    assert lethe(["plugins"]) == 0
-    printed = capsys.readouterr().out
-    for expected in (
-        "  emso  EMSO: Entropy maximisation with selective optimisation",
-        "    strength: epochs (one trial goes through its values; erases nothing at 0)",
-        "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
-        "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
-        "    also tuned: training.learning_rate from 1e-06 to 0.001",
-        "    strength: gamma (a trial for each value; erases nothing at 0)",
-        "needs a memorized model; version ",
-        "      mauve                  higher is better; fraction, 0 to 1; generation; ",
-        "judges: perplexity, features, coherence",
-        "  npo  (broken: the method 'npo' cannot be imported: no reason)",
-    ):
-        assert expected in printed
-
-
-def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
-    assert lethe(["dashboard", "--results", str(tmp_path)]) == 2
-    assert "Run a sweep first" in capsys.readouterr().err

@@ -11,12 +11,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_sweep import PROPOSED, strength_grid
-from harness.drafting.given_texts import TextLengths
-from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
+from harness.drafting.rate_probe import RATES
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
-from harness.settings import replace
 
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
 
@@ -87,21 +85,6 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
     assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
 
 
-def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
-    out = tmp_path / "new.yaml"
-    texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
-    assert lethe(["init", "miniature-s", texts, "--unseen", others, "--no-probe", "--out", str(out)]) == 0
-    sweep = yaml.safe_load(out.read_text())
-    assert "judges" not in sweep
-    assert sweep["methods"].keys() == DRAFTED
-    assert sweep["data"]["holdout"] == {"source": "jsonl", "path": others}
-    assert sweep["data"]["forget"]["sequence_tokens"] == 128, "its models memorised no more"
-    assert sweep["training"]["global_batch"] == 2, "so that an epoch has steps"
-    planned = plan(out)
-    assert {"original", "retrained", "holdout"} < {spec.method for spec in planned.trials}
-    assert planned.ranked_at["task_arithmetic"] == 0.05
-
-
 @pytest.mark.soak
 def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monkeypatch, capsys):
     out, scratch = tmp_path / "new.yaml", tmp_path / "tmp"
@@ -124,32 +107,6 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("tried", "rate", "about"),
-    [
-        ([(1e-5, 0.99, False), (3e-5, 0.95, False)], 3e-5, "none erased in a few steps of gradient ascent: raise it"),
-        ([(1e-5, 0.99, False), (3e-5, 0.1, True)], 1e-5, "at none a few steps of gradient ascent erased and left a"),
-        ([(1e-5, 0.1, True)], 4e-5, "at none a few steps of gradient ascent erased and left a model"),
-        ([(3e-5, 0.5, False)], 7.5e-6, "(3e-05; an epoch has 4.0 times as many steps, so it is divided by that)"),
-    ],
-)
-def test_the_file_says_why_it_has_its_rate(tried, rate, about):
-    probed = [ProbedRate(of_rate, 16, ma, 1.0, 9.0, 8.0, is_collapsed) for of_rate, ma, is_collapsed in tried]
-    settings = rate_settings(probed, 4e-5, steps=64)
-    assert float(settings["learning_rate"]) == rate
-    assert about in settings["about_rate"]
-    assert "early_stop" not in settings
-    unknown = [replace(probed[0], perplexity_before=91_000.0)]
-    assert rate_settings(unknown, 4e-5, steps=64)["early_stop"] == "null"
-
-
-def test_texts_that_are_too_few_to_try_a_rate_on_leave_the_usual_one(llama, letters, tmp_path):
-    out = tmp_path / "new.yaml"
-    assert lethe(["init", str(llama), letters(60), "--out", str(out)]) == 0
-    assert yaml.safe_load(out.read_text())["training"]["learning_rate"] == 1e-5
-    assert "the usual one: no other could be tried (" in out.read_text()
-
-
-@pytest.mark.parametrize(
     ("name", "grid"),
     [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])],
 )
@@ -162,11 +119,6 @@ def test_strengths_rise_from_what_a_method_declares(name, grid):
     [
         ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
         ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-        (
-            (60,),
-            ["--retain", "texts.doc"],
-            "'texts.doc' has no ending that says what it is (and there is no such file)",
-        ),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, letters, tmp_path, capsys):
@@ -174,10 +126,3 @@ def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, le
     assert lethe(["init", str(llama), letters(*lengths), "--no-probe", "--out", str(out), *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
-
-
-def test_a_tokenizer_that_hardly_knows_the_texts_is_told():
-    spelled = TextLengths("a.jsonl", (100,), 1.4)
-    assert "a token holds 1.4 bytes of these texts" in spelled.warning(50_000)
-    assert spelled.warning(256) == "", "it knows bytes alone"
-    assert TextLengths("a.jsonl", (100,), 4.2).warning(50_000) == ""

@@ -70,12 +70,6 @@ def test_one_run_takes_the_deviations_of_earlier_sweeps(folders, said):
     assert "earlier sweeps" in text
 
 
-def test_any_row_can_be_the_reference(folders, said):
-    assert "Against GA" in said(folders[3])[1]
-    code, text = said(folders[3], "--reference", "gd", "--difference", "0.5")
-    assert (code, "Against GD" in text, text.count("1.50")) == (0, True, 2)
-
-
 def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_path):
     alone = simulate_sweep(tmp_path / "alone", {"ga": 1.0}, seeds=2)
     for arguments, reason in (

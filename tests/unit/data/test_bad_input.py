@@ -1,13 +1,6 @@
 """Sweeps that ask for too much and texts in other forms: refused in a sentence, soon, with what it names."""
 
-import pytest
-
-from harness.data.sources import texts
-from harness.errors import ConfigError, Fault, LetheError
 from harness.planning.grid import MOST_TRIALS
-from harness.settings import Source
-
-VOCABULARY = 256
 
 
 def test_trials_are_counted_before_they_are_made(check):
@@ -16,33 +9,8 @@ def test_trials_are_counted_before_they_are_made(check):
     assert f"at most {MOST_TRIALS:,}" in found["methods.emso"]
 
 
-def test_trials_of_all_models_and_seeds_are_counted(check):
-    found = check(methods=f"{{emso: {{k: {list(range(1, 101))}}}}}", seeds=str(list(range(1001))), ranking="{}")
-    assert "100 rows and variants × 1 models × 1,001 seeds ask for 100,100 trials" in found["methods"]
-
-
 def test_a_search_has_bounds(check):
     tune = "until: {ma: 0.9}\ntune: {budget: {trials: 4}, space: {emso: {epochs: {low: 1, high: 1000000000}}}}"
     replaced = {"methods": "{emso: }", "ranking": None, "training": "{precision: fp32}"}
     found = check(**{**replaced, "keep_erased": f"none\n{tune}"})
     assert "high may be 10,000 at most" in found["tune.space.emso.epochs"]
-
-
-def test_many_faults_are_counted_and_a_hundred_of_them_listed(check):
-    assert len(check(seeds=f"[{'a,' * 5000}]")) == 5000
-    text = str(ConfigError("f", [Fault(f"p{n}", "no.") for n in range(150)]))
-    assert text.splitlines()[0] == "f has 150 faults:"
-    assert text.splitlines()[-1] == "  and 50 more."
-    assert len(text.splitlines()) == 102
-
-
-def refused(call):
-    with pytest.raises(LetheError) as caught:
-        call()
-    return str(caught.value)
-
-
-def test_other_formats_of_data_sets_are_refused(tmp_path):
-    (tmp_path / "train.csv").write_text("text\na\n")
-    reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
-    assert "is neither JSON lines nor parquet: convert it" in reason

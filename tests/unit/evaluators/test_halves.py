@@ -5,7 +5,6 @@ import torch
 
 from harness.data.sequences import half_of, inseparable_groups, load_forget
 from harness.errors import DataError
-from harness.execution.trial.inputs import forget_set, measured_set
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.settings import Source, replace
 from harness.testing import small_spec
@@ -38,14 +37,6 @@ def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(repeating):
         assert half.tokens_NT.shape[1] == int(half.lengths_N.max())
 
 
-def test_the_order_of_a_file_has_no_say_in_which_half_a_continuation_is(repeating):
-    turned = replace(repeating, tokens_NT=repeating.tokens_NT.flip(0), lengths_N=repeating.lengths_N.flip(0))
-    for half in ("selection", "report"):
-        assert set(rows(half_of(turned, half))) == set(rows(half_of(repeating, half)))
-        assert half_of(repeating, half).digest == half_of(repeating, half).digest
-        assert half_of(turned, half).digest != half_of(repeating, half).digest, "the digest names the order too"
-
-
 def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
     spec = small_spec()
     model = load_tokenizer(spec.model), vocabulary(spec.model)
@@ -56,11 +47,3 @@ def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
         assert load_forget(replace(FORGET, half=half, digest=loaded.digest), *model).digest == loaded.digest
         with pytest.raises(DataError, match="is not what it was"):
             load_forget(replace(FORGET, half=half, digest=whole.digest), *model)
-
-
-def test_a_trial_erases_the_whole_and_is_measured_on_the_half_that_it_names():
-    spec = small_spec()
-    halved = replace(spec, measured=replace(spec.forget, half="report"))
-    assert len(forget_set(halved)) == len(forget_set(spec)) == 24
-    assert rows(measured_set(halved)) == rows(half_of(forget_set(spec), "report"))
-    assert rows(measured_set(spec)) == rows(forget_set(spec))

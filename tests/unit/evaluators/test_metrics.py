@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.generation import div_n, mauve_score, perplexity, rep_n
+from evaluators.generation import div_n, perplexity, rep_n
 from evaluators.memorization import Memorization
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge
-from harness.toolkit.scoring import CausalJudge, memorization_accuracy
+from harness.toolkit.scoring import memorization_accuracy
 
 
 def test_repetition_at_the_extremes():
@@ -41,29 +41,6 @@ def test_perplexity_weighs_tokens_not_texts():
     assert perplexity([[711.0, 709.0], [710.0]]) == math.inf
 
 
-def test_judges_read_a_text_given_its_prompt():
-    judge = CausalJudge(resolve_judge("perplexity", "miniature"))
-    together = judge.score(["The ", "The "], ["old man walked home.", ""])
-    alone = judge.score(["The "], ["old man walked home."])
-    assert together.nll[0] == pytest.approx(alone.nll[0], abs=1e-4)
-    assert together.nll[1] == []
-    assert not np.allclose(together.mean_ND[0], together.mean_ND[1])
-    assert np.allclose(together.mean_ND[0], alone.mean_ND[0], atol=1e-4)
-    assert not np.allclose(together.mean_ND[0], together.last_ND[0], atol=1e-2)
-    whole = judge.score([""], ["The old man walked home."])
-    assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
-
-
-def test_similarity_orders_texts_as_a_person_would():
-    embed = Embedder(resolve_judge("similarity", "minilm")).embed
-    first = ["The nurse lives in Paris.", "The nurse lives in Paris.", "The nurse lives in Paris.", ""]
-    other = ["The nurse lives in Paris.", "A nurse has her home in Paris.", "Stocks fell by three percent.", "Text"]
-    same, close, far, empty = row_cosine(embed(first), embed(other))
-    assert same == pytest.approx(1.0, abs=1e-5)
-    assert same > close > 0.6 > far
-    assert empty == 0.0
-
-
 def test_a_text_without_words_is_like_another_and_unlike_any_with_words():
     """Whitespace recited verbatim is recited: SS 1. The encoder drops whitespace, so one kind is as another."""
     embed = Embedder(resolve_judge("similarity", "minilm")).embed
@@ -89,16 +66,6 @@ def test_texts_that_differ_behind_the_encoders_limit_differ():
     sizes = np.array([pieces]) - 2.0
     mean = (sizes @ embedder.encode(parts)) / sizes.sum()
     assert row_cosine(mean / np.linalg.norm(mean), whole[:1])[0] == pytest.approx(1.0, abs=1e-4)
-
-
-def test_mauve_of_like_and_unlike():
-    generator = np.random.default_rng(0)
-    human, alike = generator.normal(size=(2, 300, 8)).astype(np.float32)
-    same = mauve_score(alike, human, seeds=[25, 26])
-    unlike = mauve_score(alike + 8.0, human, seeds=[25, 26])
-    assert min(same) > 0.8
-    assert max(unlike) < 0.1
-    assert mauve_score(np.full_like(human, np.nan), human, seeds=[25]) == []
 
 
 @pytest.mark.parametrize(("definition", "most"), [("exact", 19), ("table", 16)])

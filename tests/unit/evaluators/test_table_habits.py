@@ -18,7 +18,6 @@ from evaluators.generation import Generation, table_perplexity
 from evaluators.memorization import Memorization
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
-from harness.errors import ModelError
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
@@ -49,16 +48,9 @@ def byte_tokenizer(merges=(), swapped="", end="<|end|>"):
 def script_model(script, vocabulary):
     """Return a GPT-Neo that writes `script[t]` at place t: its blocks do nothing, its places say the token."""
     width = -(-vocabulary // 4) * 4
-    config = GPTNeoConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        num_layers=2,
-        num_heads=4,
-        attention_types=[[["global"], 2]],
-        max_position_embeddings=len(script),
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    ends = {"bos_token_id": None, "eos_token_id": None, "max_position_embeddings": len(script)}
+    sizes = {"vocab_size": vocabulary, "hidden_size": width, "num_layers": 2, "num_heads": 4}
+    config = GPTNeoConfig(**sizes, **ends, attention_types=[[["global"], 2]])
     model = GPTNeoForCausalLM(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -277,13 +269,6 @@ def test_the_name_of_a_token_is_the_token_where_a_judge_reads_as_the_published_c
     assert table_perplexity(judge, prompts, texts) == pytest.approx(math.exp(loss), rel=1e-5)
     of_table = Generation(definition="table")._score(judge, prompts, texts).last_ND[0]
     assert of_table == pytest.approx(state_D.numpy(), abs=1e-5)
-
-
-def test_a_judge_without_an_end_of_text_is_refused(judge_folder):
-    judge = CausalJudge(judge_folder(byte_tokenizer(end=None)))
-    assert judge.score(["a"], ["b"]).nll[0]
-    with pytest.raises(ModelError, match="the judge 'judge' has a tokenizer without an end of text"):
-        judge.padded_mean_nll(["ab"], tokens=200)
 
 
 # What is shared between trials

@@ -61,11 +61,6 @@ def test_what_is_blocked_is_what_would_complete_an_n_gram_of_a_text(texts, n):
     assert bool(blocked_BTV.any()) == (n <= 30)
 
 
-def test_runs_do_not_reach_from_one_text_into_the_next():
-    blocked = BlockedTokens(trie([[1, 2], [3, 4]], 2), VOCABULARY)(torch.tensor([[1, 2, 3]])).logits
-    assert [row.nonzero().flatten().tolist() for row in blocked[0]] == [[2], [], [4]]
-
-
 @pytest.mark.parametrize("n", [2, 3])
 def test_stepped_from_a_cache_it_writes_what_whole_passes_do(model, texts, without, make_sequences, n):
     sequences = make_sequences([text for text in texts if len(text) == 30])

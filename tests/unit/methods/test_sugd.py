@@ -83,12 +83,3 @@ def test_a_strength_of_four_digits_is_the_step_it_was_rounded_from(task):
     task.strengths = (0.6667,)  # Two of three chunks, at 12 of 18 steps; 0.6667 lies beyond.
     [erased] = SequentialGradientDifference(passes=6, chunk=2).erase(task)
     assert erased.notes["total_steps"] == 12
-
-
-def test_an_early_stop_says_after_how_much_of_an_epoch(task):
-    task.training = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=1.03)
-    perplexities = iter([1.0, 1.0, 2.0])
-    task.validation_perplexity = lambda model: next(perplexities)
-    *_, last = SequentialGradientDifference(passes=2, chunk=2).erase(task)
-    assert last.strength == pytest.approx(1 / 3)
-    assert "perplexity" in last.stop_reason

@@ -4,15 +4,14 @@ import json
 import shutil
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from harness.contracts import Checkpoint
-from harness.data.loading import lossy_sentences
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
-from harness.models.resolving import copy_tokenizer, resolve_model
-from harness.models.tokenizing import count_lossy_texts, text_ends, text_start, token_lists
-from harness.settings import Source, replace
+from harness.models.resolving import resolve_model
+from harness.models.tokenizing import text_ends, text_start, token_lists
+from harness.settings import replace
 
 TEXTS = [
     "\n\n2. Call 1234 me\n",
@@ -74,17 +73,6 @@ def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
     assert loaded.eos_token_id == 1
 
 
-def test_an_exported_tokenizer_is_the_same_bytes(tmp_path):
-    checkpoint = write_folder(tmp_path / "m", *FOLDERS["llama as GPT2Tokenizer, digits"])
-    (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages }}")
-    (tmp_path / "m" / "README.md").write_text("not the tokenizer's")
-    (tmp_path / "out").mkdir()
-    copy_tokenizer(checkpoint, tmp_path / "out")
-    copied = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
-    assert copied.keys() == {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
-    assert copied == {name: (tmp_path / "m" / name).read_bytes() for name in copied}
-
-
 def slow_folder(folder, **settings):
     folder.mkdir()
     trained = json.loads(backend(BYTES, None).to_str())["model"]
@@ -105,26 +93,6 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
     assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
     bare = slow_folder(tmp_path / "bare", **tokens)
     assert text_start(bare) == ()
-
-
-def test_an_end_outside_the_models_vocabulary_is_refused(tmp_path):
-    checkpoint = slow_folder(tmp_path / "m")  # GPT-2's end of text is added behind the vocabulary.
-    with pytest.raises(ModelError, match=r"texts with the token id \d+, and the model '.*' has 0 to \d+\. Copy the"):
-        check_tokenizer(checkpoint)
-
-
-def test_a_word_that_a_vocabulary_does_not_know_is_counted_too(tmp_path):
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizers.Whitespace(), normalizers.Lowercase()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"unk_token": "[UNK]"}))
-    loaded = load_tokenizer(Checkpoint("w", str(tmp_path), str(tmp_path), ""))
-    texts = ["a B", "a c", "c c"]
-    assert count_lossy_texts(loaded, texts) == 2
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    source = Source(source="jsonl", path=str(tmp_path / "t.jsonl"), rows=3)
-    [sentence] = lossy_sentences({"forget": source}, loaded)
-    assert sentence.startswith("data.forget: 2 of its first 3 texts have characters that the model's vocabulary cannot")
 
 
 @pytest.fixture

@@ -1,23 +1,15 @@
 """The hub without a network: what is in its cache is found whole, pinned, and never unpickled."""
 
-import json
-
 import pytest
 import torch
 
-from evaluators.reasoning import Reasoning
-from harness.base import hub
-from harness.base.hub import Repository
 from harness.cli import main as lethe
 from harness.contracts import Checkpoint
-from harness.data.sequences import load_forget
-from harness.errors import DataError, ModelError
+from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
-from harness.settings import Source
 
 COMMIT = "c0ffee" * 6 + "c0de"
-MODEL = Repository("owner/model", "model")
 
 
 def main(arguments):
@@ -58,31 +50,6 @@ def test_a_model_that_is_not_here_is_named(hub_cache):
         resolve_model("gpt2")
 
 
-def test_files_that_the_hub_listed_and_the_cache_lacks_are_missing(hub_cache, model_folder, tmp_path):
-    place = hub_cache("owner/model", model_folder)
-    assert hub.cached(MODEL, hub.WEIGHTS) == place
-    write_list(place, ["config.json", "model.safetensors", "model-extra.safetensors"])
-    assert hub.cached(MODEL, hub.WEIGHTS) is None
-
-    (tmp_path / "news" / "plain").mkdir(parents=True)
-    (tmp_path / "news" / "plain" / "train.jsonl").write_text('{"text": "one"}')
-    news = Repository("owner/news", "dataset")
-    place = hub_cache("owner/news", tmp_path / "news", kind="dataset")
-    write_list(place, ["plain/train.jsonl", "other/train.jsonl", "infos.json"])
-    assert hub.commit(news) == COMMIT
-    assert hub.cached_data_set(news, "plain") == place
-    assert hub.cached_data_set(news, "other") is None
-    assert hub.cached_data_set(news, None) is None
-
-
-def write_list(snapshot, names):
-    """Write the list of a commit's files, as the hub's own client does when it downloads some of them."""
-    entries = {name: {"size": 1, "blob_id": "0" * 40} for name in names}
-    trees = snapshot.parents[1] / "trees"
-    trees.mkdir()
-    (trees / f"{snapshot.name}.json").write_text(json.dumps({"format_version": 1, "files": entries}))
-
-
 def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder, tmp_path, capsys):
     hub_cache("owner/model", model_folder)
     file = tmp_path / "sweep.yaml"
@@ -100,50 +67,3 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
         ["missing", "data.retain", "owner/news"],
     ]
     assert lines[3] == "2 of 3 are missing. Without --check they are fetched."
-    assert main([str(file)]) == 1
-    assert "cannot be fetched" in capsys.readouterr().out
-    assert (
-        main(
-            [
-                str(file),
-                "--set",
-                "models=[miniature-s]",
-                "--set",
-                "judges={similarity: minilm}",
-                "--set",
-                "data.retain=",
-            ]
-        )
-        == 0
-    )
-    assert "names nothing of the hub" in capsys.readouterr().out
-
-
-def test_a_cached_data_set_is_read_by_its_configuration(hub_cache, tokenizer, tmp_path):
-    rows = [f"article number {number}" for number in range(8)]
-    for name, texts in (("plain", rows), ("other", rows[::-1])):
-        (tmp_path / "news" / name).mkdir(parents=True)
-        lines = "\n".join(json.dumps({"text": text}) for text in texts)
-        (tmp_path / "news" / name / "train.jsonl").write_text(lines)
-    hub_cache("owner/news", tmp_path / "news", kind="dataset")
-    source = Source(source="hub", path="owner/news", name="plain", sequences=2, prefix_tokens=3)
-    found = load_forget(source, tokenizer, 256)
-    assert tokenizer.decode(found.tokens_NT[0, : found.lengths_N[0]]) == rows[0]
-    with pytest.raises(DataError, match="the data set 'owner/missing' or a part of it is not in this machine's hub"):
-        load_forget(Source(source="hub", path="owner/missing"), tokenizer, 256)
-
-
-def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_path):
-    row = {"goal": "Open a door", "sol1": "Turn the handle", "sol2": "Eat the handle", "label": 0}
-    (tmp_path / "piqa").mkdir()
-    (tmp_path / "piqa" / "validation.jsonl").write_text("\n".join(json.dumps(row) for _ in range(3)))
-    evaluator = Reasoning(tasks=("piqa",), tasks_path="hub")
-    with pytest.raises(DataError, match="the data set 'baber/piqa' or a part of it is not in"):
-        evaluator.inputs()
-    hub_cache("baber/piqa", tmp_path / "piqa", kind="dataset")
-    assert evaluator.inputs() == {"piqa": f"baber/piqa at {COMMIT}"}
-    from evaluators.reasoning import lm_eval_task
-
-    lm_eval_task.cache_clear()
-    assert [doc["sol1"] for doc in lm_eval_task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
-    lm_eval_task.cache_clear()

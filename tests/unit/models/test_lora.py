@@ -1,10 +1,10 @@
 """LoRA: adapters against peft's own, merged and taken apart again, trained alone, kept and read back."""
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, inject_adapter_in_model
+from peft import LoraConfig, inject_adapter_in_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.contracts import Checkpoint, LoRA, Training
@@ -21,10 +21,7 @@ from harness.models.adapters import (
 )
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.settings import Engine, replace
 from harness.testing import small_spec
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import nll_loss
 
 TOKENS = torch.arange(24).reshape(2, 12)
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 60}
@@ -49,28 +46,6 @@ def make(request, make_model):
         return {"gpt_neo": lambda: make_model(3, **neo), "gpt2": gpt2, "llama": llama}[request.param]().eval()
 
     return made
-
-
-@dataclass
-class Task:
-    forget: object
-    training: Training = TRAINING
-    strengths: tuple = (1, 2)
-    seed: int = 0
-    retain: object = None
-    engine: Engine = field(default_factory=Engine)
-
-    def validation_perplexity(self, model):
-        return float("nan")
-
-    def progress(self, message):
-        pass
-
-
-@pytest.fixture
-def forget(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    return make_sequences([torch.randint(1, 60, (9,), generator=generator).tolist() for _ in range(6)])
 
 
 def weights(model):
@@ -116,21 +91,6 @@ def test_fresh_adapters_change_nothing_and_only_they_ask_for_gradients(make):
     assert sum(weight.numel() for weight in asking.values()) == sum(3 * sum(matrix.shape) for matrix in matrices)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # By PeftModel.
-def test_peft_merges_the_same_model(make, tmp_path):
-    model, adapters = adapted(make)
-    unmerged = logits(adapters.model)
-    adapters.merge()
-    assert torch.allclose(logits(model), unmerged, atol=1e-5)
-    assert not torch.allclose(logits(model), logits(make()), atol=1e-3)
-    save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
-    theirs = PeftModel.from_pretrained(make(), tmp_path).eval()
-    assert torch.allclose(logits(theirs), logits(model), atol=1e-5)
-    plain = weights(theirs.merge_and_unload())
-    assert all(torch.allclose(weight, plain[name], atol=1e-6) for name, weight in weights(model).items())
-    assert not list(tmp_path.glob("*.bin"))
-
-
 def test_what_was_merged_comes_back_bit_for_bit(make):
     model, adapters = adapted(make)
     adapters.merge()
@@ -158,21 +118,6 @@ def test_a_kept_adapter_makes_the_same_model(make, tmp_path):
     (tmp_path / "adapter_model.safetensors").write_bytes(b"torn")
     with pytest.raises(ModelError, match="is damaged"):
         read_adapter(tmp_path, ORIGINAL.digest)
-
-
-def test_targets_are_names_of_linear_modules(make_model):
-    model = make_model(0, layers=2)
-    chosen = target_modules(model, LoRA(rank=1, targets=("q_proj", "v_proj")))
-    assert [name.rpartition(".")[2] for name in chosen] == ["v_proj", "q_proj"] * 2
-    with pytest.raises(ModelError, match=r"no linear module of this model is called 'q_prj'. Did you mean 'q_proj'"):
-        target_modules(model, LoRA(rank=1, targets=("q_prj",)))
-    with pytest.raises(ModelError, match="ln_1"):
-        target_modules(model, LoRA(rank=1, targets=("ln_1",)))
-
-
-def trajectory(make, task):
-    """Return the weights at each strength."""
-    return {erased.strength: weights(erased.model) for erased in train_and_yield(task, make(), nll_loss)}
 
 
 TRAINED = [

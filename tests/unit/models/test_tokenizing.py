@@ -1,8 +1,6 @@
 """Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
 
 import json
-import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,17 +14,8 @@ from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import (
-    how_it_reads,
-    judge_facts,
-    judges_start_with,
-    start_tokens,
-    text_ends,
-    token_lists,
-)
-from harness.reporting.plan import describe_readings
-from harness.settings import Source, TrialSpec, replace
-from harness.testing import small_spec
+from harness.models.tokenizing import judge_facts, judges_start_with, start_tokens, text_ends, token_lists
+from harness.settings import Source
 from harness.toolkit import CausalJudge, judge_key
 from harness.toolkit.scoring import judge_identity
 
@@ -159,17 +148,6 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
     assert read[1] == ([BOS, *bytes_of(Task.tokenizer, "ab")], bytes_of(Task.tokenizer, " cd"))
 
 
-def test_questions_are_scored_without_padding_or_an_end_of_text(llama, tokenizer):
-    class Task:
-        pass
-
-    Task.tokenizer = tokenizer
-    assert tokenizer.pad_token is tokenizer.eos_token is tokenizer.bos_token is None
-    evaluation = Reasoning(tasks=("copa", "piqa"), limit=3).evaluate(load_model(llama), Task())
-    assert not evaluation.notes["failed"]
-    assert not math.isnan(evaluation.numbers["reasoning"])
-
-
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
     assert text_ends(llama) == (EOS, TURN_END), "97 is an ordinary token here: that end is another tokenizer's"
     make_tokenizer(eos_token=None).save_pretrained(tmp_path)
@@ -177,22 +155,3 @@ def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_
     assert text_ends(none) == ()
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 259}')
     assert text_ends(none) == (TURN_END,)
-
-
-def test_what_was_decided_is_recorded(llama, tmp_path):
-    reading = how_it_reads(llama)
-    assert reading == {"starts_with": ["<s>"], "ends_at": ["</s>", "<|im_end|>"], "context": 512, "stored": "bf16"}
-    spec = replace(small_spec(), model=llama, reading={**reading, "judges_start_with": {"perplexity": ["<s>"]}})
-    assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
-    (sentence,) = describe_readings([spec, spec])
-    assert sentence == (
-        f"{Path(llama.id).name}: every text starts with <s>; what it writes ends at </s> or <|im_end|>; it reads 512 "
-        "tokens at most; weights stored in bf16, loaded in fp32; the judge of perplexity starts each with <s>."
-    )
-    older = spec.model_dump(mode="json")
-    del older["reading"]
-    assert describe_readings([TrialSpec.model_validate(older, strict=False)]) == ()
-    bare = replace(spec, reading={"starts_with": [], "ends_at": [], "context": None, "stored": ""})
-    (sentence,) = describe_readings([bare])
-    assert "nothing is put before a text; what it writes has no end of text; its configuration sets no" in sentence
-    assert {weight.dtype for weight in load_model(llama).parameters()} == {torch.float32}

@@ -7,19 +7,15 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from evaluators.metrics.semantic_similarity import Embedder
 from harness.errors import ModelError
 from harness.execution.trial.judges import JudgeCache
-from harness.models.loading import check_encoder, check_model, check_tokenizer, load_encoder, load_model
+from harness.models.loading import check_model, load_encoder, load_model
 from harness.models.resolving import resolve_model
 from harness.toolkit.scoring import CausalJudge
 
 FILE = "model.safetensors"
 NAME = "transformer.h.1.mlp.c_fc.weight"
-SIZES = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-SIZES |= {"num_attention_heads": 2}
 
 
 @pytest.fixture
@@ -54,38 +50,6 @@ def refusals(folder, *looks):
             said.append(str(error))
     assert all(str(folder) in message for message in said)
     return said
-
-
-DAMAGES = {
-    "tied and dropped": (
-        lambda at: changed(at, lambda every: every.pop("transformer.wte.weight")),
-        "missing: lm_head.weight, transformer.wte.weight.",
-    ),
-    "added": (lambda at: changed(at, put(v_head__weight=torch.zeros(2))), "not part of the model: v_head.weight."),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_checkpoint_that_does_not_fit_is_refused_when_planning_and_when_loading(folder, damage):
-    make, reason = DAMAGES[damage]
-    make(folder)
-    planning, loading = refusals(folder)
-    assert reason in planning
-    assert planning == loading
-
-
-def test_a_shard_that_is_missing_is_named(folder, world):
-    model = load_model(resolve_model(str(folder)))
-    (folder / FILE).unlink()
-    model.save_pretrained(folder, max_shard_size="5KB")
-    shards = sorted(folder.glob("model-*.safetensors"))
-    assert len(shards) > 2
-    parts = load_model(resolve_model(str(folder))).state_dict()
-    assert all(torch.equal(parts[name], weight) for name, weight in model.state_dict().items())
-    shards[1].unlink()
-    said = refusals(folder)
-    assert len(said) == 2
-    assert all(shards[1].name in message for message in said)
 
 
 def test_the_retrained_model_and_the_judges_are_looked_at_too(check, folder):
@@ -168,56 +132,6 @@ def test_configurations_that_fit_no_language_model(folder, name):
     said = refusals(folder)
     assert len(said) == 2
     assert all(reason in message for message in said), said
-
-
-def test_a_tokenizer_of_another_model(folder):
-    check_tokenizer(resolve_model(str(folder)))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 50257}))
-    [said] = refusals(folder, check_tokenizer)
-    assert "has 256 tokens, and the model" in said
-    assert "50257: it is another model's" in said
-
-
-@pytest.fixture
-def encoder(tokenizer, tmp_path):
-    """Return a maker of encoder folders, saved as one class of transformers or another."""
-
-    def make(kind, sentence=False):
-        torch.manual_seed(0)
-        at = tmp_path / "encoder"
-        kind(BertConfig(**SIZES)).save_pretrained(at)
-        tokenizer.save_pretrained(at)
-        if sentence:
-            parts = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-            pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-            (at / "modules.json").write_text(json.dumps([*parts, pooling]))
-            (at / "1_Pooling").mkdir()
-            settings = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
-            (at / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-        return at
-
-    return make
-
-
-def test_an_encoder_may_have_a_head_too_many_but_no_weight_too_few(encoder):
-    at = encoder(BertModel)
-    changed(at, put(cls__predictions__bias=torch.zeros(4)))
-    assert refusals(at, check_encoder, Embedder) == []
-    changed(at, lambda every: every.pop("encoder.layer.1.output.dense.weight"))
-    found = refusals(at, check_encoder, Embedder)
-    assert len(found) == 2
-    assert all("missing: encoder.layer.1.output.dense.weight." in message for message in found)
-
-
-def test_only_an_encoder_that_uses_its_pooler_must_have_one(encoder):
-    pooled = refusals(encoder(BertForMaskedLM), check_encoder, Embedder)
-    assert len(pooled) == 2
-    assert all("missing: pooler.dense.bias, pooler.dense.weight." in message for message in pooled)
-    at = encoder(BertForMaskedLM, sentence=True)
-    assert refusals(at, check_encoder, Embedder) == []
-    changed(at, lambda every: every.pop("bert.encoder.layer.1.output.dense.weight"))
-    assert len(refusals(at, check_encoder, Embedder)) == 2
 
 
 def test_a_pickle_is_converted_by_the_command_that_its_refusal_prints(folder, monkeypatch):

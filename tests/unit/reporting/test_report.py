@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import collate, load_results
+from harness import load_results
 from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
-from harness.errors import DataError
-from harness.records.record import Failed, Measurement, Started
+from harness.records.record import Failed, Started
 from harness.records.results import Results, trial_results
 from harness.reporting.files import page, write
 from harness.reporting.section import PageContext
@@ -19,14 +18,13 @@ from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
 from harness.reporting.sections.tradeoff import Tradeoff
-from harness.settings import Collapse, replace
+from harness.settings import replace
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 FILES = {
     *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
     *("tradeoff.png", "tradeoff.pdf"),
 }
-OF_BLOCKS = {"selected_blocks.csv", "selected_blocks.png", "selected_blocks.pdf"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -107,12 +105,12 @@ def visible(shown):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
-def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
-    written = write(Analysis(results_of(plan, usual())), tmp_path / "new" / "s")
-    assert {path.name for path in written} == FILES | OF_BLOCKS
-    left = {path.name for path in (tmp_path / "new" / "s").rglob("*") if path.is_file()}
-    assert left == FILES | OF_BLOCKS
-    assert all(path.stat().st_size for path in written)
+def test_the_contents_lead_to_every_section_once(plan, usual):
+    shown = report(plan, usual())
+    [contents] = re.findall(r'<nav class="contents".*?</nav>', shown, re.DOTALL)
+    links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
+    assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown)
+    assert len(links) == shown.count("<h2") == len({anchor for anchor, _ in links})
 
 
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
@@ -143,18 +141,6 @@ def test_the_sections_of_frozen_records_say_what_they_said(name):
     assert shown == file.read_text(encoding="utf-8").splitlines()
 
 
-def test_latex_and_the_page_mark_collapsed_rows_and_no_others(plan, usual, tmp_path):
-    write(Analysis(results_of(plan, usual())), tmp_path)
-    latex = (tmp_path / "table.tex").read_text()
-    assert re.findall(r"\\cellcolor\[[^}]*\} (\S+)", latex) == [r"GA\_1"]
-    assert r"\caption{Whether there is anything to erase is not known" in latex
-    shown = (tmp_path / "report.html").read_text()
-    main = shown[shown.index('<h2 id="main-table">') :]
-    red = re.findall(r'<tr[^>]* class="[^"]*collapsed[^"]*">.*?</tr>', main, flags=re.DOTALL)
-    assert len(red) == 2, "in the main table and the table of points"
-    assert all("GA_1" in row and "EMSO" not in row for row in red)
-
-
 def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, original, emso, records):
     kept = {"original-0": records(original, samples=[sample("as it was")])}
     kept["emso-0"] = records(emso, samples=[sample("rubbed out")])
@@ -181,12 +167,6 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
 
 
-def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
-    (few,) = warned(make_plan(original), {"original-0": records(original, prompts=255)})
-    assert "MAUVE comes from 255 prompts" in few
-    assert not warned(make_plan(original), {"original-0": records(original, prompts=256)})
-
-
 def warned(some_plan, kept):
     return Analysis(results_of(some_plan, kept)).caveats
 
@@ -205,25 +185,3 @@ def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, 
     told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
     doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
     assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
-
-
-def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, records):
-    plan, lacking = make_plan(original, emso), records(emso, perplexity=float("nan"))
-    told = warned(plan, {"original-0": records(original), "emso-0": lacking})
-    assert "2 of 3 points have no perplexity: whether they collapsed is unknown." in told
-    told = warned(plan, {"emso-0": records(emso)})
-    assert "2 of 2 points have no original to be held against: whether they collapsed is unknown." in told
-
-
-def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
-    kept = usual()
-    kept["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in kept["emso-0"]]
-    with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(Analysis(results_of(make_plan(original, emso), kept)), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
-
-
-def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(Analysis(results_of(make_plan(original, emso, collapse=Collapse(mauve=0.95)), usual())), tmp_path)
-    assert collate.main([str(tmp_path / "table.csv")]) == 0
-    assert "gibberish" in capsys.readouterr().out

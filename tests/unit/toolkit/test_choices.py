@@ -19,11 +19,6 @@ FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": POSITIONS}),
     "llama": ("Llama", "LlamaConfig", LLAMA),
     "mistral": ("Mistral", "MistralConfig", {**LLAMA, "sliding_window": 5}),
-    "gemma2": (
-        *("Gemma2", "Gemma2Config"),
-        {**LLAMA, "head_dim": 8, "sliding_window": 5, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
-    ),
-    "bloom": ("Bloom", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "mamba": ("Mamba", "MambaConfig", {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}),
 }
 

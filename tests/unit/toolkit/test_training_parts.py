@@ -9,13 +9,12 @@ import torch
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.settings import DeepSpeed, Engine, replace
-from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
+from harness.settings import Engine, replace
+from harness.toolkit import LossTerms, token_nll, train, whole_loss
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-ON_DEEPSPEED = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 2, 3)]
-MATRICES = ("transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_proj.weight")
+ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
 
 
 Task = partial(tasks.Task, training=TRAINING, strengths=(2,))
@@ -60,27 +59,6 @@ class TestTerms:
         for name in ("forget", "retain"):
             assert last.notes[f"{name}_loss_mean"] == pytest.approx((told[2][name] + told[3][name]) / 2)
 
-    def test_a_weight_that_changes_between_steps_counts_from_the_next_on(self, make_model, texts):
-        loss = LossTerms(ascent, nll, 0.5)
-
-        def forget_it(values):
-            loss.retain_weight = 0.0
-
-        told = []
-        trained(make_model(1), Task(*texts), loss, after_step=lambda values: (forget_it(values), told.append(values)))
-        assert told[0]["loss"] == pytest.approx(told[0]["forget"] + 0.5 * told[0]["retain"])
-        assert [values["loss"] for values in told[1:]] == pytest.approx([values["forget"] for values in told[1:]])
-
-    @pytest.mark.parametrize("engine", ON_DEEPSPEED, ids=str)
-    def test_deepspeed_tells_the_same_values(self, make_model, texts, engine):
-        plain, theirs = [], []
-        on_torch, _ = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5), after_step=plain.append)
-        task = Task(*texts, engine=engine)
-        on_deepspeed, _ = trained(make_model(1), task, LossTerms(ascent, nll, 0.5), after_step=theirs.append)
-        assert largest_change(on_torch, on_deepspeed) < 1e-5
-        for one, other in zip(plain, theirs, strict=True):
-            assert other == pytest.approx(one, rel=1e-4)
-
 
 class TestGradient:
     def test_the_sum_of_both_terms_gradients_is_that_of_the_loss(self, in_fp64, texts):
@@ -120,18 +98,6 @@ class TestGradient:
             assert largest_change(expected[0], ours) < 1e-12
         assert values.keys() == {"forget"}
 
-    @pytest.mark.parametrize(
-        ("make", "said"),
-        [
-            (lambda gradient: {}, "made gradients of 0 weights, and 28 others"),
-            (lambda gradient: {name: value[:1] for name, value in gradient.items()}, "not of the shape"),
-            (lambda gradient: {name: value * float("nan") for name, value in gradient.items()}, "not finite"),
-        ],
-    )
-    def test_a_gradient_of_something_else_is_refused(self, in_fp64, texts, make, said):
-        with pytest.raises(TrialError, match=said):
-            trained(in_fp64, Task(*texts), LossTerms(ascent, nll), gradient=lambda step: make(step.gradient("forget")))
-
 
 def noting_its_gradient(gradients):
     """Return the ascent's loss, which notes the model's gradient of it."""
@@ -156,49 +122,6 @@ def test_a_whole_loss_is_that_of_the_region_that_training_counts(in_fp64, texts)
             values.append(-log_p[torch.arange(length - 1), row[1:length]][first - 1 :])
         training = replace(TRAINING, loss_region=region)
         assert whole_loss(in_fp64, forget, nll, training) == pytest.approx(float(torch.cat(values).mean()))
-
-
-class TestWhatIsTrained:
-    @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED[:2]], ids=str)
-    def test_trained_masks_drop_a_share_of_each_matrix_and_leave_the_rest_as_it_is(self, make_model, texts, engine):
-        model, task = make_model(1), Task(*texts, engine=engine, training=replace(TRAINING, learning_rate=0.1))
-        before = weights(model)
-        drawn = copy.deepcopy(model)
-        WeightMasks(drawn, MATRICES, dropped=0.25, seed=3).merge()
-        masks = WeightMasks(model, MATRICES, dropped=0.25, seed=3)
-        kept = [weights(model) for _ in train(task, model, difference, 2, masks=masks)]
-        for name, weight in before.items():
-            of_name = [epoch[name] for epoch in kept]
-            if name not in MATRICES:
-                assert all(torch.equal(weight, after) for after in of_name)
-                continue
-            assert torch.equal(of_name[0], weight), "before the first epoch nothing is dropped"
-            for after in of_name[1:]:
-                assert int((after == 0).sum()) == round(0.25 * weight.numel())
-                assert torch.equal(after[after != 0], weight[after != 0])
-            assert not torch.equal(of_name[1], drawn.get_parameter(name)), "the scores have moved"
-            assert not torch.equal(of_name[1], of_name[2])
-
-
-class TestRows:
-    @staticmethod
-    def seen_rows(model, task, choose):
-        """Return the first tokens of what each step trained on, and what came out."""
-        seen = []
-
-        def loss(model, forget, retain):
-            seen.append(forget.tokens_BT[:, 0].tolist())
-            return ascent(model, forget)
-
-        points = list(train_and_yield(task, model, loss, select_rows=choose))
-        return seen, points
-
-    def test_an_epoch_trains_on_what_is_chosen_for_it(self, make_model, texts):
-        by_epoch = {1: [0, 3], 2: [4]}
-        seen, points = self.seen_rows(make_model(1), Task(*texts), lambda model, epoch: by_epoch[epoch])
-        first = texts[0].tokens_NT[:, 0].tolist()
-        assert [sorted(step) for step in seen] == [sorted([first[0], first[3]]), [first[4]]]
-        assert points[0].notes["forget_sequences"] == 1
 
 
 def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequences, texts):
@@ -226,7 +149,6 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         (difference, {"gradient": lambda step: {}}, {}, "give the loss as LossTerms"),
         (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
         (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
-        (difference, {"masks": None, "select": lambda *_: ([], {})}, {}, "selects no blocks"),
         (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )

@@ -26,13 +26,10 @@ def make_task(make_sequences, original, make_model):
 
     def make(cached=lambda key, make: make(), retrained=None):
         return SimpleNamespace(
-            forget=forget,
-            holdout=holdout,
+            **{"forget": forget, "holdout": holdout, "cached": cached},
             load_original=lambda: copy.deepcopy(original),
             load_retrained=lambda: retrained or make_model(seed=2),
-            original_digest=lambda: "o",
-            retrained_digest=lambda: "r",
-            cached=cached,
+            **{"original_digest": lambda: "o", "retrained_digest": lambda: "r"},
         )
 
     return make

@@ -1,6 +1,5 @@
 """Relearning: who is shown, who is measured, what the curves come to, and what a method-erased model gives away."""
 
-import copy
 import math
 from types import SimpleNamespace
 
@@ -10,11 +9,6 @@ import torch
 
 from evaluators.metrics import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
-from harness.contracts import TextsShape
-from harness.execution.trial.inputs import forget_set, retain_set
-from harness.models.loading import load_model
-from harness.models.resolving import resolve_model
-from harness.testing import small_spec
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
@@ -164,36 +158,3 @@ def test_as_many_others_stand_before_a_text_as_fit_and_none_is_no_number(make_mo
     assert math.isnan(found.numbers["in_context_es"])
     assert not math.isnan(found.numbers["relearned_ma"])
     assert found.notes["warnings"][0].startswith("6 of 6 sequences are not measured in context")
-
-
-@pytest.mark.parametrize(
-    ("settings", "sequences", "counts"),
-    [
-        ({}, 1, "shows 1 forget sequences and measures 1 others, and there are 1."),
-        ({"shown": 7, "measured": 90}, 96, "shows 7 forget sequences and measures 90 others, and there are 96."),
-    ],
-)
-def test_more_than_there_are_is_refused_with_the_numbers(settings, sequences, counts):
-    reason = Relearning(**settings).refuses_texts(TextsShape(sequences, PREFIX, LENGTH))
-    assert reason == f"{counts} Lower shown or measured, or give it more sequences (data.forget.sequences)."
-
-
-def test_what_gradient_ascent_hid_comes_back_and_what_was_never_there_does_not():
-    """On the smallest miniature: after a few steps of ascent it recites less than its retrained twin, to begin with."""
-    spec = small_spec()
-    forget, retain = forget_set(spec), retain_set(spec, 128)
-    erased = load_model(resolve_model("miniature-s"))
-    optimizer = torch.optim.AdamW(erased.parameters(), lr=2e-4, weight_decay=0.0)
-    for _ in range(10):
-        optimizer.zero_grad()
-        (-erased(forget.tokens_NT, labels=forget.tokens_NT).loss).backward()
-        optimizer.step()
-    evaluator = Relearning(shown=8, measured=8, steps=(2, 6), rates=(5e-4,))
-    models = {"erased": copy.deepcopy(erased), "retrained": load_model(resolve_model("miniature-s-retrained"))}
-    found = {name: evaluator.evaluate(model, task_of(forget, retain)) for name, model in models.items()}
-    curves = {name: evaluation.notes["by_rate"]["forget"]["ma"][0] for name, evaluation in found.items()}
-    assert curves["erased"][0] < curves["retrained"][0]
-    assert curves["erased"][-1] > curves["retrained"][-1] + 0.2
-    by_retain = {name: evaluation.notes["by_rate"]["retain"]["ma"][0][-1] for name, evaluation in found.items()}
-    assert by_retain["erased"] > by_retain["retrained"] + 0.1
-    assert found["erased"].notes["shown_digest"] == found["retrained"].notes["shown_digest"]

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from evaluators.sampled import Sampled, extractable, leak_at
-from harness.base.settings import check_settings
 from harness.contracts import TextsShape
-from harness.errors import Faults, TrialError
+from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, sampling_log_p
 from harness.toolkit.decoding import choose
 
@@ -175,21 +174,6 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
         model.transformer.ln_f.weight.fill_(math.nan)
     with pytest.raises(TrialError, match="hold NaN, so it cannot be sampled: erase it less"):
         Sampled(tokens=(2,)).evaluate(model, SimpleNamespace(forget=texts))
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "reason"),
-    [
-        ({"tries": [1, 0]}, "sampled.tries.1", "must be a whole number of at least 1; got 0."),
-        ({"tokens": [5, 5]}, "sampled", "tokens is [5, 5]: name at least one, and each only once."),
-    ],
-)
-def test_what_cannot_be_sampled_is_refused_in_a_sentence(settings, path, reason):
-    faults = Faults()
-    settings = check_settings(Sampled, settings, "sampled", faults)
-    assert settings is None
-    assert [fault.path for fault in faults] == [path]
-    assert faults[0].reason.endswith(reason)
 
 
 def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():

@@ -58,15 +58,6 @@ def test_an_alternative_is_another_text_of_the_same_prefix_and_length(task):
     assert not torch.equal(method.alternatives(original, replace(task, seed=1))[0].tokens_NT, beside.tokens_NT)
 
 
-def test_where_no_draw_is_another_text_it_says_so(task):
-    _, runs = AltPO(longest_run=1, tries=1).alternatives(task.load_original(), task)
-    assert min(runs) >= 1
-    [erased] = AltPO(longest_run=1, tries=1).erase(task)
-    assert erased.notes["texts_with_an_alternative"] == 0
-    [other] = AltPO(longest_run=3, tries=20).erase(task)
-    assert other.notes["texts_with_an_alternative"] == 4
-
-
 def test_the_longest_run_is_that_of_a_loop_over_all_runs():
     generator = torch.Generator().manual_seed(0)
     for _ in range(30):

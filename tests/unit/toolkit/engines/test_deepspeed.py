@@ -1,43 +1,26 @@
 """The DeepSpeed engine against the plain one: the same losses and weights, and each known trap."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
 from harness.contracts import LoRA, Training
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
-from harness.toolkit.engines import TorchEngine
-from harness.toolkit.finetune import engine_for, train, train_and_yield
+from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
+from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 STAGES = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 1, 2, 3)]
 
 
-@dataclass
-class Task:
-    """Five sequences in global batches of four, in micro-batches of two: the last batch and part are partial."""
-
-    forget: object
-    engine: Engine
-    training: Training = TRAINING
-    strengths: tuple = (1, 2)
-    seed: int = 0
-    retain: object = None
-
-    def validation_perplexity(self, model):
-        with torch.inference_mode():
-            return float(model(input_ids=self.forget.tokens_NT).logits.float().std())
-
-    def progress(self, message):
-        pass
+def Task(forget, engine, training=TRAINING, strengths=(1, 2)):
+    """Return a task on five sequences in global batches of four, in parts of two: the last of both are partial."""
+    return tasks.Task(forget, training=training, strengths=strengths, engine=engine)
 
 
 @pytest.fixture
@@ -120,10 +103,6 @@ def test_steps_that_were_left_out_are_a_warning(make_model, forget):
         assert torch.equal(weight, dict(before.named_parameters())[name]), "nothing was stepped"
     *_, last = train(task, make_model(1, layers=2), loss, 1)
     assert "warnings" not in last.notes
-
-
-def test_a_few_blocks_are_stepped_by_the_plain_engine(make_model):
-    assert isinstance(engine_for(STAGES[3], make_model(1), TRAINING, blocks(make_model(1))[:2]), TorchEngine)
 
 
 def erased(name, settings, folder, engine):

@@ -14,6 +14,7 @@ from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit.finetune import engine_for, micro_batches, train
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
+from tests.unit.tasks import Task
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
@@ -32,24 +33,16 @@ def forget(make_sequences):
 def make_task(make_model, forget):
     """Return a maker of tasks on a tiny model."""
 
-    class Task:
-        seed, retain, strengths = 0, forget, (1,)
+    def make(engine, precision="fp32"):
+        def load():
+            task.loaded.append(make_model(1, layers=2))
+            return task.loaded[-1]
 
-        def __init__(self, engine, precision="fp32"):
-            self.forget, self.engine, self.loaded = forget, engine, []
-            self.training = replace(TRAINING, precision=precision)
+        task = Task(forget, forget, load, replace(TRAINING, precision=precision), engine=engine)
+        task.loaded = []
+        return task
 
-        def load_original(self):
-            self.loaded.append(make_model(1, layers=2))
-            return self.loaded[-1]
-
-        def validation_perplexity(self, model):
-            return 1.0
-
-        def progress(self, message):
-            pass
-
-    return Task
+    return make
 
 
 def weights(model):
