@@ -17,7 +17,7 @@ from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import load_erased
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.settings import Engine
+from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 
 WORKER = """

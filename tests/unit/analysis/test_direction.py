@@ -90,4 +90,4 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")
     assert r"\textbf{Membership}" in main_latex(both, "c")
-    assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
+    assert own_groups(sort_by_column([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"

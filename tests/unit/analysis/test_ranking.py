@@ -10,13 +10,13 @@ from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.analysis.evidence import Evidence
 from harness.analysis.main_table import main_frame
-from harness.analysis.metrics import in_column_order
+from harness.analysis.metrics import sort_by_column
 from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, rank, rank_bounds
 from harness.analysis.seeds import rename_replicates
 from harness.records.items import MetricItems
 from tests.unit.analysis.frames import filled
 
-SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
+SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 
 
 def points(*rows, **columns):
