@@ -71,7 +71,7 @@ def on_two_workers(names, engine, folder):
     for name in names:
         settings = settings_of(name)
         data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
-        given.append((spec_of(name, engine).model_dump(mode="json"), data, str(folder / name)))
+        given.append((spec_of(name, engine).model_dump_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,7 +1,7 @@
 """Published tables beside ours: what can be compared and why not, tolerances, and the door that verifies."""
 
 import math
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -171,7 +171,7 @@ def test_what_differs_is_told_from_the_plan(compare, measured, ablation, changes
     assert of_erasure.is_inside is (True if reasons == ["other utility texts"] else None)
 
 
-@pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name not in MEMORY_SETTINGS])
+@pytest.mark.parametrize("training", [name for name in Training.model_fields if name not in MEMORY_SETTINGS])
 def test_no_setting_of_training_is_forgotten(compare, measured, ablation, training):
     others = {"lora": LoRA(rank=1), "precision": "bf16", "loss_region": "continuation"}
     plan = changed(

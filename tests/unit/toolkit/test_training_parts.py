@@ -9,12 +9,12 @@ import torch
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.settings import Engine, replace
+from harness.settings import DeepSpeed, Engine, replace
 from harness.toolkit import LossTerms, token_nll, train, whole_loss
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
+ON_DEEPSPEED = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 2, 3)]
 
 
 Task = partial(tasks.Task, training=TRAINING, strengths=(2,))
