@@ -10,7 +10,7 @@ from harness.analysis.caveats import design_limits
 from harness.analysis.main_table import main_frame
 from harness.analysis.metrics import declarations, own_groups, read_declarations, sort_by_column
 from harness.analysis.ranking import RANKS, rank
-from harness.analysis.table import _on_frontier
+from harness.analysis.table import _frontier_flags
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
@@ -128,7 +128,7 @@ def test_the_frontier_is_of_distances():
     of = {}
     for better in (AUC.better, "lower"):
         info = {"ma": replace(AUC, name="ma", better=better), "mauve": MAUVE}
-        of[better] = _on_frontier(table, info, Compare(cost="mauve")).tolist()
+        of[better] = _frontier_flags(table, info, Compare(cost="mauve")).tolist()
     assert of[AUC.better] == [True, True, True]
     assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
 
