@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.base.settings import PlainData
 from harness.contracts import Json, Number
 from harness.search_space import OF_TRAINING, Dimension, LogUniform

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.base.settings import PlainData
 from harness.contracts import Checkpoint, Json, MoreTexts, Number, Precision, Training
 

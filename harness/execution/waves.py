@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from harness import miniature
 from harness.base import hub
-from harness.base.digests import digest_of, known_digest
-from harness.base.files import path_of
+from harness.base.files import digest_of, known_digest, path_of
 from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown

@@ -8,10 +8,20 @@ from typing import Literal
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
-from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, lossy_sentences, stand_in_source
 from harness.data.rows import check_rows, first_unread
 from harness.data.sections import Data, TextSource, default_section, section_source
-from harness.data.sequences import Utility, half_of, in_both, inseparable_groups, nearly_in_both
+from harness.data.sequences import (
+    MOST_UNSEEN,
+    Utility,
+    counted_source,
+    half_of,
+    in_both,
+    inseparable_groups,
+    load_texts,
+    lossy_sentences,
+    nearly_in_both,
+    stand_in_source,
+)
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary

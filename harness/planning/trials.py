@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
 from harness.models.resolving import CAUSAL_ROLES

@@ -1,4 +1,4 @@
-"""The training loop of every trained method and of the memorised model.
+"""The training loop of trained methods and of the memorised model, and bases of such methods.
 
 Losses and selections run in `training.precision`; the validation perplexity for early stopping in fp32.
 """
@@ -12,17 +12,32 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypedDict, Unpack
+from typing import Annotated, ClassVar, TypedDict, Unpack
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Sequences, Training, TrainingTask
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    Number,
+    Reference,
+    Sequences,
+    Strength,
+    Training,
+    TrainingTask,
+)
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
 from harness.specs import Engine
 from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
-from harness.toolkit.losses import Batch, nll_loss
+from harness.toolkit.losses import Batch, mean_nll, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
@@ -396,3 +411,44 @@ def trained_briefly(
                 yield step, copied
     finally:
         engine.close()
+
+
+Epochs = Annotated[Count, LogUniform(low=1, high=12)]
+RetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=10.0)]
+SumRetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=100.0)]
+"""Weight of a mean over retain tokens next to a sum over a forget sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMethod(Method):
+    """A method whose dial is the epochs of training on its `loss`."""
+
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    loss: ClassVar[Callable[..., torch.Tensor]]
+    """(self, model, forget, retain) to a micro-batch's share."""
+
+    epochs: Epochs = 1
+    """Passes over the forget set, each batch with a retain batch of the same size."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each requested epoch."""
+        yield from train_and_yield(task, task.load_original(), self.loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainedMethod(TrainedMethod):
+    """A trained method that adds L_NLL on the retain set to its loss by default."""
+
+    retain: bool = True
+    """Add NLL on the retain set."""
+    retain_weight: RetainWeight = 1.0
+    """The weight of that NLL."""
+
+    @property
+    def reference(self) -> Reference:
+        """Return `retain_data`, or `none` where `retain` is false."""
+        return "retain_data" if self.retain else "none"
+
+    def with_retain(self, ascent: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
+        """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
+        return ascent + self.retain_weight * mean_nll(model, retain) if self.retain else ascent

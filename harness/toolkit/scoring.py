@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional
 
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError, TrialError

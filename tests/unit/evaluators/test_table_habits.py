@@ -22,10 +22,10 @@ from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
+from harness.models.tokenizing import cleaned, retokenized
 from harness.records.artifacts import Artifacts
 from harness.specs import Source
 from harness.toolkit.scoring import CausalJudge, judge_key
-from harness.toolkit.texts import cleaned, retokenized
 
 END = 256
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from harness import miniature
 from harness.analysis.seeds import as_measured
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.contracts import Checkpoint
 from harness.planning.plan import plan
 from harness.plans import Plan

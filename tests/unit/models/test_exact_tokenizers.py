@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from harness.contracts import Checkpoint
-from harness.data.loading import lossy_sentences
+from harness.data.sequences import lossy_sentences
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
 from harness.models.resolving import copy_tokenizer, resolve_model

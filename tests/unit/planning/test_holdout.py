@@ -7,8 +7,7 @@ from string import ascii_lowercase
 import pytest
 
 from harness import miniature
-from harness.data.loading import MOST_UNSEEN
-from harness.data.sequences import in_both, load_holdout, load_stand_in
+from harness.data.sequences import MOST_UNSEEN, in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
 from harness.miniature import texts
 from harness.planning.plan import plan
