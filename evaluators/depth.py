@@ -1,4 +1,4 @@
-"""Depth: share of a text that is gone from the model's layers, not only from its output."""
+"""Depth."""
 
 from __future__ import annotations
 

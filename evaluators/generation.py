@@ -1,4 +1,4 @@
-"""Generation: quality of the model's own writing after the first tokens of utility texts."""
+"""Generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language modelling: the model's own prediction of human texts, without a judge."""
+"""Language modelling."""
 
 from __future__ import annotations
 

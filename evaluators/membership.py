@@ -1,4 +1,4 @@
-"""Membership: attacks that tell forget sequences from unseen texts by log-probabilities."""
+"""Membership."""
 
 from __future__ import annotations
 
@@ -54,13 +54,10 @@ class Membership(Evaluator):
     """AUCs of attacks that tell forget sequences from unseen texts of their kind (`data.holdout`).
 
     .5 is a guess. Higher shows training; lower shows texts less likely than unseen ones, which reveals them as well.
-    The aim is therefore the retrained model's AUC. A text is scored whole, after its first token, in one forward pass.
+    The aim is therefore the retrained model's AUC. `blind_auc` needs no model: where the tokens themselves tell the
+    sets apart, attacks may do no more, and a warning says so.
 
-    `blind_auc` needs no model: where the tokens themselves tell the sets apart, attacks may do no more, and a warning
-    says so.
-
-    The reference attack (`reference: true`) compares each loss with the retrained model's. The original has seen the
-    texts, and another maker's model shows only how they differ. A sweep without a retrained model is refused.
+    The reference attack (`reference: true`) compares each loss with the retrained model's.
     """
 
     version = 1
@@ -192,12 +189,12 @@ def blind_auc_items(
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
     A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
-    five times. Texts are compared only within their fifth, scored by one classifier that has seen neither. .5 is a
-    guess; more means that the sets are of different kinds.
+    five times. Texts are compared only within their fifth. .5 is a guess; more means that the sets are of different
+    kinds.
 
-    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts. On
-    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals without that contain .5 in 83 or 84 %, with
-    it in 95 or 96 %.
+    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts: on
+    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or 96 % (without it 83 or 84
+    %).
 
     Args:
         members: Token ids of each text.

@@ -1,4 +1,4 @@
-"""Memorisation: recitation of the forget set."""
+"""Memorisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefix stress: recitation after prefixes that are cut differently."""
+"""Prefix stress."""
 
 from __future__ import annotations
 

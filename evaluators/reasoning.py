@@ -1,4 +1,4 @@
-"""Reasoning: knowledge and common sense on six tasks of lm-eval."""
+"""Reasoning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relearning: recitation after a few training steps on other texts, or with other texts in the context."""
+"""Relearning."""
 
 from __future__ import annotations
 

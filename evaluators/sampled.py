@@ -1,4 +1,4 @@
-"""Sampled: probabilities that texts come out under sampling."""
+"""Sampled."""
 
 from __future__ import annotations
 

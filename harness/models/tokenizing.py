@@ -41,14 +41,8 @@ def token_lists(
 ) -> list[list[int]]:
     """Return the token ids of whole texts, as every model here reads them.
 
-    The tokenizer's own start comes first (BOS of Llama and Gemma, nothing for GPT-2), and no end last. Names of special
-    tokens are plain text.
-
-    Args:
-        tokenizer: Tokenizer of the model or judge.
-        texts: Any texts.
-        starts: False for the continuation of another text.
-        names: Read names of special tokens as tokens, for `definition: table`.
+    The tokenizer's own start comes first (BOS of Llama and Gemma, nothing for GPT-2; none if not `starts`), and no end
+    last. Names of special tokens are plain text unless `names`, for `definition: table`.
 
     Raises:
         ModelError: The tokenizer fails; its message is withheld, since it may quote a text.

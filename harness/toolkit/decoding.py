@@ -70,14 +70,9 @@ class Continuations:
 
 
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
-    """Return the greedy continuations of `sequences` after each of their `prefixes`.
+    """Return the greedy continuations of `sequences` after each of their `prefixes` (lengths in tokens, >= 1).
 
     They equal one generation a prefix, near ties aside. A model without a usable key-value cache is decoded slowly.
-
-    Args:
-        model: Any causal LM.
-        sequences: N sequences of any lengths.
-        prefixes: Prefix lengths of each sequence, in tokens, all >= 1.
 
     Raises:
         TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
@@ -230,16 +225,9 @@ def sample(
     top_k: int | None = None,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """Return N x new_tokens sampled tokens; end of text is an ordinary token.
+    """Return N x new_tokens sampled tokens; end of text is an ordinary token, and each row has its own random stream.
 
-    Args:
-        model: Any causal LM.
-        prompts_NT: N prompts of the same length T >= 1.
-        new_tokens: Tokens of each continuation.
-        seed: Random seed; each row has its own stream.
-        top_p: Probability mass of the nucleus.
-        top_k: Tokens kept before the nucleus; None keeps all.
-        temperature: Divisor of the logits, above 0.
+    Logits are divided by `temperature`, cut to `top_k` tokens if set, and to the nucleus of mass `top_p`.
 
     Raises:
         TrialError: The model cannot read so many tokens, is not a causal LM, or its logits are NaN.

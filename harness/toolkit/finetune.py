@@ -119,18 +119,10 @@ def train(
     stops: Collection[Number] = (),
     **parts: Unpack[TrainingParts],
 ) -> Generator[Epoch, None, None]:
-    """Train `model` in place on the forget set and yield after each epoch, 0 first.
+    """Train `model` in place on the forget set and yield after each epoch, 0 first, and at `stops` within epochs.
 
     An epoch's data order depends only on seed and number, and the learning rate is constant: no epoch depends on later
     ones. There is no dropout. LoRA adapters are merged between two epochs.
-
-    Args:
-        task: Texts, settings and engine.
-        model: The model to train.
-        loss: The loss to minimise.
-        epochs: Number of epochs.
-        stops: More stops, within epochs, at the nearest step.
-        **parts: Keys of `TrainingParts`.
 
     Raises:
         TrialError: The loss is not finite or runs an unknown model; or parts clash.
@@ -375,18 +367,11 @@ _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torc
 def trained_briefly(
     model: Model, sequences: Sequences, *, steps: Sequence[int], learning_rate: float, batch: int, seed: int
 ) -> Iterator[tuple[int, Model]]:
-    """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps`.
+    """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps` (rising, from 0).
 
     AdamW in fp32 without weight decay, at a constant rate and without dropout. The texts come in one random order again
-    and again. The yielded model is always the same object; no step depends on later ones.
-
-    Args:
-        model: Left unchanged. A `PairModel` has no weights: pass one of its models.
-        sequences: The texts to train on.
-        steps: Steps after which to yield, rising; 0 is the untouched copy.
-        learning_rate: AdamW's rate.
-        batch: Texts in one step, at most.
-        seed: Seed of the order.
+    and again, at most `batch` a step. The yielded model is always the same object; no step depends on later ones. A
+    `PairModel` has no weights: pass one of its models.
 
     Raises:
         TrialError: A loss is NaN or infinite.

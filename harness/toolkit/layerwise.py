@@ -30,13 +30,7 @@ def gradients_by_layer(
 
     They are bit-identical to those of whole passes, with one layer's gradients in memory: drop them before the next
     layer. Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and
-    differentiated. Workers share the micro-batches.
-
-    Args:
-        model: A model of a known family in evaluation mode, left unchanged.
-        batches: All micro-batches of a global batch.
-        parameters: Names in `named_parameters`, all in layers.
-        losses: Several losses of the same logits.
+    differentiated. Workers share the micro-batches. `parameters` are names in `named_parameters`, all in layers.
 
     Raises:
         TrialError: The family is unknown, a parameter is in no layer, the model is in training mode, or its layers
@@ -260,15 +254,8 @@ def second_moments(
     """Return A and G of each matrix, by parameter, over the counted positions.
 
     The gradient is that of the NLL summed over a sequence. Products are fp32 and sums fp64, or the smallest eigenvalues
-    would be lost in rounding.
-
-    Args:
-        model: A model of a known family, left unchanged.
-        sequences: The texts.
-        matrices: Some of `mlp_matrices(model)`.
-        training: Loss region, micro-batch and precision.
-        labels_seed: Draw labels from the model's own predictions: G is then a factor of the Fisher information. None
-            takes the texts' next tokens.
+    would be lost. With `labels_seed` labels are drawn from the model's own predictions, and G is a factor of the Fisher
+    information; else they are the texts' next tokens.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -325,15 +312,9 @@ def loss_gradient(
     training: Training,
     rows: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Return the gradient of a loss over whole texts in each matrix, by parameter, in its stored layout.
+    """Return the gradient of a loss over whole texts, or these rows, in each matrix, by parameter, as stored.
 
-    Args:
-        model: Left unchanged.
-        sequences: The texts.
-        matrices: Some of `mlp_matrices(model)`.
-        loss: (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
-        training: Loss region, micro-batch and precision.
-        rows: Rows of `sequences`; None takes all.
+    `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -410,21 +391,10 @@ def lacks_layers(model_type: str) -> str | None:
 def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
     """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
 
-    Gradients flow where they are enabled. Texts are padded on the right, which a causal mask ignores.
-
-    Args:
-        model: A model of a family in `harness/models/blocks.py`.
-        tokens_BT: Token ids.
-        depth: Share of the layers to run, from below.
+    Gradients flow where they are enabled. Texts are padded on the right. `depth` is the share of the layers to run.
 
     Raises:
         TrialError: The family is unknown.
-
-    Example:
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=3, n_head=2, n_positions=16))
-        >>> [len(hidden_states(model, torch.tensor([[1, 2, 3, 4]]), depth)) for depth in (0.5, 1.0)]
-        [3, 4]
     """
     entered: list[torch.Tensor] = []
     outputs: list[Any] = []

@@ -431,19 +431,11 @@ def auc_items(
 
     The AUC A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for
     member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j
-    − A)·(N + M) / M. They are pseudo-values: one of them may lie below 0 or above 1. Declare
+    − A)·(N + M) / M: pseudo-values, which may lie below 0 or above 1. NaN is unknown. Declare
     `items="sequence_and_holdout"`.
 
     The variance of their mean is DeLong's, with N and M for his N − 1 and M − 1, and so is the covariance of two
-    attacks or models on the same texts. Intervals and paired tests hold as for any mean of items.
-
-    Args:
-        members_N: Scores of the texts trained on; NaN is unknown.
-        others_M: Scores of unseen texts.
-        members_are: Side of the members' scores if the attack works.
-
-    Returns:
-        N + M values; NaN where the score is unknown, and everywhere if a side has no score.
+    attacks or models on the same texts.
 
     Source:
         E. R. DeLong et al., "Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
