@@ -92,15 +92,15 @@ class Membership(Evaluator):
         """Return the AUCs over texts with a score."""
         forget, holdout = task.forget, task.holdout
         assert holdout is not None, "it is read"
-        of_members, of_others = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
+        member_scores, other_scores = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
         if self.reference:
             reference = self._losses_of_retrained(task, forget, holdout)
             # Rounded: on another kind of CPU than the one that read the reference, its own losses differ in last bits.
-            of_members["reference"] = np.round(of_members["loss"] - reference["members"], 5)
-            of_others["reference"] = np.round(of_others["loss"] - reference["others"], 5)
+            member_scores["reference"] = np.round(member_scores["loss"] - reference["members"], 5)
+            other_scores["reference"] = np.round(other_scores["loss"] - reference["others"], 5)
         per_item = {"blind_auc": self._blind_items(task, forget, holdout)}
-        for name, scores_N in of_members.items():
-            per_item[f"membership_{name}"] = auc_items(scores_N, of_others[name], ATTACKS[name][1])
+        for name, scores_N in member_scores.items():
+            per_item[f"membership_{name}"] = auc_items(scores_N, other_scores[name], ATTACKS[name][1])
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),
@@ -113,8 +113,8 @@ class Membership(Evaluator):
 
         def make() -> Scores:
             retrained = task.load_retrained()
-            of_members, of_others = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
-            return {"members": of_members["loss"], "others": of_others["loss"]}
+            member_scores, other_scores = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
+            return {"members": member_scores["loss"], "others": other_scores["loss"]}
 
         key = "membership_reference", str(self.version), task.retrained_digest(), forget.digest, holdout.digest
         return task.cached(key, make)
@@ -143,12 +143,12 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
         logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
         for length, logits_TV, tokens_T in zip(lengths_B.tolist(), logits_BTV, tokens_BT, strict=True):
             # Text by text: standardising takes several times the memory of the logits.
-            of_text_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
-            nll_T = token_nll(of_text_TV[None], asked_T[None])[0].double()
+            text_logits_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
+            nll_T = token_nll(text_logits_TV[None], asked_T[None])[0].double()
             scores["loss"].append(float(nll_T.mean()))
             scores["zlib"].append(zlib_ratio(float(nll_T.sum()), next(written)))
             scores["min_k"].append(mean_of_lowest(-nll_T))
-            scores["min_k_plus"].append(mean_of_lowest(standardized(of_text_TV, asked_T)))
+            scores["min_k_plus"].append(mean_of_lowest(standardized(text_logits_TV, asked_T)))
     return {name: np.array(values) for name, values in scores.items()}
 
 
@@ -217,8 +217,8 @@ def blind_auc_items(
     is_member_K = np.arange(len(texts)) < len(members)
     codes: dict[Hashable, int] = {}
     groups_K = np.array([codes.setdefault(name, len(codes)) for name in (copies or map(tuple, texts))])
-    of_sides = [np.unique(groups_K[is_member_K == side]) for side in (True, False)]
-    folds = min(FOLDS, *map(len, of_sides))
+    groups_by_side = [np.unique(groups_K[is_member_K == side]) for side in (True, False)]
+    folds = min(FOLDS, *map(len, groups_by_side))
     items_K = np.full(len(texts), np.nan)
     if folds < 2:
         return items_K
@@ -239,7 +239,7 @@ def blind_auc_items(
     return mean + (items_K - mean) * width
 
 
-LEAST_VARIANCE = 1e-6
+MIN_VARIANCE = 1e-6
 """Avoids a division by 0 where a model is certain."""
 
 
@@ -291,6 +291,6 @@ def standardized(logits_TV: torch.Tensor, tokens_T: torch.Tensor) -> torch.Tenso
     # What has no probability adds nothing, though its logarithm may be infinite.
     finite_TV = log_p_TV.masked_fill(p_TV == 0, 0.0)
     mean_T1 = (p_TV * finite_TV).sum(-1, keepdim=True)
-    variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=LEAST_VARIANCE)
+    variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=MIN_VARIANCE)
     log_p_T = log_p_TV.gather(-1, tokens_T[..., None])[..., 0]
     return (log_p_T - mean_T1[..., 0]) / variance_T.sqrt()

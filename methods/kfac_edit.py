@@ -65,13 +65,13 @@ class KFACEdit(Method):
         moments = second_moments(model, task.retain, matrices, task.training, seed)
         kept: dict[str, Json] = {}
         for matrix in matrices:
-            of_matrix = moments.pop(matrix.parameter)
+            matrix_moments = moments.pop(matrix.parameter)
             stored = model.get_parameter(matrix.parameter).detach()
             for name, rows in matrix.rows_of_blocks(stored).items():
                 weight_OI = matrix.outputs_first(stored)[rows]
-                of_block = SecondMoments(of_matrix.inputs_II, of_matrix.gradients_OO[rows, rows])
+                block_moments = SecondMoments(matrix_moments.inputs_II, matrix_moments.gradients_OO[rows, rows])
                 before = weight_OI.square().sum()
-                weight_OI -= self.erased_part(weight_OI, of_block)
+                weight_OI -= self.erased_part(weight_OI, block_moments)
                 kept[name] = float(weight_OI.square().sum() / before)
         yield ErasedModel(self.erased_mass, model, {"kept_square_norm": kept}, changed_blocks=tuple(kept))
 

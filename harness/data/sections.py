@@ -46,8 +46,8 @@ class TextSource(Strict):
                 others = f"; it reads {', '.join(reads)}" if reads else ""
                 raise ValueError(f"the source '{self.source}' does not read {name}{others}.")
         if "path" in reads and not self.path:
-            of_hub = "the data set's id on the hub, or a local folder of it"
-            raise ValueError(f"path is missing: {of_hub if self.source == 'hub' else 'where the texts are'}.")
+            hub_place = "the data set's id on the hub, or a local folder of it"
+            raise ValueError(f"path is missing: {hub_place if self.source == 'hub' else 'where the texts are'}.")
         return self
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-LEAST_TOKENS = 32
+MIN_TOKENS = 32
 """Shorter retain and validation texts (headings, stubs) are skipped."""
 
 
@@ -202,7 +202,7 @@ def _long_enough(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, cut: int | None
 ) -> Sequences:
     cut = min(cut or source.sequence_tokens, source.sequence_tokens)
-    rows = read_rows(source, role, tokenizer, vocabulary, min(LEAST_TOKENS, cut), cut)
+    rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
     return _packed(rows, 1, source, role)
 
 
@@ -246,9 +246,9 @@ LOADERS: Mapping[Role, Callable[..., Any]] = {
 """Loader of each role's texts."""
 
 
-MOST_UNSEEN = 64
+MAX_UNSEEN = 64
 """Default of unseen texts for the original: MA is then known to 0.01."""
-LEAST_STAND_IN = 2
+MIN_STAND_IN = 2
 """One text has no standard error."""
 
 
@@ -285,8 +285,8 @@ def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
 def stand_in_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
     """Return the validation texts of `source` cut as the forget set is; None if too few are long enough."""
     width = forget.tokens_NT.shape[1]
-    count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
-    if count < LEAST_STAND_IN or in_both(validation, forget):
+    count = min(int((validation.lengths_N >= width).sum()), len(forget), MAX_UNSEEN)
+    if count < MIN_STAND_IN or in_both(validation, forget):
         return None
     cut = replace(source, prefix_tokens=forget.prefix_tokens, sequence_tokens=width, sequences=count, digest="")
     return counted_source(cut, load_stand_in(cut, load_tokenizer(model), vocabulary(model)))

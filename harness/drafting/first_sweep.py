@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Method, Number, Training
-from harness.data.sequences import LEAST_TOKENS
+from harness.data.sequences import MIN_TOKENS
 from harness.data.sources import Role
 from harness.drafting.given_texts import (
     MINIATURE,
@@ -197,7 +197,7 @@ def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> TextLengt
 def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
     source = named_source(retain or MINIATURE, field)
     if retain:  # As many as there are forget sequences.
-        usable = sum(tokens >= LEAST_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
+        usable = sum(tokens >= MIN_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
         source["sequences"] = min(count, max(1, usable))
     return flow(source)
 

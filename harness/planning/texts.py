@@ -11,7 +11,7 @@ from harness.contracts import Checkpoint, Sequences
 from harness.data.rows import check_rows, first_unread
 from harness.data.sections import Data, TextSource, default_section, section_source
 from harness.data.sequences import (
-    MOST_UNSEEN,
+    MAX_UNSEEN,
     Utility,
     counted_source,
     half_of,
@@ -144,7 +144,7 @@ def _read_texts(data: Data, model: Checkpoint, use: TextUse, faults: Faults) -> 
         try:
             loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
-                source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
+                source = replace(source, sequences=min(len(loaded[role]), forget.rows or MAX_UNSEEN, MAX_UNSEEN))
                 loaded[role] = load_texts(source, role, model)
         except DataError as error:
             faults.add(f"data.{role}", f"{NEXT_TEXTS if is_default and use.is_steered else ''}{error}")

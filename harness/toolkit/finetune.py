@@ -160,7 +160,7 @@ def train(
             steps = _steps_of_epoch(task, loss, engine, rows, number, parts)
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
-            for stop, notes_of_steps in _stopped_at(ends, steps, engine, adapters):
+            for stop, notes_of_steps in _run_to_stops(ends, steps, engine, adapters):
                 taken = steps_before + notes_of_steps["optimizer_steps"]
                 reached = {**notes, **notes_of_steps, "total_steps": taken}
                 if engine.skipped_steps:
@@ -265,7 +265,7 @@ def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[
     return [*within, (number, steps)]
 
 
-def _stopped_at(
+def _run_to_stops(
     ends: Sequence[tuple[Number, int]],
     steps: Iterator[dict[str, float]],
     engine: TrainingEngine,
@@ -315,8 +315,8 @@ def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngin
         "epoch_seconds": seconds,
     }
     for term in ("forget", "retain"):
-        if of_term := [step[term] for step in values if term in step]:
-            notes[f"{term}_loss_mean"] = sum(of_term) / len(of_term)
+        if term_values := [step[term] for step in values if term in step]:
+            notes[f"{term}_loss_mean"] = sum(term_values) / len(term_values)
     return notes
 
 

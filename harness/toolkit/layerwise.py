@@ -161,15 +161,15 @@ def _layer_gradients(
     """Return each loss's gradients in a layer's weights; `passes` move to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
-    gradients = [_pieces(of_loss, weights) for of_loss in sums]
+    gradients = [_pieces(loss_sums, weights) for loss_sums in sums]
     with asking_for_gradients(layer, weights.values()):
         for one_pass in passes:
             call = one_pass.calls.pop()
             state = call.state.detach().requires_grad_(not is_lowest)
             output = call.again(layer, _as_computed(state))
             inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
-            for index, of_output in enumerate(one_pass.gradients):
-                parts = list(torch.autograd.grad(output, inputs, of_output, retain_graph=index < losses - 1))
+            for index, output_gradient in enumerate(one_pass.gradients):
+                parts = list(torch.autograd.grad(output, inputs, output_gradient, retain_graph=index < losses - 1))
                 if not is_lowest:
                     one_pass.gradients[index] = parts.pop()
                 for total in reversed(gradients[index].values()):
@@ -276,9 +276,9 @@ def second_moments(
             first = number * len(batches[0].tokens_BT)
             uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
             _add_products(moments, model, matrices, batch, training, uniform_BT)
-        for of_matrix in moments.values():
-            of_matrix.inputs_II.div_(batches[0].total)
-            of_matrix.gradients_OO.div_(batches[0].total)
+        for matrix_moments in moments.values():
+            matrix_moments.inputs_II.div_(batches[0].total)
+            matrix_moments.gradients_OO.div_(batches[0].total)
     return moments
 
 
@@ -299,9 +299,9 @@ def _add_products(
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
     gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
     for matrix, gradient in zip(matrices, gradients, strict=True):
-        of_matrix = moments[matrix.parameter]
-        of_matrix.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
-        of_matrix.gradients_OO.add_(_product(gradient, batch.counted_BS))
+        matrix_moments = moments[matrix.parameter]
+        matrix_moments.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
+        matrix_moments.gradients_OO.add_(_product(gradient, batch.counted_BS))
 
 
 def loss_gradient(

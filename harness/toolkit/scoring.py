@@ -85,7 +85,7 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
     answers: dict[int, tuple[float, bool]] = {}
     for batch, source, shared in _read_contexts(model, choices, device):
         rows = [(row, place) for row, question in enumerate(batch) for place in question.places]
-        rows.sort(key=lambda of_row: len(choices[of_row[1]].read_tokens), reverse=True)
+        rows.sort(key=lambda indexed_row: len(choices[indexed_row[1]].read_tokens), reverse=True)
         while rows:
             width = len(choices[rows[0][1]].read_tokens) - shared
             at_once = _rows_together(model, width, device, len(rows))
@@ -109,13 +109,13 @@ def _read_contexts(
     places: dict[tuple[int, ...], list[int]] = {}
     for place, choice in enumerate(choices):
         places.setdefault(choice.context, []).append(place)
-    shares = any(len(of_context) > 1 and len(context) > 1 for context, of_context in places.items())
+    shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
     token_bytes = _branching_bytes(model, choices, device) if shares else None
     alone: list[_Question] = []
     sharing: list[_Question] = []
-    for context, of_context in places.items():
-        shared = len(context) - 1 if token_bytes and len(of_context) > 1 else 0
-        (sharing if shared else alone).append(_Question(shared, of_context))
+    for context, choice_places in places.items():
+        shared = len(context) - 1 if token_bytes and len(choice_places) > 1 else 0
+        (sharing if shared else alone).append(_Question(shared, choice_places))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
         kept = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
