@@ -1,4 +1,4 @@
-"""Depth: share of a text that is gone from the model's layers, not only from its output."""
+"""Depth."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Depth(Evaluator):
         by_texts = {"forget": forget, "unseen": holdout}
         lost: dict[str, np.ndarray] = {}
         for name, texts in by_texts.items():
-            of_original_NL = references[f"original_{name}"]
-            lost[f"retrained_{name}"] = of_original_NL - references[f"retrained_{name}"]
-            lost[f"model_{name}"] = of_original_NL - continuation_log_p(model, lens, texts)
+            original_NL = references[f"original_{name}"]
+            lost[f"retrained_{name}"] = original_NL - references[f"retrained_{name}"]
+            lost[f"model_{name}"] = original_NL - continuation_log_p(model, lens, texts)
         unseen_L = {who: lost[f"{who}_unseen"].mean(axis=0) for who in ("retrained", "model")}
         plain = lost["retrained_forget"], lost["model_forget"]
         beyond = plain[0] - unseen_L["retrained"], plain[1] - unseen_L["model"]
@@ -90,7 +90,7 @@ class Depth(Evaluator):
         if np.isnan(per_item["depth"]).all():
             notes["warnings"] = [
                 "depth is not known: on no layer, and of no sequence, does the original know more than the retrained "
-                f"model (by {LEAST_DROP} nats a token), or the model's states are not numbers"
+                f"model (by {MIN_DROP} nats a token), or the model's states are not numbers"
             ]
         layers = tuple(float(layer) for layer in range(1, 1 + len(unseen_L["model"])))
         lost_L = tuple(beyond[1].mean(axis=0).tolist())
@@ -123,19 +123,19 @@ def continuation_log_p(model: Model, lens: LogitLens, sequences: Sequences) -> n
     for tokens_BT, lengths_B in padded_batches(model, sequences):
         asked_BS = tokens_BT[:, start:]
         counts_BS = torch.arange(start, tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]
-        of_layers = []
+        layer_means = []
         for states_BTD in hidden_states(model, tokens_BT)[1:]:
             nll_BS = token_nll(lens(states_BTD[:, start - 1 : -1]).float(), asked_BS).double()
-            of_layers.append(-nll_BS.masked_fill(~counts_BS, 0.0).sum(dim=1) / counts_BS.sum(dim=1))
-        parts.append(torch.stack(of_layers, dim=1).cpu().numpy())
+            layer_means.append(-nll_BS.masked_fill(~counts_BS, 0.0).sum(dim=1) / counts_BS.sum(dim=1))
+        parts.append(torch.stack(layer_means, dim=1).cpu().numpy())
     return np.concatenate(parts)
 
 
-def _depths(of_retrained_NL: np.ndarray, of_model_NL: np.ndarray) -> np.ndarray:
-    return np.array([erasure_depth(*of_text) for of_text in zip(of_retrained_NL, of_model_NL, strict=True)])
+def _depths(retrained_lost_NL: np.ndarray, model_lost_NL: np.ndarray) -> np.ndarray:
+    return np.array([erasure_depth(*text_losses) for text_losses in zip(retrained_lost_NL, model_lost_NL, strict=True)])
 
 
-LEAST_DROP = 0.05
+MIN_DROP = 0.05
 """Nats a token: below it a layer knows nothing of the text."""
 
 
@@ -153,10 +153,10 @@ def erasure_depth(lost_by_retrained_L: ArrayLike, lost_by_model_L: ArrayLike) ->
         >>> erasure_depth([0.01, 1.0, 3.0], [0.5, 0.5, 4.0])
         0.875
     """
-    of_retrained_L, of_model_L = (np.asarray(lost, dtype=float) for lost in (lost_by_retrained_L, lost_by_model_L))
-    knows_L = of_retrained_L > LEAST_DROP
+    retrained_L, model_L = (np.asarray(lost, dtype=float) for lost in (lost_by_retrained_L, lost_by_model_L))
+    knows_L = retrained_L > MIN_DROP
     if not knows_L.any():
         return math.nan
-    could_L, lost_L = of_retrained_L[knows_L], of_model_L[knows_L]
+    could_L, lost_L = retrained_L[knows_L], model_L[knows_L]
     # d_ret · clip(d / d_ret, 0, 1), without a division.
     return float(np.clip(lost_L, 0.0, could_L).sum() / could_L.sum())

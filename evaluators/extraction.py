@@ -1,4 +1,4 @@
-"""Extraction: share of each continuation, and of the texts, that is recited."""
+"""Extraction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation: quality of the model's own writing after the first tokens of utility texts."""
+"""Generation."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ class Generation(Evaluator):
     def metrics(self) -> tuple[Metric, ...]:
         """Return the five ranked metrics."""
         fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
-        of_prompts = partial(fraction, items="prompt")
-        su = partial(of_prompts, source="Su et al., arXiv:2202.06417")
+        prompt_metric = partial(fraction, items="prompt")
+        su = partial(prompt_metric, source="Su et al., arXiv:2202.06417")
         rep = f"the share of a text's runs of {self.rep} words that were in it before"
         div = f"the share of a text's runs of {self.div} words that are different ones"
-        gao = partial(of_prompts, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
+        gao = partial(prompt_metric, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
         cosine = "how near a text is to its prompt: cosine of embeddings"
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
         surprise = partial(
-            fraction if self.definition == "table" else partial(of_prompts, weights="tokens"), **PERPLEXITY
+            fraction if self.definition == "table" else partial(prompt_metric, weights="tokens"), **PERPLEXITY
         )
         return (
             surprise(name="perplexity", title="Perplexity", better="lower", unit="perplexity", low=1.0, high=math.inf),
@@ -104,13 +104,13 @@ class Generation(Evaluator):
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
         mauve_by_seed, human["features"] = self._mauve(task, written, scored)
         repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
-        of_texts = {
+        text_values = {
             f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
             f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
             "coherence": self._coherences(task, written),
         }
         numbers = {"perplexity": surprise}
-        for name, values in of_texts.items():
+        for name, values in text_values.items():
             numbers[name] = weighted_mean(values.tolist())
         numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
         notes = {
@@ -121,11 +121,13 @@ class Generation(Evaluator):
         }
         count = task.sample_count
         samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
-        of_tokens = {}
+        token_values = {}
         if scores:
             mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
-            of_tokens = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
-        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
+            token_values = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
+        return Evaluation(
+            numbers, tuple(Sample("utility", *sample) for sample in samples), notes, token_values | text_values
+        )
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         if self.definition == "table":

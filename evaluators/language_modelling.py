@@ -1,4 +1,4 @@
-"""Language modelling: the model's own prediction of human texts, without a judge."""
+"""Language modelling."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def continuation_nll(
     _, nll_NT = score_tokens(model, Sequences(tokens_NT, lengths_N, prefix_tokens=1, digest=""))
     means, counts = [], []
     for nll_T, prompt, tokens_T in zip(nll_NT, prompts, whole, strict=True):
-        of_continuation = nll_T[max(len(prompt), 1) : len(tokens_T)]
-        means.append(float(of_continuation.mean()) if len(of_continuation) else math.nan)
-        counts.append(len(of_continuation))
+        continuation_nll_S = nll_T[max(len(prompt), 1) : len(tokens_T)]
+        means.append(float(continuation_nll_S.mean()) if len(continuation_nll_S) else math.nan)
+        counts.append(len(continuation_nll_S))
     return np.array(means), np.array(counts)

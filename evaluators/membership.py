@@ -1,4 +1,4 @@
-"""Membership: attacks that tell forget sequences from unseen texts by log-probabilities."""
+"""Membership."""
 
 from __future__ import annotations
 
@@ -54,13 +54,10 @@ class Membership(Evaluator):
     """AUCs of attacks that tell forget sequences from unseen texts of their kind (`data.holdout`).
 
     .5 is a guess. Higher shows training; lower shows texts less likely than unseen ones, which reveals them as well.
-    The aim is therefore the retrained model's AUC. A text is scored whole, after its first token, in one forward pass.
+    The aim is therefore the retrained model's AUC. `blind_auc` needs no model: where the tokens themselves tell the
+    sets apart, attacks may do no more, and a warning says so.
 
-    `blind_auc` needs no model: where the tokens themselves tell the sets apart, attacks may do no more, and a warning
-    says so.
-
-    The reference attack (`reference: true`) compares each loss with the retrained model's. The original has seen the
-    texts, and another maker's model shows only how they differ. A sweep without a retrained model is refused.
+    The reference attack (`reference: true`) compares each loss with the retrained model's.
     """
 
     version = 1
@@ -95,15 +92,15 @@ class Membership(Evaluator):
         """Return the AUCs over texts with a score."""
         forget, holdout = task.forget, task.holdout
         assert holdout is not None, "it is read"
-        of_members, of_others = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
+        member_scores, other_scores = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
         if self.reference:
             reference = self._losses_of_retrained(task, forget, holdout)
             # Rounded: on another kind of CPU than the one that read the reference, its own losses differ in last bits.
-            of_members["reference"] = np.round(of_members["loss"] - reference["members"], 5)
-            of_others["reference"] = np.round(of_others["loss"] - reference["others"], 5)
+            member_scores["reference"] = np.round(member_scores["loss"] - reference["members"], 5)
+            other_scores["reference"] = np.round(other_scores["loss"] - reference["others"], 5)
         per_item = {"blind_auc": self._blind_items(task, forget, holdout)}
-        for name, scores_N in of_members.items():
-            per_item[f"membership_{name}"] = auc_items(scores_N, of_others[name], ATTACKS[name][1])
+        for name, scores_N in member_scores.items():
+            per_item[f"membership_{name}"] = auc_items(scores_N, other_scores[name], ATTACKS[name][1])
         notes: dict[str, Json] = {
             "sequences": len(forget),
             "unseen": len(holdout),
@@ -116,8 +113,8 @@ class Membership(Evaluator):
 
         def make() -> Scores:
             retrained = task.load_retrained()
-            of_members, of_others = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
-            return {"members": of_members["loss"], "others": of_others["loss"]}
+            member_scores, other_scores = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
+            return {"members": member_scores["loss"], "others": other_scores["loss"]}
 
         key = "membership_reference", str(self.version), task.retrained_digest(), forget.digest, holdout.digest
         return task.cached(key, make)
@@ -146,12 +143,12 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
         logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
         for length, logits_TV, tokens_T in zip(lengths_B.tolist(), logits_BTV, tokens_BT, strict=True):
             # Text by text: standardising takes several times the memory of the logits.
-            of_text_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
-            nll_T = token_nll(of_text_TV[None], asked_T[None])[0].double()
+            text_logits_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
+            nll_T = token_nll(text_logits_TV[None], asked_T[None])[0].double()
             scores["loss"].append(float(nll_T.mean()))
             scores["zlib"].append(zlib_ratio(float(nll_T.sum()), next(written)))
             scores["min_k"].append(mean_of_lowest(-nll_T))
-            scores["min_k_plus"].append(mean_of_lowest(standardized(of_text_TV, asked_T)))
+            scores["min_k_plus"].append(mean_of_lowest(standardized(text_logits_TV, asked_T)))
     return {name: np.array(values) for name, values in scores.items()}
 
 
@@ -192,12 +189,12 @@ def blind_auc_items(
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
     A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
-    five times. Texts are compared only within their fifth, scored by one classifier that has seen neither. .5 is a
-    guess; more means that the sets are of different kinds.
+    five times. Texts are compared only within their fifth. .5 is a guess; more means that the sets are of different
+    kinds.
 
-    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts. On
-    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals without that contain .5 in 83 or 84 %, with
-    it in 95 or 96 %.
+    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts: on
+    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or 96 % (without it 83 or 84
+    %).
 
     Args:
         members: Token ids of each text.
@@ -220,8 +217,8 @@ def blind_auc_items(
     is_member_K = np.arange(len(texts)) < len(members)
     codes: dict[Hashable, int] = {}
     groups_K = np.array([codes.setdefault(name, len(codes)) for name in (copies or map(tuple, texts))])
-    of_sides = [np.unique(groups_K[is_member_K == side]) for side in (True, False)]
-    folds = min(FOLDS, *map(len, of_sides))
+    groups_by_side = [np.unique(groups_K[is_member_K == side]) for side in (True, False)]
+    folds = min(FOLDS, *map(len, groups_by_side))
     items_K = np.full(len(texts), np.nan)
     if folds < 2:
         return items_K
@@ -242,7 +239,7 @@ def blind_auc_items(
     return mean + (items_K - mean) * width
 
 
-LEAST_VARIANCE = 1e-6
+MIN_VARIANCE = 1e-6
 """Avoids a division by 0 where a model is certain."""
 
 
@@ -294,6 +291,6 @@ def standardized(logits_TV: torch.Tensor, tokens_T: torch.Tensor) -> torch.Tenso
     # What has no probability adds nothing, though its logarithm may be infinite.
     finite_TV = log_p_TV.masked_fill(p_TV == 0, 0.0)
     mean_T1 = (p_TV * finite_TV).sum(-1, keepdim=True)
-    variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=LEAST_VARIANCE)
+    variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=MIN_VARIANCE)
     log_p_T = log_p_TV.gather(-1, tokens_T[..., None])[..., 0]
     return (log_p_T - mean_T1[..., 0]) / variance_T.sqrt()

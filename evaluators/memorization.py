@@ -1,4 +1,4 @@
-"""Memorisation: recitation of the forget set."""
+"""Memorisation."""
 
 from __future__ import annotations
 
@@ -147,10 +147,10 @@ class Memorization(Evaluator):
             per_item, counts = self._table(model, task, el_prefixes)
         else:
             per_item, counts = self._exact(task, said), {}
-        of_original = self._continuations_of_original(task, task.load_original)
+        original_continuations = self._continuations_of_original(task, task.load_original)
         per_item |= {
             "exact_match": match_lengths(said.after_prefix, true_continuations(forget)),
-            "exact_match_original": match_lengths(said.after_prefix, of_original),
+            "exact_match_original": match_lengths(said.after_prefix, original_continuations),
             "ma_all": accuracies(forget, said.predicted_NT, first=1, left_out=0),
         }
         for kind, texts in (("unseen", task.holdout), ("general", task.validation)):

@@ -1,4 +1,4 @@
-"""Prefix stress: recitation after prefixes that are cut differently."""
+"""Prefix stress."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class PrefixStress(Evaluator):
             prefixes[row].append(prefix)
         continuations = greedy_continuations(model, shifted, prefixes)
         per_item = {metric.name: np.full(len(forget), math.nan) for metric in self.metrics}
-        for sequence, of_sequence in enumerate(prompts):
-            unchanged, *others = [said_and_true(continuations, *prompt) for prompt in of_sequence]
+        for sequence, sequence_prompts in enumerate(prompts):
+            unchanged, *others = [said_and_true(continuations, *prompt) for prompt in sequence_prompts]
             for name, score in stress_scores(unchanged, others).items():
                 per_item[name][sequence] = score
         notes = {

@@ -1,4 +1,4 @@
-"""Quantization: recitation of the forget set with weights in few bits."""
+"""Quantization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasoning: knowledge and common sense on six tasks of lm-eval."""
+"""Reasoning."""
 
 from __future__ import annotations
 
@@ -24,14 +24,7 @@ import yaml
 
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import DataError, LetheError, TrialError
-from harness.toolkit import (
-    AnswerChoice,
-    data_set_commit,
-    data_set_folder,
-    embedded_task,
-    log_likelihoods,
-    token_lists,
-)
+from harness.toolkit import AnswerChoice, data_set_commit, data_set_folder, embedded_task, log_likelihoods, token_lists
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

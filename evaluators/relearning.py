@@ -1,4 +1,4 @@
-"""Relearning: recitation after a few training steps on other texts, or with other texts in the context."""
+"""Relearning."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from harness.toolkit import (
     true_continuations,
 )
 
-MOST_TEXTS = 32
+MAX_TEXTS = 32
 """Default of texts shown, and of texts measured."""
 RELEARNING = "after Lynch et al., arXiv:2402.16835; measured on texts that are not shown"
 IN_CONTEXT = "after Lynch et al., arXiv:2402.16835; nothing but texts in the context"
@@ -114,8 +114,8 @@ class Relearning(Evaluator):
         )
 
     def _counts(self, sequences: int) -> tuple[int, int]:
-        shown = self.shown or min(MOST_TEXTS, sequences // 2, sequences - (self.measured or 1))
-        return shown, self.measured or min(MOST_TEXTS, sequences - shown)
+        shown = self.shown or min(MAX_TEXTS, sequences // 2, sequences - (self.measured or 1))
+        return shown, self.measured or min(MAX_TEXTS, sequences - shown)
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
         """Refuse too few texts to show some and measure others."""
@@ -312,9 +312,9 @@ def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:
     for arm, title in (("forget", "Relearning on other forget texts"), ("retain", "Relearning on retain texts")):
         rate = notes.get("worst_rate", {}).get(arm)
         if rate is not None:
-            of_arm = notes["by_rate"][arm]
-            heights = of_arm["ma"][of_arm["rates"].index(rate)]
-            steps = tuple(map(float, of_arm["steps"]))
+            arm_notes = notes["by_rate"][arm]
+            heights = arm_notes["ma"][arm_notes["rates"].index(rate)]
+            steps = tuple(map(float, arm_notes["steps"]))
             curves.append(MeasuredCurve(f"relearned_by_{arm}", title, "steps", "MA, not shown", steps, tuple(heights)))
     return tuple(curves)
 
@@ -322,8 +322,8 @@ def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:
 def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
     """Return the mean over texts after each step, for each rate."""
     means = []
-    for of_rate in np.moveaxis(curves_SRM, 1, 0):
-        means.append([weighted_mean(of_texts) for of_texts in of_rate])
+    for rate_curves_SM in np.moveaxis(curves_SRM, 1, 0):
+        means.append([weighted_mean(step_values) for step_values in rate_curves_SM])
     return means
 
 

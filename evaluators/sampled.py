@@ -1,4 +1,4 @@
-"""Sampled: probabilities that texts come out under sampling."""
+"""Sampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.errors import TrialError
 from harness.toolkit import rows_at_once, sampling_log_p
 
-MOST_ROWS = 8
+MAX_ROWS = 8
 """Sequences in one forward pass; fewer of a large vocabulary."""
 HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:2511.04934"
 
@@ -144,7 +144,7 @@ class Sampled(Evaluator):
         start = forget.prefix_tokens
         width = min(start + max(self.tokens), forget.tokens_NT.shape[1])
         log_p_NS = np.full((len(forget), max(self.tokens)), math.nan)
-        at_once = rows_at_once(model.config.vocab_size, width, device, most=MOST_ROWS)
+        at_once = rows_at_once(model.config.vocab_size, width, device, most=MAX_ROWS)
         for first in range(0, len(forget), at_once):
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT = forget.tokens_NT[first : first + at_once, :width].to(device)

@@ -1,4 +1,4 @@
-"""Weights: size and directions of the change of the model's matrices."""
+"""Weights."""
 
 from __future__ import annotations
 

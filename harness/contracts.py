@@ -1,7 +1,7 @@
-"""The contracts: methods, evaluators and metrics, and the plain data around them.
+"""The contracts of methods, evaluators and metrics.
 
-A plugin imports this, `harness.toolkit`, `harness.errors` and `harness.models.blocks`. It owns the model that `erase`
-loads; the one that `evaluate` receives must stay as it is. Tensor letters: N sequences, T tokens.
+Plugins import this, `harness.toolkit`, `harness.errors` and `harness.models.blocks`. A method owns the model that it
+loads; an evaluator must not change the one that it gets. Tensor letters: N sequences, T tokens.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ else:
 T = TypeVar("T")
 
 Definition = Literal["exact", "table"]
-"""`exact`: the corrected formulas. `table`: those that the published tables were almost certainly made with."""
+"""`exact`: the corrected formulas; `table`: those of the published tables, almost certainly."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 RoundingScheme = Literal["int8", "int4", "nf4"]
 Read = Literal["holdout", "retain", "retrained", "original"]
@@ -49,15 +49,15 @@ Read = Literal["holdout", "retain", "retrained", "original"]
 
 @dataclass(frozen=True)
 class Strength:
-    """The one dial of a method that turns erasure up: a field of its settings."""
+    """The one dial of a method that turns erasure up, a field of its settings."""
 
     field: str
     cumulative: bool
-    """True: one trial goes through the values (epochs). False: each value is a trial (gamma)."""
+    """One trial goes through the values (epochs); otherwise each value is a trial (gamma)."""
     off: Number
     """The value at which nothing is erased."""
     divisible: bool = False
-    """True: a trial may stop within an epoch; 2.25 is after a quarter of the third."""
+    """A trial may stop within an epoch: 2.25 is after a quarter of the third."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class ErasedModel:
     strength: Number
     model: Model
     notes: Mapping[str, Json] = field(default_factory=dict)
-    """Selected blocks, losses, skipped steps: for the journal."""
+    """Blocks, losses or skipped steps, for the journal."""
     changed_blocks: tuple[str, ...] | None = None
-    """The only blocks that differ from the original, where the method promises that."""
+    """The only blocks that differ from the original, if the method promises it."""
     stop_reason: str | None = None
     """Set where a trajectory ended early."""
 
@@ -97,13 +97,13 @@ class TrainingTask(Protocol):
     seed: int
     forget: Sequences
     retain: Sequences | None
-    """Set for every method whose reference is `retain_data`."""
+    """Set if the method's reference is `retain_data`."""
     training: Training
     engine: Any
     """A `harness.settings.Engine`."""
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return the model's own perplexity on held-out text; NaN without validation text."""
+        """Return the model's perplexity on held-out text; NaN without any."""
 
     def progress(self, message: str) -> None:
         """Show a message: `epoch 2 of 7`."""
@@ -113,76 +113,76 @@ class ErasureTask(TrainingTask, Protocol):
     """Input of a method."""
 
     strengths: tuple[Number, ...]
-    """The strengths to yield, rising; one unless the dial is cumulative."""
+    """Rising; one unless the dial is cumulative."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, a copy."""
+        """Return a copy of the model's tokenizer."""
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, in evaluation mode."""
+        """Return a fresh original, in evaluation mode."""
 
     def memorized_model(self) -> Model:
-        """Return a fresh copy of the original overfitted on the forget set."""
+        """Return a fresh original overfitted on the forget set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
     """A method is its settings: a frozen dataclass whose fields a sweep file may set.
 
-    A cumulative trajectory must not depend on later strengths. Task and torch's global state must stay as they were.
+    A cumulative trajectory must not depend on later strengths. Task and torch's global state must not change.
     """
 
     label: ClassVar[str]
-    """The name in tables: "EMSO"."""
+    """Name in tables: "EMSO"."""
     source: ClassVar[str]
     version: ClassVar[int]
-    """Raise it whenever the method's numbers change."""
+    """Raise it whenever numbers change."""
     strength: ClassVar[Strength]
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    """Settings of `training` that a search varies too; () where nothing is trained."""
+    """Settings of `training` that a search varies."""
     published: ClassVar[Mapping[str, Json]] = {}
-    """Published settings that are not the default (`training.learning_rate`): a search tries them too."""
+    """Published settings that are not the default: a search tries them too."""
 
     @property
     @abstractmethod
     def reference(self) -> Reference:
-        """The need besides model and forget set; a class attribute if it is the same for all settings."""
+        """Need besides model and forget set; a class attribute if constant."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the erased model at each of `task.strengths`; where it ends early, a last one with the reason."""
+        """Yield the model at each of `task.strengths`; at an early end a last one with the reason."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model with this `config.json` cannot be erased from, and what to do; None if it can."""
+        """Return why a model with this `config.json` is refused, and what to do; None if it is not."""
         return None
 
     def refuses_training(self, training: Training) -> str | None:
-        """Return why it cannot be trained so, and what to do; None if it can."""
+        """Return why this training is refused, and what to do; None if it is not."""
         return None
 
 
 @dataclass(frozen=True)
 class Generations:
-    """Continuations of the utility prompts, by the model and by people."""
+    """The model's continuations of the utility prompts, and human ones."""
 
     prompts: tuple[str, ...]
     texts: tuple[str, ...]
     """Up to the first end of text."""
     references: tuple[str, ...]
-    """The human continuations, as long in tokens under `exact`."""
+    """Human continuations, of equal token lengths under `exact`."""
     digest: str
-    """Names prompts and references: a key for cached features."""
+    """Of prompts and references: a key for cached features."""
 
 
 @dataclass(frozen=True)
 class TextsShape:
-    """A forget set as a plan knows it."""
+    """Sizes of a forget set."""
 
     sequences: int
     prefix_tokens: int
     longest: int
-    """Tokens of the longest sequence with its prefix."""
+    """Tokens of the longest sequence, prefix included."""
 
 
 class EvaluationTask(Protocol):
@@ -204,27 +204,27 @@ class EvaluationTask(Protocol):
         """Return the model's sampled continuations, made once."""
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return `load(checkpoint)`; drop one judge before asking for the next."""
+        """Return `load(checkpoint)`; drop one judge before the next."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for each key; put all digests that matter into the key."""
+        """Return `make()`, computed once a key; the key must contain all digests that matter."""
 
     def original_digest(self) -> str:
-        """Return the digest of the original's weights."""
+        """Return the original's digest."""
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original, for an evaluator that `reads` it, or within `cached` if it prepares."""
+        """Return a fresh original, for an evaluator that `reads` it, or within `cached`."""
 
     def retrained_digest(self) -> str:
-        """Return the digest of the retrained model's weights."""
+        """Return the retrained model's digest."""
 
     def load_retrained(self) -> Model:
-        """Return a fresh copy of the retrained model, for an evaluator that `reads` it."""
+        """Return a fresh retrained model, for an evaluator that `reads` it."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One text for the report; forget texts are redacted by default."""
+    """A text for the report; forget texts are redacted by default."""
 
     kind: Literal["forget", "utility"]
     prompt: str
@@ -234,7 +234,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class MeasuredCurve:
-    """Numbers by step or layer; the report draws all curves of one name in one panel."""
+    """Numbers by step or layer; curves of one name share a panel."""
 
     name: str
     title: str
@@ -246,36 +246,36 @@ class MeasuredCurve:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of one model by one evaluator."""
+    """Measurements of one model."""
 
     numbers: Mapping[str, float]
-    """One for each declared metric; NaN where it could not be measured."""
+    """One for each declared metric; NaN is not measured."""
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Values of each metric that declares `items`, in the task's order (NaN: not known), and arrays for `weights`."""
+    """Values of each metric with `items`, in the task's order (NaN: unknown), and arrays for `weights`."""
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """A stable id for each question, by metric."""
+    """Stable ids of questions, by metric."""
     curves: tuple[MeasuredCurve, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator(ABC):
-    """An evaluator is its settings. It changes neither model, task, judges nor torch's global and random states."""
+    """An evaluator is its settings. It must not change model, task, judges or torch's global state."""
 
     version: ClassVar[int]
-    """Raise it whenever its numbers change."""
+    """Raise it whenever numbers change."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Among `perplexity`, `features` (MAUVE), `similarity` and `coherence`."""
     needs_fp32: ClassVar[bool] = False
-    """True where it trains, rounds or reads weights: `measuring.precision` does not apply then."""
+    """Ignore `measuring.precision`: for training, rounding or reading weights."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Texts that it gets where the sweep names them; the task has None where not, and in rows of unseen texts."""
+    """Optional texts: None in the task if the sweep has none, and in rows of unseen texts."""
     definition: Definition = "exact"
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Parts of the task that it needs, without which a sweep is refused; a class attribute if always the same."""
+        """Required parts of the task; a class attribute if constant."""
         return ()
 
     @property
@@ -288,15 +288,15 @@ class Evaluator(ABC):
         return {}
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model with this `config.json` cannot be measured, and what to do; None if it can."""
+        """Return why a model with this `config.json` is refused, and what to do; None if it is not."""
         return None
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Return why it cannot measure on such a forget set, and what to do; None if it can."""
+        """Return why such a forget set is refused, and what to do; None if it is not."""
         return None
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:  # noqa: B027
-        """Compute by `task.cached`, before any model is measured, what depends only on the original, and on no seed."""
+        """Compute by `task.cached` what depends only on the original, and on no seed."""
 
     @abstractmethod
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

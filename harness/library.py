@@ -18,8 +18,7 @@ from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.base.csv_text import joined_lists
-from harness.base.digests import file_digest
-from harness.base.files import folder_whole, write_whole, writing
+from harness.base.files import file_digest, folder_whole, write_whole, writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
 from harness.records.record import Point, kept_name

@@ -1,4 +1,4 @@
-"""Declarations of metrics: all that rankings, tables, figures and reports know of them."""
+"""Declarations of metrics."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Group: TypeAlias = str
-"""`erasure`, `generation` and `reasoning` are ours. Any other is an evaluator's own, such as `membership`: tables show
-its metrics below a heading of their own and rank them among themselves; the other ranks do not look at them."""
+"""`erasure`, `generation` and `reasoning`, or an evaluator's own, with its own heading and ranks."""
 ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout", "holdout", "validation"]
-"""A sequence of the forget set, a utility prompt, a question of a reasoning task, an unseen text or a validation text.
-`sequence_and_holdout` is each sequence of the forget set and then each unseen one, for metrics that compare the two
-sets, such as an AUC (`harness.toolkit.auc_items`)."""
+"""A forget sequence, utility prompt, reasoning question, unseen or validation text.
+
+`sequence_and_holdout` is each forget sequence, then each unseen text, as for an AUC (`harness.toolkit.auc_items`)."""
 
 
 def exponential(log: float) -> float:
-    """Return e to the power of `log`; infinite where that is more than a float can hold.
-
-    Example:
-        >>> exponential(0.0), exponential(710.0), exponential(-1000.0)
-        (1.0, inf, 0.0)
-    """
+    """Return e to the power of `log`; infinite on overflow."""
     try:
         return math.exp(log)
     except OverflowError:
@@ -32,23 +26,18 @@ def exponential(log: float) -> float:
 
 @dataclass(frozen=True)
 class CloserTo:
-    """The better a number, the closer it is to another.
-
-    Example:
-        >>> f"{CloserTo(0.5)} is better, {CloserTo('retrained')} is better"
-        'closer to 0.5 is better, closer to the retrained model is better'
-    """
+    """Better means closer to a target value."""
 
     aim: float | Literal["retrained"]
-    """A number, such as the 0.5 of an attack that guesses; or what the retrained model has, with the same seed."""
+    """A number, such as 0.5 of a guessing attack, or the retrained model's value with the same seed."""
 
     def __post_init__(self) -> None:
-        """Refuse an aim that no number can be close to."""
+        """Refuse an aim that is not finite."""
         if self.aim != "retrained" and not (isinstance(self.aim, int | float) and math.isfinite(self.aim)):
             raise ValueError(f"a metric cannot be closer to {self.aim!r}: give a finite number, or 'retrained'.")
 
     def __str__(self) -> str:
-        """Return what comes before `is better`."""
+        """Return the words before `is better`."""
         return "closer to the retrained model" if isinstance(self.aim, str) else f"closer to {self.aim:g}"
 
 
@@ -57,62 +46,58 @@ Better: TypeAlias = Literal["lower", "higher"] | CloserTo
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number that an evaluator reports; what is left out of it has a default that fits most."""
+    """One number that an evaluator reports."""
 
     name: str
     better: Better
     unit: str
     low: float
     high: float
-    """`inf` where there is no bound."""
+    """`inf` without a bound."""
     group: Group
     source: str
     """Paper and equation."""
     title: str
-    """As a figure's axis says it: `EL_3`, `Perplexity`."""
+    """On a figure's axis: `EL_3`, `Perplexity`."""
     meaning: str = ""
-    """A sentence for readers of a report; '' where the title says enough."""
+    """A sentence for readers; '' if the title suffices."""
     ranked: bool = True
-    """False: shown beside the ranked metrics of its group, and not counted again."""
+    """False: shown next to the ranked metrics of its group."""
     axis: int | None = None
-    """Drawn in trade-off figures, in this order: erasure upwards, generation across. The terminal shows these alone."""
+    """Place among trade-off axes: erasure upwards, generation across."""
     noise: float | None = None
-    """The difference that one seed cannot distinguish from none: a number, or a share where there is no upper bound.
-
-    It is 1.5 standard deviations of a difference of two values that chance alone sets apart, and so 2.12 of one value.
-    """
+    """1.5 standard deviations of a difference by chance: a number, or a share where there is no upper bound."""
     trusted_from: int = 0
-    """Generated texts that it needs; the report warns where there were fewer."""
+    """Generated texts below which the report warns."""
     judge: str | None = None
-    """The role of the judge that it comes from, one of `Evaluator.judges`."""
+    """Role of its judge, one of `Evaluator.judges`."""
     items: ItemKind | None = None
-    """Items that it aggregates, each with a value in `Evaluation.per_item`; None if it has none."""
+    """Aggregated items, with values in `Evaluation.per_item`."""
     attack: str = ""
-    """The attack that it measures, as the head of a column in the table of attacks: `4 bits`. '' where the metric has
-    none there."""
+    """Column head in the table of attacks: `4 bits`; '' for none."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
-    """The aggregate of its parts: `exp_mean` is the exponential of their mean, and is interpolated by logarithms."""
+    """Mean of the items, or its exponential."""
     weights: str | None = None
-    """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""
+    """Array of `Evaluation.per_item` that weights the mean, such as tokens."""
 
     @property
     def collapse(self) -> Literal["mauve", "perplexity", "repetition"] | None:
-        """Return the sign of a collapse that its values show: each bound of a sweep file is its metric's name."""
+        """Return the sign of collapse that it shows, as in a sweep file."""
         if self.name.startswith("rep_"):
             return "repetition"
         return self.name if self.name in ("mauve", "perplexity") else None  # type: ignore[return-value]
 
     @property
     def agrees_with(self) -> Literal["text", "original"] | None:
-        """Return what exact match compares a continuation with: the sequence's own text, or the original's."""
+        """Return what exact match compares a continuation with."""
         return {"exact_match": "text", "exact_match_original": "original"}.get(self.name)  # type: ignore[return-value]
 
 
 def check_group(group: Group) -> Group:
-    """Return a group's name, which is that of a column of ranks and of a folder of metrics in MLflow too.
+    """Return a group's name, also a column of ranks and a folder in MLflow.
 
     Raises:
-        ValueError: It cannot be.
+        ValueError: It is not a name.
     """
     if group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", group):
         raise ValueError(
@@ -123,10 +108,10 @@ def check_group(group: Group) -> Group:
 
 
 def metric_of(declared: Mapping[str, Any]) -> Metric:
-    """Return the metric that `dataclasses.asdict` made plain data of, without what metrics no longer declare.
+    """Revive a metric from `dataclasses.asdict`; ignore unknown fields.
 
     Raises:
-        TypeError: Something that has no default is missing.
+        TypeError: A field without a default is missing.
     """
     better = declared.get("better")
     revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.base.settings import fields_of, settings_adapter
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints, model_validator
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.base.settings import Place, Strict, quoted
 from harness.errors import unknown
 

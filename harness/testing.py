@@ -381,14 +381,14 @@ class EvaluatorConformance(Conformance):
     ) -> Callable[[str], Evaluation]:
         """Return a function that measures a named model once, and stores it in `kept`."""
 
-        def of_model(name: str) -> Evaluation:
+        def measure_model(name: str) -> Evaluation:
             key = repr(evaluator), name
             if key not in kept:
                 model = one_word_model() if name == STUCK else load_model(resolve_model(name))
                 kept[key] = self.measure(evaluator, model, artifacts)
             return kept[key]
 
-        return of_model
+        return measure_model
 
     def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
         """Return the small trial's task."""

@@ -1,4 +1,4 @@
-"""AltPO: prefer another continuation, written by the model itself, to the memorised one."""
+"""AltPO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BalancedSubnet: zero the MLP weights that recite the forget set but not the retain set."""
+"""BalancedSubnet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CE-U: distil the model from itself without the text's token."""
+"""CE-U."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contrastive decoding: push down the memorised model's preferences while decoding."""
+"""Contrastive decoding."""
 
 from __future__ import annotations
 

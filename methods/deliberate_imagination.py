@@ -1,4 +1,4 @@
-"""Deliberate imagination: distil from a teacher to whom every token but the memorised one is likelier."""
+"""Deliberate imagination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EMSO: maximise entropy on the forget set, training only the few blocks where that means forgetting."""
+"""EMSO."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, t
 
 @dataclass(frozen=True, kw_only=True)
 class EMSO(Method):
-    """Entropy maximisation with selective optimisation; its ablations are its settings.
+    """Entropy maximisation on the few blocks where it means forgetting; its ablations are its settings.
 
     Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global batch, and trains the k
     blocks with the largest −M. Both gradients are of losses to minimise, L_NLL = −mean log p and L_EM = mean sum p log
     p. The optimiser starts again with each choice.
 
     Differs from the paper: |·|_1 / √D still favours large blocks, although the aim is to cancel size; `scale: d`
-    cancels it, and the printed formula stays the default.
+    cancels it.
 
     Source: EMSO paper, sections 3.2 and 3.3, equations 1 and 7 to 9; ablations: table 2.
     """

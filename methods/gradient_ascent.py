@@ -1,4 +1,4 @@
-"""Gradient ascent: make every token of the forget set less likely."""
+"""Gradient ascent."""
 
 from __future__ import annotations
 

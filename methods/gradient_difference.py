@@ -1,4 +1,4 @@
-"""Gradient difference: ascend on the forget set while descending on the retain set."""
+"""Gradient difference."""
 
 from __future__ import annotations
 

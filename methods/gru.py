@@ -1,4 +1,4 @@
-"""Gradient rectified unlearning: ascend on the forget set, but never against the retain set."""
+"""Gradient rectified unlearning."""
 
 from __future__ import annotations
 

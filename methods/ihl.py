@@ -1,4 +1,4 @@
-"""Inverted hinge loss: make the text's token less likely, and only its strongest rival likelier."""
+"""Inverted hinge loss."""
 
 from __future__ import annotations
 

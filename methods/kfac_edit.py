@@ -1,4 +1,4 @@
-"""K-FAC edit: remove directions of a few MLPs that general text hardly uses, without training."""
+"""K-FAC edit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from harness.toolkit import SecondMoments, lacks_layers, mlp_matrices, second_mo
 
 @dataclass(frozen=True, kw_only=True)
 class KFACEdit(Method):
-    """Keeps of an MLP matrix W its directions of high curvature on general text, the retain set.
+    """Keeps of an MLP matrix W its directions of high curvature on general text, the retain set, without training.
 
     K-FAC's curvature of the loss in W is G ⊗ A, with A = E[a aᵀ] of W's inputs and G = E[g gᵀ] of the gradients in its
     outputs. In the eigenvectors of both, U_Gᵀ W U_A, the coefficient i, j has the curvature λ_i μ_j. The least become 0
     as long as they hold less than the erased mass, a share of (Σ λ)(Σ μ). The forget set is not read: facts and
-    arithmetic suffer too, and in a small model 0.001 may erase as much as 0.4 does in one of 7 billion parameters.
+    arithmetic suffer too.
 
     Differs from the paper: A and G are the retain set's, not those of 100 MB of pretraining text. With fewer positions
-    than a matrix has inputs or outputs, directions without curvature go first.
+    than inputs or outputs, directions without curvature go first.
 
     Source: Merullo et al., arXiv:2510.24256, the edit by pairs; code: goodfire-ai/memorization_kfac.
     """
@@ -65,13 +65,13 @@ class KFACEdit(Method):
         moments = second_moments(model, task.retain, matrices, task.training, seed)
         kept: dict[str, Json] = {}
         for matrix in matrices:
-            of_matrix = moments.pop(matrix.parameter)
+            matrix_moments = moments.pop(matrix.parameter)
             stored = model.get_parameter(matrix.parameter).detach()
             for name, rows in matrix.rows_of_blocks(stored).items():
                 weight_OI = matrix.outputs_first(stored)[rows]
-                of_block = SecondMoments(of_matrix.inputs_II, of_matrix.gradients_OO[rows, rows])
+                block_moments = SecondMoments(matrix_moments.inputs_II, matrix_moments.gradients_OO[rows, rows])
                 before = weight_OI.square().sum()
-                weight_OI -= self.erased_part(weight_OI, of_block)
+                weight_OI -= self.erased_part(weight_OI, block_moments)
                 kept[name] = float(weight_OI.square().sum() / before)
         yield ErasedModel(self.erased_mass, model, {"kept_square_norm": kept}, changed_blocks=tuple(kept))
 

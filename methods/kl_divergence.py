@@ -1,4 +1,4 @@
-"""KL divergence: ascend on the forget set, tied to the original's distribution on the retain set."""
+"""KL divergence."""
 
 from __future__ import annotations
 

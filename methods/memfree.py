@@ -1,4 +1,4 @@
-"""MemFree decoding: never write n tokens in a row of the forget set; no weight changes."""
+"""MemFree decoding."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NONE = -1
 class MemFree(Method):
     """Decodes from logits that are lower by γ for each token that would complete n tokens of a forget sequence.
 
-    It shows the most that decoding can do. At the default γ no n-gram of the forget set is completed, as long as
-    another token's logit is within 250 of it. Shorter runs, near copies and paraphrases stay. The weights are the
-    original's: attacks on weights or layers refuse it.
+    At the default γ no n-gram of the forget set is completed, as long as another token's logit is within 250 of it.
+    Shorter runs, near copies and paraphrases stay. The weights are the original's: attacks on weights or layers refuse
+    it.
 
     Differs from the paper: n-grams are looked up in an exact trie, not in a Bloom filter, and γ is finite, so that
-    log-probabilities stay numbers; the paper's method is γ → ∞. Perplexity of texts that share n-grams grows with γ.
+    log-probabilities stay numbers; the paper's method is γ → ∞.
 
     Source: Ippolito et al., arXiv:2210.17546, section 3 (MemFree decoding).
     """

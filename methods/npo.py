@@ -1,4 +1,4 @@
-"""Negative preference optimisation: ascent that gets gentler as a sequence gets less likely."""
+"""Negative preference optimisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NPO with sharpness-aware minimisation: forget where a small step back would not remember."""
+"""NPO with sharpness-aware minimisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primal-dual unlearning: flatten the logits on the forget set, with a limit on the retain loss."""
+"""Primal-dual unlearning."""
 
 from __future__ import annotations
 

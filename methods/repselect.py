@@ -1,4 +1,4 @@
-"""RepSelect: ascend along one gradient of the forget set, without the directions that its texts share."""
+"""RepSelect."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from harness.toolkit import Batch, MLPMatrix, lacks_layers, loss_gradient, mean_
 class RepSelect(Method):
     """Subtracts from every MLP matrix, once an epoch, the same damped gradient of −NLL on the forget set.
 
-    Low-rank adapters first learn the forget set in one epoch of SGD. The gradient in each matrix is taken with them in
-    place, and they are dropped. Its strongest singular directions are shared by most texts and used by relearning: each
-    of the q largest singular values s becomes s_q²/s.
+    Low-rank adapters first learn the forget set in one epoch of SGD; the gradient is taken with them in place. Its
+    strongest singular directions are shared by most texts and used by relearning: each of the q largest singular values
+    s becomes s_q²/s.
 
-    Differs from the paper: q is a share of each matrix's smaller side, since 512 is more than a small model has; the
-    SVD is exact. The gradient is that of the mean over all tokens times the number of global batches, where the paper
-    adds up the batches' own means. Neither the optimiser nor `training.early_stop` is used.
+    Differs from the paper: q is a share of each matrix's smaller side; the SVD is exact. The gradient is that of the
+    mean over all tokens times the number of global batches, where the paper adds up the batches' own means. Neither the
+    optimiser nor `training.early_stop` is used.
 
     Source: Sondej et al., arXiv:2606.17168; filyp/open-unlearning, its simple variant.
     """

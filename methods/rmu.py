@@ -1,4 +1,4 @@
-"""RMU: steer a layer's hidden states of the forget set in a random direction, and keep the retain set's."""
+"""RMU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SatImp and its special case WGA: ascent that weights each token by its current likelihood."""
+"""SatImp and WGA."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class SatImp(RetainedMethod):
     β1 lets go of forgotten tokens (saturation), β2 takes less of certain ones (importance). `beta1: 1, beta2: 0` is
     WGA, and `beta1: 0, beta2: 0` gradient ascent.
 
-    Differs from the paper: its forget term has weight 0.1 next to the retain term's 1. Here it has 1, and
-    `retain_weight` is the ratio. The default is 0.1: p of a recited text is near 1, where w is nearly 0, and at the
-    published ratio of 10 only the retain term moves the weights.
+    Differs from the paper: `retain_weight` is the ratio of the two terms, 0.1 by default. At the published ratio of 10
+    only the retain term moves the weights, since w is nearly 0 for a recited text.
 
     Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. Settings: OpenUnlearning,
     SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `retain_weight: 1`, both in 5 epochs at 1e-5.

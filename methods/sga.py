@@ -1,4 +1,4 @@
-"""Selective gradient ascent: ascend only on the texts that are still memorised."""
+"""Selective gradient ascent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SimNPO: negative preference optimisation of NLLs a token, without the original."""
+"""SimNPO."""
 
 from __future__ import annotations
 

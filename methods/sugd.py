@@ -1,4 +1,4 @@
-"""Sequential gradient difference: one chunk of the forget set after the other, with retain texts."""
+"""Sequential gradient difference."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from harness.toolkit import Batch, TrainedMethod, mean_nll, train
 class SequentialGradientDifference(TrainedMethod):
     """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
 
-    Chunks follow the forget set's order. An epoch is one round: a fraction of it has erased only the first chunks.
+    An epoch is one round over the chunks in the forget set's order: a fraction of it has erased only the first ones.
 
-    Differs from the paper: its code steps on single sequences, 1,792 times in seven passes over a chunk of 32 and its
-    retain texts. Here a step takes `training.global_batch` forget sequences, so the published learning rate erases far
-    less. Each batch has as many retain as forget sequences, weighted by 3.5, where the paper has seven times as many at
-    0.5. Losses are means over tokens, AdamW's state continues from chunk to chunk, and the learning rate is constant.
-    `training.early_stop` looks after each pass over a chunk. LoRA (rank 16, alpha 64 there) is a setting of the sweep.
+    Differs from the paper: its code steps on single sequences, here a step takes `training.global_batch`, so the
+    published learning rate erases far less. Each batch has as many retain as forget sequences, weighted by 3.5, where
+    the paper has seven times as many at 0.5. Losses are means over tokens, AdamW's state continues from chunk to chunk,
+    and the learning rate is constant. `training.early_stop` looks after each pass over a chunk.
 
-    Source: Premptis et al., arXiv:2503.02443 (SUGD, first of SemEval-2025 task 4); settings: iraklis07/llm-unlearning.
+    Source: Premptis et al., arXiv:2503.02443 (SUGD, first of SemEval-2025 task 4); settings: iraklis07/llm-unlearning,
+    with LoRA of rank 16 and alpha 64.
     """
 
     label = "SUGD"

@@ -1,4 +1,4 @@
-"""Task arithmetic: subtract the memorised model's weights from the original's."""
+"""Task arithmetic."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ from scipy.special import ndtri, stdtrit
 
 from harness.analysis.metrics import MetricInfo, metric_info, number
 from harness.base.csv_text import csv_text
-from harness.base.digests import digest_of
-from harness.base.files import write_whole
+from harness.base.files import digest_of, write_whole
 from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError

@@ -34,9 +34,8 @@ from harness.models.adapters import PATCH_FILE, apply_patch
 from harness.models.blocks import block_place
 from harness.models.loading import check_model, load_model, load_tokenizer, positions
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import token_lists
+from harness.models.tokenizing import decoded, token_lists
 from harness.reporting.style import dress, panel_title, rendered, without_mathtext
-from harness.toolkit.texts import decoded
 
 PANELS = {
     "As the paper compares them: a loss's term in p": {"nll": "NLL: −log p", "entropy_term": "EM: p log p"},

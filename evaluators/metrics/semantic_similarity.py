@@ -1,4 +1,4 @@
-"""Semantic similarity of two texts, by the cosine of their embeddings."""
+"""Semantic similarity."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from harness.analysis.metrics import MetricInfo, noise_deviation
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results

@@ -1,1 +1,1 @@
-"""Files, digests, messages, settings and the hub."""
+"""Files, messages, settings and the hub."""

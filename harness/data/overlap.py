@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NGRAM = 10
 """Tokens. No two miniature texts of different roles share 0.8 of their 10-grams (at most 0.78). In the Extraction
 Challenge 8,312 of 15,000 rows have a near-duplicate, with 8-grams 8,542 and with 13-grams 8,048."""
-FEWEST_TOKENS = 2 * NGRAM
+MIN_TOKENS = 2 * NGRAM
 """In a shorter text one common phrase is 0.8 of the n-grams."""
 SHARE = 0.8
 """As in PaLM and Lee et al. (2022): in 200 tokens three changed ones, far apart, stay below it."""
@@ -45,7 +45,7 @@ class _Ngrams:
 def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> list[int]:
     """Return the rising indices of token rows with a near-duplicate among others.
 
-    Texts of fewer than `FEWEST_TOKENS` tokens have none.
+    Texts of fewer than `MIN_TOKENS` tokens have none.
 
     Example:
         >>> letter = list(range(100))
@@ -54,7 +54,7 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
     """
     if not rows or not others:
         return []
-    ngrams = _ngrams_of([*rows, *others], SHARE)
+    ngrams = _index_ngrams([*rows, *others], SHARE)
     left_N = np.arange(len(rows))
     start, size = len(rows), FIRST_TEXTS
     while start < len(rows) + len(others) and len(left_N):
@@ -76,7 +76,7 @@ def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str], s
     """
     if not rows:
         return []
-    ngrams = _ngrams_of(rows, share)
+    ngrams = _index_ngrams(rows, share)
     everything_N = np.arange(len(rows))
     _, first_K, name_N = np.unique(names, return_index=True, return_inverse=True)
     groups_N = _joined(everything_N, everything_N, first_K[name_N])
@@ -105,13 +105,13 @@ def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
     return labels_N[groups_N]
 
 
-def _ngrams_of(rows: Sequence[Sequence[int]], share: float) -> _Ngrams:
+def _index_ngrams(rows: Sequence[Sequence[int]], share: float) -> _Ngrams:
     lengths_N = np.array([len(row) for row in rows])
     text_T = np.repeat(np.arange(len(rows)), lengths_N)
     hash_W = _window_hashes(np.concatenate([np.asarray(row, dtype=np.uint64) for row in rows]))
     text_W = text_T[: len(hash_W)]
     is_within_W = text_W == text_T[len(text_T) - len(hash_W) :]  # Not of two texts.
-    is_within_W &= lengths_N[text_W] >= FEWEST_TOKENS
+    is_within_W &= lengths_N[text_W] >= MIN_TOKENS
     _, ngram_W = np.unique(hash_W[is_within_W], return_inverse=True)
     all_NG = _incidence(text_W[is_within_W], ngram_W, (len(rows), int(ngram_W.max(initial=0)) + 1))
     counts_N = np.diff(all_NG.indptr).astype(np.int64)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAMED_ROWS = 5
 """Unusable rows named in one message."""
-MOST_BAD_ROWS = 1000
+MAX_BAD_ROWS = 1000
 """Unusable rows after which reading stops."""
 TEXTS_AT_ONCE = 128
 """Texts tokenised at once, at most."""
@@ -89,7 +89,7 @@ def check_rows(source: Source, role: Role) -> None:
         token_ids(source)
     elif source.source == "jsonl" and role in AS_THEY_STAND:
         rows = _used(source, role)
-        bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MOST_BAD_ROWS))
+        bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MAX_BAD_ROWS))
         if bad:
             raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 
@@ -160,7 +160,7 @@ def _from_texts(
             bad.append(f"{row.where} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
         else:
             usable.append(np.asarray(ids[:cut], dtype=np.int64))
-        if len(bad) >= (MOST_BAD_ROWS if strict else NAMED_ROWS) or (not strict and len(usable) == source.sequences):
+        if len(bad) >= (MAX_BAD_ROWS if strict else NAMED_ROWS) or (not strict and len(usable) == source.sequences):
             break
     if bad:
         raise _refused_rows(source, role, bad, least)
@@ -190,7 +190,7 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
-    or_more = " or more" if len(bad) >= MOST_BAD_ROWS else ""
+    or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     return DataError(
         f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}: "
         f"{'; '.join(bad[:NAMED_ROWS])}{more}. "

@@ -14,7 +14,7 @@ from harness.analysis.analysis import Analysis
 from harness.base.files import writing
 from harness.base.messages import printable, tell
 from harness.contracts import Checkpoint, Method, Number, Training
-from harness.data.sequences import LEAST_TOKENS
+from harness.data.sequences import MIN_TOKENS
 from harness.data.sources import Role
 from harness.drafting import given_texts
 from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
@@ -193,7 +193,7 @@ def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> given_tex
 def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
     source = given_texts.named_source(retain or given_texts.MINIATURE, field)
     if retain:  # As many as there are forget sequences.
-        usable = sum(tokens >= LEAST_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
+        usable = sum(tokens >= MIN_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
         source["sequences"] = min(count, max(1, usable))
     return given_texts.flow(source)
 

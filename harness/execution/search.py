@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.records.record import Candidate
 from harness.records.tuned import dimensions_tried, untried_settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.base.digests import known_digest
+from harness.base.files import known_digest
 from harness.errors import DataError, ModelError
 
 FORGET_RECORDS, UNSEEN_RECORDS = 256, 128

@@ -263,12 +263,6 @@ class WeightMasks:
 
     Source: Ramanujan et al., arXiv:1911.13299, section 3 (edge-popup).
 
-    Args:
-        model: The model to mask.
-        matrices: Names of parameters with two dimensions, each a module's `weight`.
-        dropped: Share of zeros in each matrix.
-        seed: Seed of the scores.
-
     Raises:
         ModelError: A name is none of the model's matrices.
     """

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from harness import miniature
 from harness.base import hub
-from harness.base.digests import digest_of, known_digest
-from harness.base.files import path_of
+from harness.base.files import digest_of, known_digest, path_of
 from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
@@ -56,12 +55,9 @@ OTHER_WEIGHTS = {
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Return the model `id`, pinned by a digest, without loading it.
+    """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it.
 
-    Args:
-        id: A miniature's name, a local folder, or a hub id.
-        tokenizer: Place of the tokenizer; default: with the model.
-        revision: Of a hub model; default: the cached one.
+    Default of the tokenizer is the model's place, of a hub model's revision the cached one.
 
     Raises:
         ModelError: Nothing is there; the message names what was looked for.
@@ -203,11 +199,7 @@ def is_local(checkpoint: Checkpoint) -> bool:
 
 
 def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
-    """Return the checkpoint in local folders, fetched from the hub if needed.
-
-    Args:
-        checkpoint: Local already, or on the hub.
-        weights: False fetches only configuration and tokenizer.
+    """Return the checkpoint in local folders, fetched from the hub if needed; without `weights` only its descriptions.
 
     Raises:
         ModelError: Neither the cache nor the hub has it.

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.base.messages import first_names, tell
 from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.errors import ConfigError, Fault

@@ -12,7 +12,7 @@ from harness import miniature
 from harness.base.files import usable_name
 from harness.base.settings import check_settings, repeated
 from harness.contracts import Evaluator, Number
-from harness.data.loading import reading_difference
+from harness.data.sequences import reading_difference
 from harness.errors import DataError, Fault, Faults, ModelError, unknown
 from harness.models.loading import architecture, load_tokenizer, positions
 from harness.models.resolving import resolve_model, with_own_tokenizer

@@ -8,10 +8,20 @@ from typing import Literal
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
-from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, lossy_sentences, stand_in_source
 from harness.data.rows import check_rows, first_unread
 from harness.data.sections import default_section, section_source
-from harness.data.sequences import Utility, half_of, in_both, inseparable_groups, nearly_in_both
+from harness.data.sequences import (
+    MAX_UNSEEN,
+    Utility,
+    counted_source,
+    half_of,
+    in_both,
+    inseparable_groups,
+    load_texts,
+    lossy_sentences,
+    nearly_in_both,
+    stand_in_source,
+)
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
@@ -134,7 +144,7 @@ def _read_texts(data: Data, model: Checkpoint, use: TextUse, faults: Faults) -> 
         try:
             loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
-                source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
+                source = replace(source, sequences=min(len(loaded[role]), forget.rows or MAX_UNSEEN, MAX_UNSEEN))
                 loaded[role] = load_texts(source, role, model)
         except DataError as error:
             faults.add(f"data.{role}", f"{NEXT_TEXTS if is_default and use.is_steered else ''}{error}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
 from harness.models.resolving import CAUSAL_ROLES

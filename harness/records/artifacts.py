@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.base.digests import difference, digest_of, folder_digests
-from harness.base.files import locked, read_file, remove, writing
+from harness.base.files import difference, digest_of, folder_digests, locked, read_file, remove, writing
 from harness.base.messages import tell
 from harness.errors import DataError, PluginError
 from harness.settings import TrialSpec

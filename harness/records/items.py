@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.base.digests import known_digest
-from harness.base.files import reading, write_whole
+from harness.base.files import known_digest, reading, write_whole
 from harness.errors import DataError
 from harness.metric import exponential
 

@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.base.digests import digest_of
-from harness.base.files import append_line, locked, read_file, remove, write_whole
+from harness.base.files import append_line, digest_of, locked, read_file, remove, write_whole
 from harness.base.messages import MAX_CHARACTERS, storable
 from harness.contracts import Json
 from harness.errors import DataError, PluginError, StorageError

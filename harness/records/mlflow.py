@@ -19,8 +19,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
-from harness.base.digests import digest_of
-from harness.base.files import locked
+from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
 from harness.records.artifacts import Artifacts

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
 
 CONFIDENCE = 0.95

@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
 from harness.models.adapters import WeightMasks, straight_through_mask
-from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
-from harness.models.tokenizing import token_lists, true_continuations, unpadded
+from harness.models.tokenizing import (
+    before_end,
+    cleaned,
+    data_set_commit,
+    data_set_folder,
+    decoded,
+    embedded_task,
+    retokenized,
+    texts_key,
+    token_lists,
+    tokenized,
+    true_continuations,
+    unpadded,
+)
 from harness.toolkit.decoding import (
     Continuations,
     continuations_by_group,
@@ -21,11 +33,26 @@ from harness.toolkit.decoding import (
     sampling_log_p,
 )
 from harness.toolkit.device import computing_device, judges_dtype, padded_batches, room_after, rows_at_once
-from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, trained_briefly, whole_loss
+from harness.toolkit.finetune import (
+    Epoch,
+    Epochs,
+    RetainedMethod,
+    RetainWeight,
+    SumRetainWeight,
+    TrainedMethod,
+    TrainingParts,
+    train,
+    train_and_yield,
+    trained_briefly,
+    whole_loss,
+)
 from harness.toolkit.layerwise import (
+    LogitLens,
     MLPMatrix,
     SecondMoments,
     gradients_by_layer,
+    hidden_states,
+    lacks_layers,
     loss_gradient,
     mlp_matrices,
     second_moments,
@@ -53,18 +80,6 @@ from harness.toolkit.scoring import (
     score_tokens,
 )
 from harness.toolkit.steps import LossTerms, Step
-from harness.toolkit.texts import (
-    before_end,
-    cleaned,
-    data_set_commit,
-    data_set_folder,
-    decoded,
-    embedded_task,
-    retokenized,
-    texts_key,
-    tokenized,
-)
-from harness.toolkit.trained_methods import Epochs, RetainedMethod, RetainWeight, SumRetainWeight, TrainedMethod
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel

@@ -70,14 +70,9 @@ class Continuations:
 
 
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
-    """Return the greedy continuations of `sequences` after each of their `prefixes`.
+    """Return the greedy continuations of `sequences` after each of their `prefixes` (lengths in tokens, >= 1).
 
     They equal one generation a prefix, near ties aside. A model without a usable key-value cache is decoded slowly.
-
-    Args:
-        model: Any causal LM.
-        sequences: N sequences of any lengths.
-        prefixes: Prefix lengths of each sequence, in tokens, all >= 1.
 
     Raises:
         TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
@@ -102,13 +97,13 @@ def continuations_by_group(
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
     is_cached = is_cache_exact(model, tried)
-    for length, members in _by_length(sequences, vocabulary_of(model), device):
+    for length, members in _split_by_length(sequences, vocabulary_of(model), device):
         part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
-        of_members = [prefixes[member] for member in members.tolist()]
-        yield members, _of_group(model, part, length, of_members, is_cached)
+        member_prefixes = [prefixes[member] for member in members.tolist()]
+        yield members, _continue_group(model, part, length, member_prefixes, is_cached)
 
 
-def _of_group(
+def _continue_group(
     model: Model, part: Sequences, length: int, prefixes: Sequence[Sequence[int]], is_cached: bool
 ) -> Continuations:
     tokens = part.tokens_NT[:, :length].to(next(model.parameters()).device)
@@ -117,7 +112,7 @@ def _of_group(
     predicted_NT[:, 1:length] = choice.cpu()
     next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
     next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
-    wanted = sorted(
+    starts_to_continue = sorted(
         {
             (mismatch, row)
             for row, lengths in enumerate(prefixes)
@@ -125,8 +120,8 @@ def _of_group(
             if mismatch < length
         }
     )
-    whole, close = _continue(model, source, tokens, choice, wanted, precision)
-    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(wanted, whole, strict=True)}
+    whole, close = _continue(model, source, tokens, choice, starts_to_continue, precision)
+    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts_to_continue, whole, strict=True)}
     return Continuations(part, predicted_NT, near_ties + close, precision.near_tie_limit, rows, next_NT)
 
 
@@ -139,7 +134,7 @@ def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
     """
     device = next(model.parameters()).device
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
-    for length, members in _by_length(sequences, vocabulary_of(model), device):
+    for length, members in _split_by_length(sequences, vocabulary_of(model), device):
         for rows in members.split(read_at_once(length, device)):
             logits = plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
             predicted_NT[rows, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
@@ -168,7 +163,7 @@ def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) 
     return mismatches.flip(1).cummin(dim=1).values.flip(1)
 
 
-def _by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+def _split_by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
     for length in sequences.lengths_N.unique().tolist():
         at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
         for members in (sequences.lengths_N == length).nonzero()[:, 0].split(at_once):
@@ -187,15 +182,15 @@ def _continue(
     source: Prefilled,
     tokens_BT: torch.Tensor,
     choice_BS: torch.Tensor,
-    wanted: list[tuple[int, int]],
+    starts_to_continue: list[tuple[int, int]],
     precision: LogitPrecision,
 ) -> tuple[list[torch.Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
     at_once = max(MIN_ROWS, rows_in_caches(source, length, CACHE_BYTES[device.type]))
     done: list[torch.Tensor] = []
     near_ties = 0
-    for start in range(0, len(wanted), at_once):
-        positions, sources = torch.tensor(wanted[start : start + at_once]).T.contiguous()
+    for start in range(0, len(starts_to_continue), at_once):
+        positions, sources = torch.tensor(starts_to_continue[start : start + at_once]).T.contiguous()
         first, at, sources = int(positions[0]), positions.to(device), sources.to(device)
         rows_RT = tokens_BT[sources]
         rows_RT[torch.arange(len(at), device=device), at] = choice_BS[sources, at - 1]
@@ -230,16 +225,9 @@ def sample(
     top_k: int | None = None,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """Return N x new_tokens sampled tokens; end of text is an ordinary token.
+    """Return N x new_tokens sampled tokens; end of text is an ordinary token, and each row has its own random stream.
 
-    Args:
-        model: Any causal LM.
-        prompts_NT: N prompts of the same length T >= 1.
-        new_tokens: Tokens of each continuation.
-        seed: Random seed; each row has its own stream.
-        top_p: Probability mass of the nucleus.
-        top_k: Tokens kept before the nucleus; None keeps all.
-        temperature: Divisor of the logits, above 0.
+    Logits are divided by `temperature`, cut to `top_k` tokens if set, and to the nucleus of mass `top_p`.
 
     Raises:
         TrialError: The model cannot read so many tokens, is not a causal LM, or its logits are NaN.
@@ -321,7 +309,7 @@ def choose(
     aims_B1 = draws_B[:, None] * cumulative.gather(1, last_B1)
     position_B1 = torch.minimum(torch.searchsorted(cumulative, aims_B1, right=True), last_B1)
     value_B1 = values.gather(1, position_B1)
-    return _position_of(logits_BV, value_B1, (position_B1 - torch.searchsorted(-values, -value_B1))[:, 0])
+    return _find_position(logits_BV, value_B1, (position_B1 - torch.searchsorted(-values, -value_B1))[:, 0])
 
 
 def sampling_log_p(
@@ -384,7 +372,7 @@ def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
     return torch.from_numpy(np.sort(values, axis=-1)[:, ::-1].copy())
 
 
-def _position_of(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
+def _find_position(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
     same = logits_BV == value_B1
     position_B = same.view(torch.uint8).argmax(dim=-1)
     tied = earlier_B.nonzero()[:, 0]

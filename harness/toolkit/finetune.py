@@ -1,4 +1,4 @@
-"""The training loop of every trained method and of the memorised model.
+"""The training loop of trained methods and of the memorised model, and bases of such methods.
 
 Losses and selections run in `training.precision`; the validation perplexity for early stopping in fp32.
 """
@@ -12,17 +12,32 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypedDict, Unpack
+from typing import Annotated, ClassVar, TypedDict, Unpack
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Sequences, Training, TrainingTask
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    Number,
+    Reference,
+    Sequences,
+    Strength,
+    Training,
+    TrainingTask,
+)
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
 from harness.settings import Engine, replace
 from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
-from harness.toolkit.losses import Batch, nll_loss
+from harness.toolkit.losses import Batch, mean_nll, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
@@ -104,18 +119,10 @@ def train(
     stops: Collection[Number] = (),
     **parts: Unpack[TrainingParts],
 ) -> Generator[Epoch, None, None]:
-    """Train `model` in place on the forget set and yield after each epoch, 0 first.
+    """Train `model` in place on the forget set and yield after each epoch, 0 first, and at `stops` within epochs.
 
     An epoch's data order depends only on seed and number, and the learning rate is constant: no epoch depends on later
     ones. There is no dropout. LoRA adapters are merged between two epochs.
-
-    Args:
-        task: Texts, settings and engine.
-        model: The model to train.
-        loss: The loss to minimise.
-        epochs: Number of epochs.
-        stops: More stops, within epochs, at the nearest step.
-        **parts: Keys of `TrainingParts`.
 
     Raises:
         TrialError: The loss is not finite or runs an unknown model; or parts clash.
@@ -153,7 +160,7 @@ def train(
             steps = _steps_of_epoch(task, loss, engine, rows, number, parts)
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
-            for stop, notes_of_steps in _stopped_at(ends, steps, engine, adapters):
+            for stop, notes_of_steps in _run_to_stops(ends, steps, engine, adapters):
                 taken = steps_before + notes_of_steps["optimizer_steps"]
                 reached = {**notes, **notes_of_steps, "total_steps": taken}
                 if engine.skipped_steps:
@@ -258,7 +265,7 @@ def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[
     return [*within, (number, steps)]
 
 
-def _stopped_at(
+def _run_to_stops(
     ends: Sequence[tuple[Number, int]],
     steps: Iterator[dict[str, float]],
     engine: TrainingEngine,
@@ -308,8 +315,8 @@ def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngin
         "epoch_seconds": seconds,
     }
     for term in ("forget", "retain"):
-        if of_term := [step[term] for step in values if term in step]:
-            notes[f"{term}_loss_mean"] = sum(of_term) / len(of_term)
+        if term_values := [step[term] for step in values if term in step]:
+            notes[f"{term}_loss_mean"] = sum(term_values) / len(term_values)
     return notes
 
 
@@ -360,18 +367,11 @@ _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torc
 def trained_briefly(
     model: Model, sequences: Sequences, *, steps: Sequence[int], learning_rate: float, batch: int, seed: int
 ) -> Iterator[tuple[int, Model]]:
-    """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps`.
+    """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps` (rising, from 0).
 
     AdamW in fp32 without weight decay, at a constant rate and without dropout. The texts come in one random order again
-    and again. The yielded model is always the same object; no step depends on later ones.
-
-    Args:
-        model: Left unchanged. A `PairModel` has no weights: pass one of its models.
-        sequences: The texts to train on.
-        steps: Steps after which to yield, rising; 0 is the untouched copy.
-        learning_rate: AdamW's rate.
-        batch: Texts in one step, at most.
-        seed: Seed of the order.
+    and again, at most `batch` a step. The yielded model is always the same object; no step depends on later ones. A
+    `PairModel` has no weights: pass one of its models.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -396,3 +396,44 @@ def trained_briefly(
                 yield step, copied
     finally:
         engine.close()
+
+
+Epochs = Annotated[Count, LogUniform(low=1, high=12)]
+RetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=10.0)]
+SumRetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=100.0)]
+"""Weight of a mean over retain tokens next to a sum over a forget sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMethod(Method):
+    """A method whose dial is the epochs of training on its `loss`."""
+
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    loss: ClassVar[Callable[..., torch.Tensor]]
+    """(self, model, forget, retain) to a micro-batch's share."""
+
+    epochs: Epochs = 1
+    """Passes over the forget set, each batch with a retain batch of the same size."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each requested epoch."""
+        yield from train_and_yield(task, task.load_original(), self.loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainedMethod(TrainedMethod):
+    """A trained method that adds L_NLL on the retain set to its loss by default."""
+
+    retain: bool = True
+    """Add NLL on the retain set."""
+    retain_weight: RetainWeight = 1.0
+    """The weight of that NLL."""
+
+    @property
+    def reference(self) -> Reference:
+        """Return `retain_data`, or `none` where `retain` is false."""
+        return "retain_data" if self.retain else "none"
+
+    def with_retain(self, ascent: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
+        """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
+        return ascent + self.retain_weight * mean_nll(model, retain) if self.retain else ascent

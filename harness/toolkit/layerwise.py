@@ -1,10 +1,12 @@
-"""Gradients and second moments of a model's layers, one layer at a time."""
+"""Hidden states, gradients and second moments of a model's layers, and the logit lens."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,7 +15,6 @@ from torch import distributed
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
 from harness.models.blocks import FAMILIES, MLP_KINDS
-from harness.models.hidden_states import lacks_layers, model_layers, state_of
 from harness.toolkit.engines import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import Batch, token_nll
@@ -29,13 +30,7 @@ def gradients_by_layer(
 
     They are bit-identical to those of whole passes, with one layer's gradients in memory: drop them before the next
     layer. Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and
-    differentiated. Workers share the micro-batches.
-
-    Args:
-        model: A model of a known family in evaluation mode, left unchanged.
-        batches: All micro-batches of a global batch.
-        parameters: Names in `named_parameters`, all in layers.
-        losses: Several losses of the same logits.
+    differentiated. Workers share the micro-batches. `parameters` are names in `named_parameters`, all in layers.
 
     Raises:
         TrialError: The family is unknown, a parameter is in no layer, the model is in training mode, or its layers
@@ -151,6 +146,7 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
 
 
 def _as_computed(state: torch.Tensor) -> torch.Tensor:
+    # Autocast would share one bf16 copy of a leaf, and sum in bf16.
     return state.view_as(state)
 
 
@@ -165,15 +161,15 @@ def _layer_gradients(
     """Return each loss's gradients in a layer's weights; `passes` move to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
-    gradients = [_pieces(of_loss, weights) for of_loss in sums]
+    gradients = [_pieces(loss_sums, weights) for loss_sums in sums]
     with asking_for_gradients(layer, weights.values()):
         for one_pass in passes:
             call = one_pass.calls.pop()
             state = call.state.detach().requires_grad_(not is_lowest)
             output = call.again(layer, _as_computed(state))
             inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
-            for index, of_output in enumerate(one_pass.gradients):
-                parts = list(torch.autograd.grad(output, inputs, of_output, retain_graph=index < losses - 1))
+            for index, output_gradient in enumerate(one_pass.gradients):
+                parts = list(torch.autograd.grad(output, inputs, output_gradient, retain_graph=index < losses - 1))
                 if not is_lowest:
                     one_pass.gradients[index] = parts.pop()
                 for total in reversed(gradients[index].values()):
@@ -258,15 +254,8 @@ def second_moments(
     """Return A and G of each matrix, by parameter, over the counted positions.
 
     The gradient is that of the NLL summed over a sequence. Products are fp32 and sums fp64, or the smallest eigenvalues
-    would be lost in rounding.
-
-    Args:
-        model: A model of a known family, left unchanged.
-        sequences: The texts.
-        matrices: Some of `mlp_matrices(model)`.
-        training: Loss region, micro-batch and precision.
-        labels_seed: Draw labels from the model's own predictions: G is then a factor of the Fisher information. None
-            takes the texts' next tokens.
+    would be lost. With `labels_seed` labels are drawn from the model's own predictions, and G is a factor of the Fisher
+    information; else they are the texts' next tokens.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -287,9 +276,9 @@ def second_moments(
             first = number * len(batches[0].tokens_BT)
             uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
             _add_products(moments, model, matrices, batch, training, uniform_BT)
-        for of_matrix in moments.values():
-            of_matrix.inputs_II.div_(batches[0].total)
-            of_matrix.gradients_OO.div_(batches[0].total)
+        for matrix_moments in moments.values():
+            matrix_moments.inputs_II.div_(batches[0].total)
+            matrix_moments.gradients_OO.div_(batches[0].total)
     return moments
 
 
@@ -310,9 +299,9 @@ def _add_products(
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
     gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
     for matrix, gradient in zip(matrices, gradients, strict=True):
-        of_matrix = moments[matrix.parameter]
-        of_matrix.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
-        of_matrix.gradients_OO.add_(_product(gradient, batch.counted_BS))
+        matrix_moments = moments[matrix.parameter]
+        matrix_moments.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
+        matrix_moments.gradients_OO.add_(_product(gradient, batch.counted_BS))
 
 
 def loss_gradient(
@@ -323,15 +312,9 @@ def loss_gradient(
     training: Training,
     rows: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Return the gradient of a loss over whole texts in each matrix, by parameter, in its stored layout.
+    """Return the gradient of a loss over whole texts, or these rows, in each matrix, by parameter, as stored.
 
-    Args:
-        model: Left unchanged.
-        sequences: The texts.
-        matrices: Some of `mlp_matrices(model)`.
-        loss: (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
-        training: Loss region, micro-batch and precision.
-        rows: Rows of `sequences`; None takes all.
+    `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -393,3 +376,123 @@ def _checked(loss: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(loss.detach()):
         raise TrialError(f"the loss is {float(loss.detach())}: the weights moved too far. Take a smaller step.")
     return loss
+
+
+def lacks_layers(model_type: str) -> str | None:
+    """Return why models of this type have no known layers, and what to do; None if they have."""
+    if model_type in FAMILIES:
+        return None
+    return (
+        f"where the layers of a '{model_type}' are is not known: add it to harness/models/blocks.py, or use a model "
+        f"of {', '.join(FAMILIES)}."
+    )
+
+
+def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
+    """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
+
+    Gradients flow where they are enabled. Texts are padded on the right. `depth` is the share of the layers to run.
+
+    Raises:
+        TrialError: The family is unknown.
+    """
+    entered: list[torch.Tensor] = []
+    outputs: list[Any] = []
+
+    def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        entered.append(arguments[0] if arguments else named["hidden_states"])
+
+    def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        outputs.append(output)
+
+    layers = list(model_layers(model))
+    count = layer_at(depth, len(layers))
+    skipped = {layer: vars(layer).get("forward") for layer in layers[count:]}
+    handles = [layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
+    handles += [layer.register_forward_hook(keep_output) for layer in layers[:count]]
+    try:
+        for layer in skipped:
+            layer.forward = lambda *arguments, **named: outputs[-1]
+        model(input_ids=tokens_BT, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+        for layer, forward in skipped.items():
+            del layer.forward
+            if forward is not None:  # Something wraps this layer.
+                layer.forward = forward
+    return [*entered, *map(state_of, outputs)]
+
+
+def layer_at(depth: float, layers: int) -> int:
+    """Return the layer, from 1, that a share of the layers falls into.
+
+    Example:
+        >>> [layer_at(depth, 8) for depth in (0.01, 0.5, 0.51, 1.0)]
+        [1, 4, 5, 8]
+    """
+    return max(1, math.ceil(depth * layers))
+
+
+class LogitLens:
+    """Reads hidden states as its model reads the output of its last layer.
+
+    It uses the final norm, the output matrix, and any cap or scale (Gemma 2, Granite, Cohere). The model's other layers
+    are dropped: it belongs to the lens. `lens(states_BTD)` are logits, batch x tokens x vocabulary.
+
+    Raises:
+        TrialError: The family is unknown.
+
+    Source:
+        nostalgebraist, "interpreting GPT: the logit lens", 2020.
+
+    Example:
+        The state after the last layer gives the model's own logits:
+
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=3, n_head=2, n_positions=16)).eval()
+        >>> tokens = torch.tensor([[1, 2, 3, 4]])
+        >>> states, logits = hidden_states(model, tokens), model(tokens).logits
+        >>> torch.allclose(LogitLens(model)(states[-1]), logits, atol=1e-6)
+        True
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
+        self._last = model_layers(model)[-1]
+        parent, _, name = FAMILIES[model.config.model_type].layers.rpartition(".")
+        setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
+
+    def __call__(self, states_BTD: torch.Tensor) -> torch.Tensor:
+        """Return the logits, B x T x V, after these states."""
+
+        def put_in(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+            return (states_BTD, *output[1:]) if isinstance(output, tuple) else states_BTD
+
+        handle = self._last.register_forward_hook(put_in)
+        try:
+            any_tokens_BT = torch.zeros(states_BTD.shape[:2], dtype=torch.int64, device=states_BTD.device)
+            logits: torch.Tensor = self._model(input_ids=any_tokens_BT, use_cache=False).logits
+        finally:
+            handle.remove()
+        return logits
+
+
+def state_of(output: Any) -> torch.Tensor:
+    """Return the hidden state in a layer's output, which may be a tuple."""
+    state: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return state
+
+
+def model_layers(model: Model) -> torch.nn.ModuleList:
+    """Return the layers of a model, the shallowest first.
+
+    Raises:
+        TrialError: The family is unknown.
+    """
+    plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
+    if reason := lacks_layers(plain.config.model_type):
+        raise TrialError(reason)
+    layers: torch.nn.ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
+    return layers

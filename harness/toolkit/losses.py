@@ -56,7 +56,7 @@ class Batch:
             >>> float(whole.mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]])))
             3.0
         """
-        return self._of_counted(values_BS).sum() / max(self.total, 1)
+        return self._mask_uncounted(values_BS).sum() / max(self.total, 1)
 
     def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return each sequence's sum over its counted predictions: log p(y|x) from log-probabilities.
@@ -64,7 +64,7 @@ class Batch:
         Raises:
             ValueError: The shape is not that of the predictions.
         """
-        return self._of_counted(values_BS).sum(dim=-1)
+        return self._mask_uncounted(values_BS).sum(dim=-1)
 
     def means_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return each sequence's mean over its counted predictions; 0 where none counts.
@@ -90,7 +90,7 @@ class Batch:
         _refuse_shape(values_B, self.counted_BS.shape[:1], "one value for each sequence")
         return values_B.masked_fill(~self.counted_BS.any(dim=-1), 0.0).sum() / max(self.total_sequences, 1)
 
-    def _of_counted(self, values_BS: torch.Tensor) -> torch.Tensor:
+    def _mask_uncounted(self, values_BS: torch.Tensor) -> torch.Tensor:
         _refuse_shape(values_BS, self.counted_BS.shape, "one value for each prediction")
         return values_BS.masked_fill(~self.counted_BS, 0.0)
 
@@ -118,10 +118,10 @@ class _InParts(torch.autograd.Function):
             with torch.enable_grad():
                 values_BS = ctx.values_of(*part)
             inputs = [tensor for tensor, need in zip(part, needed, strict=True) if need]
-            of_part = iter(torch.autograd.grad(values_BS, inputs, slopes[0][rows], materialize_grads=True))
+            part_gradients = iter(torch.autograd.grad(values_BS, inputs, slopes[0][rows], materialize_grads=True))
             for gradient in gradients:
                 if gradient is not None:
-                    gradient[rows] = next(of_part)
+                    gradient[rows] = next(part_gradients)
         return (None, None, *gradients)
 
 
@@ -134,8 +134,8 @@ def in_parts(values_of: ValuesOf) -> ValuesOf:
 
     @wraps(values_of)
     def computed(*given: torch.Tensor) -> torch.Tensor:
-        of_row = max(tensor[:1].nbytes for tensor in given)
-        rows = max(1, PART_BYTES // max(of_row, 1))
+        row_bytes = max(tensor[:1].nbytes for tensor in given)
+        rows = max(1, PART_BYTES // max(row_bytes, 1))
         if rows >= len(given[0]):
             return values_of(*given)
         return cast(torch.Tensor, _InParts.apply(values_of, rows, *given))  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional
 
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError, TrialError
@@ -85,7 +85,7 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
     answers: dict[int, tuple[float, bool]] = {}
     for batch, source, shared in _read_contexts(model, choices, device):
         rows = [(row, place) for row, question in enumerate(batch) for place in question.places]
-        rows.sort(key=lambda of_row: len(choices[of_row[1]].read_tokens), reverse=True)
+        rows.sort(key=lambda indexed_row: len(choices[indexed_row[1]].read_tokens), reverse=True)
         while rows:
             width = len(choices[rows[0][1]].read_tokens) - shared
             at_once = _rows_together(model, width, device, len(rows))
@@ -109,13 +109,13 @@ def _read_contexts(
     places: dict[tuple[int, ...], list[int]] = {}
     for place, choice in enumerate(choices):
         places.setdefault(choice.context, []).append(place)
-    shares = any(len(of_context) > 1 and len(context) > 1 for context, of_context in places.items())
+    shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
     token_bytes = _branching_bytes(model, choices, device) if shares else None
     alone: list[_Question] = []
     sharing: list[_Question] = []
-    for context, of_context in places.items():
-        shared = len(context) - 1 if token_bytes and len(of_context) > 1 else 0
-        (sharing if shared else alone).append(_Question(shared, of_context))
+    for context, choice_places in places.items():
+        shared = len(context) - 1 if token_bytes and len(choice_places) > 1 else 0
+        (sharing if shared else alone).append(_Question(shared, choice_places))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
         kept = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
@@ -431,19 +431,11 @@ def auc_items(
 
     The AUC A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for
     member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j
-    − A)·(N + M) / M. They are pseudo-values: one of them may lie below 0 or above 1. Declare
+    − A)·(N + M) / M: pseudo-values, which may lie below 0 or above 1. NaN is unknown. Declare
     `items="sequence_and_holdout"`.
 
     The variance of their mean is DeLong's, with N and M for his N − 1 and M − 1, and so is the covariance of two
-    attacks or models on the same texts. Intervals and paired tests hold as for any mean of items.
-
-    Args:
-        members_N: Scores of the texts trained on; NaN is unknown.
-        others_M: Scores of unseen texts.
-        members_are: Side of the members' scores if the attack works.
-
-    Returns:
-        N + M values; NaN where the score is unknown, and everywhere if a side has no score.
+    attacks or models on the same texts.
 
     Source:
         E. R. DeLong et al., "Comparing the Areas under Two or More Correlated Receiver Operating Characteristic

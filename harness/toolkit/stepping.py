@@ -160,14 +160,9 @@ def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[tor
 
 
 def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int) -> Stepper:
-    """Return a stepper of `model` for at most `rows` rows of at most `tokens` tokens.
+    """Return a stepper for at most `rows` rows of at most `tokens` tokens; the first to join have `start` tokens.
 
-    Args:
-        model: Any causal LM; the models of a pair are stepped one by one.
-        source: Second result of `prefill`.
-        rows: Maximum of rows.
-        tokens: Maximum of tokens in a row.
-        start: Tokens in the first rows to join.
+    `source` is the second result of `prefill`. The models of a pair are stepped one by one.
     """
     from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
 

@@ -136,8 +136,8 @@ def take_step(
         step = Step(engine, loss, batch, frozen)
         step.apply(gradient(step))
         engine.step()
-        of_retain = loss.retain_weight * step.values.get("retain", 0.0)
-        return {**step.values, "loss": step.values.get("forget", 0.0) + of_retain}
+        retain_value = loss.retain_weight * step.values.get("retain", 0.0)
+        return {**step.values, "loss": step.values.get("forget", 0.0) + retain_value}
     values = {"loss": 0.0}
     for parts, weight in shares_of_worker(batch, engine):
         with engine.forward(), only_running(engine.model, *frozen):

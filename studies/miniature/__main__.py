@@ -27,8 +27,7 @@ import torch
 import transformers
 
 from harness import miniature
-from harness.base.digests import file_digest
-from harness.base.files import folder_whole
+from harness.base.files import file_digest, folder_whole
 from harness.errors import LetheError
 from studies.miniature import corpus, pretraining
 from studies.miniature.pretraining import SIZES, Size, build_model, build_tokenizer, missed_thresholds

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Muon, Optimizer
 from transformers import AutoTokenizer, GenerationConfig, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.miniature import ORIGINALS
 from studies.miniature import corpus
 

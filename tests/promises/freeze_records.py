@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 
 FROZEN = Path(__file__).parent / "frozen"
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from harness.base.digests import file_digest
-from harness.base.files import write_whole
+from harness.base.files import file_digest, write_whole
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.errors import TrialError
 from harness.execution.isolate import guarded_models

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.contracts import Evaluation, ItemKind, Metric, MoreTexts, Sequences
 from harness.data.overlap import RELATED_SHARE, near_duplicate_groups
 from harness.data.sequences import Utility, token_rows

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from harness.base.digests import digest_of
-from harness.base.files import write_whole
+from harness.base.files import digest_of, write_whole
 from harness.contracts import (
     Checkpoint,
     Definition,
@@ -47,14 +46,13 @@ from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import copied_in, load_model, load_tokenizer
-from harness.models.tokenizing import text_ends
+from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.settings import EvaluatorSpec, Source, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
-from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 
 T = TypeVar("T")
 TABLE_NEW_TOKENS = 200

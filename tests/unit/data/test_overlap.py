@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts import Sequences
-from harness.data.overlap import FEWEST_TOKENS, NGRAM, RELATED_SHARE, SHARE, near_duplicate_groups, near_duplicates
+from harness.data.overlap import MIN_TOKENS, NGRAM, RELATED_SHARE, SHARE, near_duplicate_groups, near_duplicates
 from harness.data.sequences import half_of, token_rows
 
 TEXT = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.just(1), min_size=18, max_size=24)
@@ -15,7 +15,7 @@ TEXTS = st.lists(TEXT, max_size=6)
 
 
 def ngrams(row):
-    if len(row) < FEWEST_TOKENS:
+    if len(row) < MIN_TOKENS:
         return set()
     return {tuple(row[start : start + NGRAM]) for start in range(len(row) - NGRAM + 1)}
 
@@ -63,7 +63,7 @@ def test_a_copy_with_a_few_other_tokens_is_near_and_one_with_many_is_not(changes
 def test_a_text_within_a_longer_one_is_near_both_ways_and_a_short_one_never():
     letter = list(range(200))
     assert near_duplicates([letter[50:90]], [letter]) == near_duplicates([letter], [letter[50:90]]) == [0]
-    short, long_enough = letter[: FEWEST_TOKENS - 1], letter[:FEWEST_TOKENS]
+    short, long_enough = letter[: MIN_TOKENS - 1], letter[:MIN_TOKENS]
     assert near_duplicates([short], [letter, short]) == []
     assert near_duplicates([long_enough], [letter]) == [0]
     assert near_duplicates([], [letter]) == near_duplicates([letter], []) == near_duplicate_groups([], []) == []

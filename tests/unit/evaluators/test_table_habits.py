@@ -20,10 +20,10 @@ from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
+from harness.models.tokenizing import cleaned, retokenized
 from harness.records.artifacts import Artifacts
 from harness.settings import Source, replace
 from harness.toolkit.scoring import CausalJudge, judge_key
-from harness.toolkit.texts import cleaned, retokenized
 
 END = 256
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.errors import TrialError
 from harness.execution.isolate import ProcessState, changes, fingerprint, guarded, model_fingerprints
 from harness.execution.job import Folders, Job

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.analysis.caveats import changed_choices
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.analysis import Analysis
-from harness.base.digests import digest_of
+from harness.base.files import digest_of
 from harness.errors import DataError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from harness.contracts import Training
-from harness.models.hidden_states import layer_at
 from harness.toolkit import hidden_states
+from harness.toolkit.layerwise import layer_at
 from methods.rmu import RMU
 
 DIRECTION = torch.rand(32, generator=torch.Generator().manual_seed(3))

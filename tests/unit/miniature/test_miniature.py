@@ -5,7 +5,7 @@ from safetensors import safe_open
 from transformers import AutoTokenizer, GPTNeoForCausalLM
 
 from harness import miniature
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.miniature import texts
 
 

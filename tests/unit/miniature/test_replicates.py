@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from harness import miniature
 from harness.analysis.seeds import restore_replicates
-from harness.base.digests import file_digest
+from harness.base.files import file_digest
 from harness.contracts import Checkpoint
 from harness.planning.plan import plan
 from harness.settings import Plan

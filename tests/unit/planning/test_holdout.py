@@ -7,8 +7,7 @@ from string import ascii_lowercase
 import pytest
 
 from harness import miniature
-from harness.data.loading import MOST_UNSEEN
-from harness.data.sequences import in_both, load_holdout, load_stand_in
+from harness.data.sequences import MAX_UNSEEN, in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
 from harness.miniature import texts
 from harness.planning.plan import plan
@@ -77,7 +76,7 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     first = load_holdout(spec.forget, tokenizer, 256)
     assert tokenizer.decode(first.tokens_NT[0]) == texts("holdout")[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
-    assert all_of_them.forget.rows == MOST_UNSEEN < miniature.UNSEEN_RECORDS < miniature.FORGET_RECORDS
+    assert all_of_them.forget.rows == MAX_UNSEEN < miniature.UNSEEN_RECORDS < miniature.FORGET_RECORDS
     asked = (
         "data={forget: {source: miniature}, holdout: {source: miniature, sequences: 128}, utility: {source: miniature}}"
     )
