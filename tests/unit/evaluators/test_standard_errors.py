@@ -58,6 +58,18 @@ def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, 
         assert error > 0
 
 
+def test_under_table_each_sequence_counts_over_its_windows(make_model, make_sequences, tokenizer):
+    rows = [[7] * 10, list(range(10, 20)), [7, 8] * 5]
+    model = make_model()
+    task = Task(make_sequences(rows, 2), model, tokenizer)
+    found = Memorization(definition="table").evaluate(model, task)
+    predicted = model(task.forget.tokens_NT).logits.argmax(-1)
+    hits = np.array([[int(predicted[row, at - 1] == rows[row][at]) for at in (2, 4, 6, 8)] for row in range(3)])
+    assert found.numbers["ma"] == pytest.approx(hits.mean())
+    expected = hits.mean(axis=1).std(ddof=1) / math.sqrt(3)
+    assert found.notes["standard_errors"]["ma"] == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (2, 2), (9, 3)])
 def test_an_evaluator_gives_as_many_samples_as_the_report_asks_for(asked, given, make_model, make_sequences, tokenizer):
     rows = [[7] * 10, list(range(10, 20)), [7, 8] * 5]

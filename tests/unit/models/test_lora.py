@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from peft import LoraConfig, inject_adapter_in_model
+from peft import LoraConfig, PeftModel, inject_adapter_in_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.contracts import Checkpoint, LoRA, Training
@@ -89,6 +89,21 @@ def test_fresh_adapters_change_nothing_and_only_they_ask_for_gradients(make):
     assert all(".lora_" in name for name in asking)
     matrices = [make().get_submodule(name).weight for name in target_modules(model, LoRA(rank=3))]
     assert sum(weight.numel() for weight in asking.values()) == sum(3 * sum(matrix.shape) for matrix in matrices)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # By PeftModel.
+def test_peft_merges_the_same_model(make, tmp_path):
+    model, adapters = adapted(make)
+    unmerged = logits(adapters.model)
+    adapters.merge()
+    assert torch.allclose(logits(model), unmerged, atol=1e-5)
+    assert not torch.allclose(logits(model), logits(make()), atol=1e-3)
+    save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
+    theirs = PeftModel.from_pretrained(make(), tmp_path).eval()
+    assert torch.allclose(logits(theirs), logits(model), atol=1e-5)
+    plain = weights(theirs.merge_and_unload())
+    assert all(torch.allclose(weight, plain[name], atol=1e-6) for name, weight in weights(model).items())
+    assert not list(tmp_path.glob("*.bin"))
 
 
 def test_what_was_merged_comes_back_bit_for_bit(make):

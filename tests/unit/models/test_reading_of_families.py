@@ -17,6 +17,7 @@ from harness.models.loading import (
     unloaded_model,
 )
 from harness.toolkit import LogitLens, hidden_states
+from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
@@ -59,6 +60,18 @@ def make(name, seed=0, **changes):
 
 def texts():
     return torch.randint(1, VOCABULARY, (3, TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_continuations_are_those_of_plain_generate(name, make_sequences, caplog):
+    model, tokens = make(name), texts()
+    ours = greedy_continuations(model, make_sequences(tokens.tolist()), [[3, 7]] * 3)
+    for start in (3, 7):
+        plain = {"max_new_tokens": TOKENS - start, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        prompts = tokens[:, :start]
+        theirs = model.generate(prompts, attention_mask=torch.ones_like(prompts), **plain)[:, start:].tolist()
+        assert [ours.of(row, start) for row in range(3)] == theirs
+    assert "decoded slowly" not in caplog.text
 
 
 @pytest.mark.parametrize("name", EVERY)

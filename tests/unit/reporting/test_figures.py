@@ -1,5 +1,7 @@
 """The trade-off figure: what it draws, and that it survives what it cannot draw."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,6 +70,15 @@ def test_seeds_become_a_mean_with_an_interval():
     assert point.state == "collapsed"
     low, high = drawn(table).axes[0].get_ylim()
     assert high - low < 1, "an interval stretched the axis"
+
+
+def test_perplexities_of_seeds_have_the_tables_geometric_mean():
+    table = frame(("emso", 1, 0, 0.2, 0.8, 16.0, 0.7, False), ("emso", 1, 1, 0.2, 0.8, 25.0, 0.7, False))
+    [point] = plane_curves(table, "perplexity", "ma")[0].points
+    assert point.x == pytest.approx(20.0)
+    low, high = point.x_ends
+    assert low * high == pytest.approx(20.0**2)
+    assert math.log(high / 20.0) == pytest.approx(12.7062 * math.log(25 / 16) / 2, rel=1e-4)
 
 
 def test_holes_are_left_out_and_their_curve_goes_on():

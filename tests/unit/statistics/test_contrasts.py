@@ -101,6 +101,14 @@ def test_a_difference_of_some_standard_errors_is_found():
     assert share_below(seeds(3, 0.02, shift=0.5), simulations=300) > 0.95
 
 
+def test_an_unpaired_test_misses_what_the_paired_one_finds():
+    generator = np.random.default_rng(0)
+    a = generator.normal(0, 5, N)
+    b = a + generator.normal(0.25, 1, N)
+    assert stats.ttest_ind(a, b).pvalue > 0.3
+    assert paired_p(item_values(a), item_values(b)) < 0.01
+
+
 def test_one_replicate_is_the_paired_t_test_of_its_items():
     generator = np.random.default_rng(0)
     a, b = generator.normal(size=(2, 20))
@@ -204,6 +212,13 @@ PARTS = pytest.mark.parametrize("contrast_of", [of_seeds, of_items])
 
 
 @PARTS
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_of_one_part_p_is_that_of_the_paired_t_test(contrast_of, count):
+    a, b = np.random.default_rng(count).normal(0.3, 0.2, (2, count))
+    assert contrast_of(a - b).p == pytest.approx(stats.ttest_rel(a, b).pvalue)
+
+
+@PARTS
 def test_an_interval_is_students(contrast_of):
     differences = np.random.default_rng(2).normal(0.3, 0.2, 5)
     for level in (0.05, 0.1):
@@ -235,6 +250,12 @@ def test_two_parts_are_less_certain_than_either_alone():
     alone = [replace(both, items_variance=0.0), replace(both, replicates_variance=0.0)]
     assert all(both.p > one.p for one in alone)
     assert all(both.interval()[1] > one.interval()[1] for one in alone)
+
+
+def test_without_variance_equal_is_equal_and_what_differs_everywhere_is_a_sign_test():
+    same, apart = Contrast(0.0, 0.0, 0.0, 8, 1), Contrast(-0.5, 0.0, 0.0, 8, 1)
+    assert (same.p, same.interval()) == (1.0, (0.0, 0.0))
+    assert (apart.p, apart.interval()) == (2 / 2**8, (-0.5, -0.5))
 
 
 @pytest.mark.parametrize("unknown", [[[0.1, 0.3], [math.nan, math.nan]], [[0.1, math.inf], [0.2, 0.3]]], ids=str)

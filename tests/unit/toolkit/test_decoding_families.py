@@ -28,8 +28,6 @@ WHOLE = {
         {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "init_std": 0.3}
         | {"word_embed_proj_dim": 32, "max_position_embeddings": 32},
     ),
-    "granite": ("GraniteForCausalLM", "GraniteConfig", {**GROUPED, "logits_scaling": 3.0, "residual_multiplier": 0.5}),
-    "cohere": ("CohereForCausalLM", "CohereConfig", {**GROUPED, "logit_scale": 0.2}),
     "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "falcon": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": True}),
     "falcon with ALiBi": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": False, "alibi": True}),

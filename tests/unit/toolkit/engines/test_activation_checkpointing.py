@@ -71,7 +71,7 @@ PARTS = {
     "LoRA": (difference, lambda model: {}, {"lora": LoRA(rank=2)}),
     "blocks": (difference, lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())}, {}),
     "a gradient": (LossTerms(ascent, mean_nll), lambda model: {"gradient": reconciled}, {}),
-    "masks": (difference, lambda model: {"trains": WeightMasks(model, matrices(model), dropped=0.2, seed=0)}, {}),
+    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), dropped=0.2, seed=0)}, {}),
 }
 
 
