@@ -71,7 +71,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
                 input_ids=input_ids, past_key_values=cache, use_cache=cache is not None, **inputs
             ).logits
             # A difference of rounded logits is rounded more.
-            logits.append(output.logits.float() if output.logits.is_floating_point() else output.logits)
+            logits.append(model_logits.float() if model_logits.is_floating_point() else model_logits)
         return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:
