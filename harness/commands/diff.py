@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def differences(
     a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
 ) -> pd.DataFrame:
     """Return a row for each setting, version and point that is not the same, and for each number that either has."""
-    plans = [flat_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
+    plans = [flat_texts(side.plan.model_dump(mode="json", include={*OF_PLAN})) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
     changes |= {("setting", change): [] for change in unequal(*plans)}
