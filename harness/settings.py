@@ -391,7 +391,7 @@ class DeepSpeed(Strict):
     """The settings of DeepSpeed."""
 
     zero_stage: Literal[0, 1, 2, 3] = 2
-    """How much DeepSpeed partitions: nothing, the optimiser's state, gradients too, weights too."""
+    """How much DeepSpeed partitions."""
     offload: bool = False
     """Whether the optimiser's state lies in the CPU's memory."""
     workers: PositiveCount = 1

@@ -59,7 +59,7 @@ def share_of(machine: Machine, spec: TrialSpec) -> int:
         Two trials of two CPUs share four, and half of 16 GiB is 8, less what the process itself takes:
 
         >>> from harness.testing import small_spec
-        >>> from dataclasses import replace
+        >>> from harness.settings import replace
         >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0, has_bf16=False)
         >>> share_of(machine, replace(small_spec(), cpus=2)) >> 30
         7

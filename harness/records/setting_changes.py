@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,7 @@ def _flat_settings(spec: TrialSpec) -> dict[str, str]:
 
 def flat_texts(value: Any, path: str = "") -> dict[str, str]:
     """Return each value by its path in dots, as a sweep file has it; items of a list that have parts by their place."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) or is_dataclass(item) for item in value):
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}

@@ -114,7 +114,7 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
     has none, since Ray hands out more than one only as wholes, and measures on CPUs.
 
     Example:
-        >>> from dataclasses import replace
+        >>> from harness.settings import replace
         >>> from harness.testing import small_spec
         >>> from harness.settings import DeepSpeed, Engine
         >>> trial_resources(replace(small_spec(), cpus=2, gpus=1.0))
@@ -131,7 +131,7 @@ def worker_resources(spec: TrialSpec) -> dict[str, float]:
     """Return what each of a trial's several workers is given: with `trial_resources`, no more than the trial asks for.
 
     Example:
-        >>> from dataclasses import replace
+        >>> from harness.settings import replace
         >>> from harness.testing import small_spec
         >>> worker_resources(replace(small_spec(), gpus=1.0))
         {'CPU': 0.9, 'GPU': 0.99}
