@@ -65,10 +65,9 @@ def test_empty_cells_are_nan(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["emso_main_table", "emso_ablation", "emso_num_blocks", "di_original_models"])
-def test_published_metrics_are_declared_in_the_order_of_columns(name):
+def test_published_metrics_are_declared(name):
     path = PUBLISHED.with_name(f"{name}.csv")
     declared = read_declarations(path)
-    assert list(declared) == sorted(declared, key=lambda metric: declared[metric].column)
     columns = set(pd.read_csv(path).columns)
     assert columns - declared.keys() <= {
         *("model", "method", "variant", "reference", "runs", "num_blocks", "collapsed"),
