@@ -144,14 +144,7 @@ def said_and_true(continuations: Continuations, row: int, prefix: int) -> SaidAn
 
 
 def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]) -> dict[str, float]:
-    """Return a sequence's metrics, from the continuations after its prefix and after at least one other.
-
-    Example:
-        After the prefix nothing is right, after another two of three tokens:
-
-        >>> stress_scores(([9, 9, 9], [1, 2, 3]), [([1, 2, 9], [1, 2, 3]), ([9], [3])])["prefix_match"]
-        2.0
-    """
+    """Return a sequence's metrics, from the continuations after its prefix and after at least one other."""
     matched, shares = [], []
     closest = token_similarity(*after_prefix)
     for said, true in after_others:

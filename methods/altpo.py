@@ -94,12 +94,7 @@ class AltPO(TrainedMethod):
 
 
 def longest_common_run(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the longest run in both texts.
-
-    Example:
-        >>> longest_common_run([1, 2, 3, 4, 5], [9, 2, 3, 4, 1, 2]), longest_common_run([1], [2])
-        (3, 0)
-    """
+    """Return the length of the longest run in both texts."""
     ending_here = [0] * (len(other) + 1)
     longest = 0
     for token in one:

@@ -33,12 +33,7 @@ def storable(text: str, most: int = MAX_CHARACTERS) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text with terminal and browser controls escaped; line ends and tabs stay.
-
-    Example:
-        >>> printable("red \x1b[31m, turned \u202e, and\ttab")
-        'red \\x1b[31m, turned \\u202e, and\ttab'
-    """
+    r"""Return text with terminal and browser controls escaped; line ends and tabs stay."""
     return text if text.isprintable() else text.translate(_WRITTEN_OUT)
 
 

@@ -46,11 +46,6 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
     """Return the rising indices of token rows with a near-duplicate among others.
 
     Texts of fewer than `MIN_TOKENS` tokens have none.
-
-    Example:
-        >>> letter = list(range(100))
-        >>> near_duplicates([letter[:60], [*letter[50:], *range(200, 260)], [*letter[:99], 7]], [letter])
-        [0, 2]
     """
     if not rows or not others:
         return []
@@ -67,13 +62,7 @@ def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int
 
 
 def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str], share: float = SHARE) -> list[int]:
-    """Return each text's group: near-duplicates (at this share) and texts of equal names are in one, transitively.
-
-    Example:
-        >>> letter = list(range(100))
-        >>> near_duplicate_groups([letter, [5] * 100, [7, *letter], [7, 8, *letter[:50]], [9]], list("abcdb"))
-        [0, 1, 0, 0, 1]
-    """
+    """Return each text's group: near-duplicates (at this share) and texts of equal names are in one, transitively."""
     if not rows:
         return []
     ngrams = _index_ngrams(rows, share)

@@ -82,12 +82,6 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
 
     Groups of near-duplicates go whole to the half with fewer distinct continuations so far, in the order of their
     continuations' digests. A single group leaves `report` empty.
-
-    Example:
-        >>> tokens = torch.tensor([[1, 7], [2, 7], [3, 8], [4, 9]])
-        >>> forget = Sequences(tokens, torch.full((4,), 2), 1, "")
-        >>> [half_of(forget, half).tokens_NT[:, 1].tolist() for half in ("selection", "report")]
-        [[8, 9], [7, 7]]
     """
     digests, groups = _continuation_digests(forget), inseparable_groups(forget)
     group_of = dict(zip(digests, groups, strict=True))
@@ -142,13 +136,7 @@ def token_rows(texts: Sequences | Utility) -> list[list[int]]:
 
 
 def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
-    """Return the indices of texts of `one` that are in `other` too; the longest of either may be cut.
-
-    Example:
-        >>> letters = Sequences(torch.tensor([[5, 6, 7], [5, 8, 9]]), torch.tensor([3, 3]), 1, "")
-        >>> in_both(Sequences(torch.tensor([[6, 5], [5, 6]]), torch.tensor([2, 2]), 1, ""), letters)
-        [1]
-    """
+    """Return the indices of texts of `one` that are in `other` too; the longest of either may be cut."""
     rows, others = token_rows(one), token_rows(other)
     width = min(max(map(len, rows)), max(map(len, others)))
     known = {tuple(row[:width]) for row in others}

@@ -224,14 +224,7 @@ def block_order(name: str) -> tuple[int, str, int]:
 
 
 def block_place(name: str) -> BlockPlace | None:
-    """Return the place of a block's name; None if it is no block's name.
-
-    Example:
-        >>> block_place("L2.W_v.H11")
-        BlockPlace(layer=2, kind='W_v', head=11, is_group=False)
-        >>> block_place("L2.W_k.G3").is_group, block_place("L2.W_q.G3"), block_place("lm_head")
-        (True, None, None)
-    """
+    """Return the place of a block's name; None if it is no block's name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

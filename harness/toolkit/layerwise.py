@@ -199,13 +199,7 @@ class MLPMatrix:
         return stored.T if self.inputs_first else stored
 
     def rows_of_blocks(self, stored: torch.Tensor) -> dict[str, slice]:
-        """Return the outputs of each block by name, such as `L2.C_fc`.
-
-        Example:
-            >>> both = MLPMatrix("model.layers.0.mlp.gate_up_proj.weight", 0, ("C_gate", "C_fc"), inputs_first=False)
-            >>> both.rows_of_blocks(torch.zeros(16, 4))
-            {'L0.C_gate': slice(0, 8, None), 'L0.C_fc': slice(8, 16, None)}
-        """
+        """Return the outputs of each block by name, such as `L2.C_fc`."""
         size = len(self.outputs_first(stored)) // len(self.kinds)
         rows: dict[str, slice] = {}
         for number, kind in enumerate(self.kinds):
@@ -425,12 +419,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
 
 
 def layer_at(depth: float, layers: int) -> int:
-    """Return the layer, from 1, that a share of the layers falls into.
-
-    Example:
-        >>> [layer_at(depth, 8) for depth in (0.01, 0.5, 0.51, 1.0)]
-        [1, 4, 5, 8]
-    """
+    """Return the layer, from 1, that a share of the layers falls into."""
     return max(1, math.ceil(depth * layers))
 
 
@@ -445,16 +434,6 @@ class LogitLens:
 
     Source:
         nostalgebraist, "interpreting GPT: the logit lens", 2020.
-
-    Example:
-        The state after the last layer gives the model's own logits:
-
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=3, n_head=2, n_positions=16)).eval()
-        >>> tokens = torch.tensor([[1, 2, 3, 4]])
-        >>> states, logits = hidden_states(model, tokens), model(tokens).logits
-        >>> torch.allclose(LogitLens(model)(states[-1]), logits, atol=1e-6)
-        True
     """
 
     def __init__(self, model: Model) -> None:

@@ -54,12 +54,7 @@ class LogitPrecision:
 
     @property
     def near_tie_limit(self) -> str:
-        """Describe the margin of a near tie.
-
-        Example:
-            >>> LogitPrecision(torch.bfloat16).near_tie_limit
-            'a margin below 0.0625 of the largest logit (bfloat16)'
-        """
+        """Describe the margin of a near tie."""
         name = str(self.dtype).removeprefix("torch.")
         if self.is_half:
             return f"a margin below {HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps:g} of the largest logit ({name})"

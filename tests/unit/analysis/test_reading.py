@@ -8,6 +8,7 @@ import pytest
 
 from harness.analysis.table import LEADING, TRAILING, read_table
 from harness.errors import DataError
+from harness.settings import replace
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 
@@ -56,6 +57,26 @@ def test_empty_cells_are_nan(tmp_path):
     assert math.isnan(frame["ma"])
     assert frame["seed"] == 0
     assert frame["peak_memory_bytes"] is pd.NA
+
+
+@pytest.mark.parametrize("name", ["emso_main_table", "emso_ablation", "emso_num_blocks", "di_original_models"])
+def test_published_metrics_are_declared(name):
+    path = PUBLISHED.with_name(f"{name}.csv")
+    declared = read_declarations(path)
+    columns = set(pd.read_csv(path).columns)
+    assert columns - declared.keys() <= {
+        *("model", "method", "variant", "reference", "runs", "num_blocks", "collapsed"),
+        *("rank_erasure", "rank_generation", "rank_average"),
+    }
+    assert declared.keys() <= columns
+
+
+def test_the_published_metrics_are_those_that_are_measured_today():
+    shipped = {metric.name: metric for metric in (*Memorization().metrics, *Generation().metrics)}
+    told_elsewhere = {"source": "", "noise": None, "trusted_from": 0, "judge": None}
+    told_elsewhere |= {"items": None, "aggregate": "mean", "weights": None, "meaning": "", "attack": ""}  # no items
+    for metric in read_declarations(PUBLISHED).values():
+        assert replace(metric, **told_elsewhere) == replace(shipped[metric.name], **told_elsewhere)
 
 
 @pytest.mark.parametrize(

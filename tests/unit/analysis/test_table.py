@@ -82,6 +82,17 @@ def rows(plan, records):
     return table(plan, records).set_index(["variant", "strength"])
 
 
+def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_plan, original, walked):
+    frame = table(make_plan(original), {original.trial_id: walked(original)})
+    assert list(frame.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
+
+
+def test_metrics_stand_by_group_in_the_order_of_their_declarations(make_plan, original, measured):
+    records = [measured(original, numbers={"perplexity": 3.0, "ma_all": 0.5, "el_10": 0.2})]
+    frame = table(make_plan(original), {original.trial_id: records})
+    assert list(frame.columns) == [*LEADING, "ma_all", "el_10", "perplexity", *TRAILING]
+
+
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
     plan = make_plan(original, emso)
     records = {spec.trial_id: walked(spec) for spec in plan.trials}
