@@ -69,7 +69,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         for model, cache in zip((self.first, self.second), caches, strict=True):
             output = model(input_ids=input_ids, past_key_values=cache, use_cache=cache is not None, **inputs)
             # A difference of rounded logits is rounded more.
-            logits.append(model_logits.float() if model_logits.is_floating_point() else model_logits)
+            logits.append(output.logits.float() if output.logits.is_floating_point() else output.logits)
         return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:

@@ -19,7 +19,9 @@ def converted(plan: Any) -> Any:
         name = plan.pop("name")
         return {name: {} if name == "torch" else plan}
     if plan.keys() == {"utility", "erasure", "reference", "margin"}:
-        return {"cost": (plan["utility"] or ["perplexity"])[0], "reference": plan["reference"], "margin": plan["margin"]}
+        [cost, *_] = [*plan.pop("utility"), "perplexity"]
+        del plan["erasure"]
+        return {"cost": cost, **plan}
     gone = {"skips_neighbours", "chosen", "neighbours", *(() if "rank" in plan else ("targets",))}
     return {name: converted(value) for name, value in plan.items() if name not in gone}
 

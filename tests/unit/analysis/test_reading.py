@@ -6,6 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
+from harness.analysis.metrics import read_declarations
 from harness.analysis.table import LEADING, TRAILING, read_table
 from harness.errors import DataError
 from harness.settings import replace
