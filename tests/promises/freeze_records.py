@@ -31,7 +31,7 @@ NOT_PROMISED = {"label", "collapse_reason", "recited", "unranked", "limit", "set
 
 
 def main() -> None:
-    """Run each sweep, or those named; keep journals and items without paths of this machine, and the tables' numbers."""
+    """Run each sweep, or those named, and keep its journal, items and numbers without paths of this machine."""
     for name in sys.argv[1:] or TABLES:
         with tempfile.TemporaryDirectory() as temporary:
             command = [sys.executable, "-m", "harness.sweep", str(FROZEN / f"{name}.yaml"), "--executor", "inline"]

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from harness import load_results, run_sweep
 from harness.errors import DataError
 from harness.records.journal import Journal
+from harness.records.record import Measurement, Stopped
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,20 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
+def test_a_sweep_leaves_what_it_promises(undisturbed):
+    names = {path.name for path in (undisturbed / "tiny").iterdir()}
+    assert names >= {
+        "journal", "table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html",
+    }  # fmt: skip
+    rows = table(undisturbed)
+    assert rows.variant.value_counts().to_dict() == {
+        "emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1, "holdout": 1,
+    }  # fmt: skip
+    by_variant = rows.groupby("variant").ma.min()
+    assert by_variant["retrained"] < by_variant["original"]
+    assert by_variant["holdout"] < by_variant["original"] - 0.2, "the miniature recites its own forget set alone"
+
+
 def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL)
     assert [text for kind, text in blocks if kind == "yaml"] == [SWEEP]
@@ -107,3 +122,33 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
         again.model("nothing")
     with pytest.raises(DataError, match=r"measured no metric called 'mauve'\. It has el_3, ma"):
         again.curves("miniature-s", x="mauve", y="ma")
+
+
+@pytest.mark.soak
+def test_a_planted_collapse_is_flagged_and_a_gentle_erasure_is_not(sweep_file, tmp_path):
+    harsh = (
+        "methods={harsh: {method: gradient_ascent, epochs: [3], training: {learning_rate: 0.01}}, emso: {epochs: [1]}}"
+    )
+    arguments = ["--set", harsh, "--set", "evaluators={generation: {}}", "--set", "training.learning_rate=0.0001"]
+    assert run(sweep_file, tmp_path, *arguments, "--set", "data.utility.prompts=48") == 0
+    rows = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")
+    assert rows.collapsed["harsh"]
+    assert rows.collapse_class["harsh"] in ("degenerate", "gibberish")
+    assert not rows.collapsed["emso"]
+    ranking = pd.read_csv(tmp_path / "tiny" / "ranking.csv").set_index("variant")
+    assert pd.isna(ranking.rank_generation["harsh"])
+    assert ranking.rank_generation["emso"] == 1
+
+
+@pytest.mark.soak
+def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
+    asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
+    asked += ["--set", "training.early_stop=1.001"]
+    assert run(sweep_file, tmp_path, *asked) == 0
+    [stop] = records(tmp_path, Stopped)
+    ended = table(tmp_path).set_index("variant").loc["gradient_ascent"]
+    assert ended["strength"] == stop.strength < 30
+    assert ended[["ma", "el_3"]].notna().all()
+    before = len(records(tmp_path, Measurement))
+    assert run(sweep_file, tmp_path, *asked) == 0
+    assert len(records(tmp_path, Measurement)) == before

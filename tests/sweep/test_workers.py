@@ -1,8 +1,11 @@
 """Several workers: DeepSpeed on two processes against the plain engine, alone and as a Ray Train job in a sweep."""
 
 import contextlib
+import csv
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -13,10 +16,14 @@ import psutil
 import pytest
 import torch
 
+from harness.contracts import LoRA
 from harness.execution.trial.tasks import ErasingTask
-from harness.models.adapters import load_erased
+from harness.models.adapters import is_all_of, load_erased, read_adapter
+from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import Failed, Measurement
 from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 
@@ -25,8 +32,6 @@ import sys
 from pathlib import Path
 from harness.execution.trial.erasing import erase_on_worker
 import json, deepspeed, torch
-from harness.settings import DeepSpeed
-from harness.settings import replace
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -52,6 +57,8 @@ collapse: {}
 """
 ONE_PLACE = ("gru", "npo_sam")
 """Methods that make their own gradient, for which the training loop refuses DeepSpeed (test_training_parts)."""
+ENDLESS = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
+"""So that a trial is still running when it is killed."""
 
 
 def settings_of(name):
@@ -59,19 +66,19 @@ def settings_of(name):
     return {field: 1 if field == "epochs" else 3.0} | ({"epochs": 1} if name == "deliberate_imagination" else {})
 
 
-def spec_of(name, engine):
+def spec_of(name, engine, lora=None):
     """Return a trial whose global batches of seven, of 24 sequences, share out unevenly."""
     spec = replace(small_spec(METHODS.configure(name, settings_of(name)).reference), method=name, engine=engine)
-    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7))
+    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7, lora=lora))
 
 
-def on_two_workers(names, engine, folder):
+def on_two_workers(names, engine, folder, lora=None):
     """Erase with each method on two processes; return the folders that the first one wrote."""
     given = []
     for name in names:
         settings = settings_of(name)
         data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
-        given.append((spec_of(name, engine).model_dump_json(), data, str(folder / name)))
+        given.append((spec_of(name, engine, lora).model_dump_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -93,19 +100,27 @@ def _blocks(notes):
     return [block["block"] for block in chosen], [block["m"] for block in chosen]
 
 
-def compare(names, engine, folder):
-    for name, place in on_two_workers(names, engine, folder).items():
-        settings, spec = settings_of(name), spec_of(name, Engine())
+def compare(names, engine, folder, lora=None):
+    for name, place in on_two_workers(names, engine, folder, lora).items():
+        settings, spec = settings_of(name), spec_of(name, Engine(), lora)
         wanted = (settings[METHODS.load(name).strength.field],)
         task = ErasingTask(spec, Artifacts(folder), wanted, lambda message: None)
         plain = next(METHODS.configure(name, settings).erase(task))
-        ours, about = load_erased(spec.model, place).state_dict(), json.loads((place / "erased.json").read_text())
+        handed_in, about = load_erased(spec.model, place), json.loads((place / "erased.json").read_text())
+        ours = handed_in.state_dict()
         for key, weight in plain.model.state_dict().items():
             assert torch.allclose(weight, ours[key], atol=1e-3), (name, key)
         assert about["notes"]["loss_mean"] == pytest.approx(plain.notes["loss_mean"], rel=1e-4)
         assert about["notes"].get("skipped_steps") == 0
         chosen, scores = _blocks(plain.notes)
         assert _blocks(about["notes"]) == (chosen, pytest.approx(scores, rel=1e-4))
+        if lora:
+            assert is_all_of(read_adapter(place, spec.model.digest), handed_in, load_model(spec.model))
+
+
+@pytest.mark.soak
+def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
+    compare(["gradient_difference", "emso"], Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)), tmp_path)
 
 
 @pytest.mark.soak
@@ -124,6 +139,25 @@ def run(tmp_path, *changes):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("stage", [2, 3])
+def test_adapters_on_two_workers(stage, tmp_path):
+    engine = Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=2))
+    compare(["gradient_difference", "deliberate_imagination"], engine, tmp_path, LoRA(rank=2))
+
+
+@pytest.mark.soak
+def test_a_sweep_on_two_workers(tmp_path):
+    """The memorised model and gradient ascent are trained by Ray Train jobs inside their trials."""
+    done = subprocess.run(run(tmp_path), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "r" / "workers" / "table.csv").open() as file:
+        rows = {row["variant"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"original", "retrained", "holdout", "gradient_ascent", "task_arithmetic"}
+    assert {row["engine"] for row in rows.values()} == {"deepspeed ZeRO-2, 2 workers"}
+    assert float(rows["gradient_ascent"]["ma"]) < float(rows["original"]["ma"])
+
+
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
 def test_nobody_outside_this_machine_can_reach_a_worker(tmp_path):
     marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
@@ -138,6 +172,87 @@ def test_nobody_outside_this_machine_can_reach_a_worker(tmp_path):
     assert driver.returncode == 0, output
     assert max(of_workers) > 0, "the workers were seen while they listened"
     assert {address for address, _ in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_path, deaths):
+    many = ("methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}", "report={samples: plain}", ENDLESS)
+    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(run(tmp_path, *many), env=marked, **pipes) as driver:
+        killed = []
+        while len(killed) < 2 * deaths and driver.poll() is None:
+            alive = [worker for worker in _workers_of(tmp_path) if worker not in killed]
+            if len(alive) == 2 and _running(tmp_path, "gradient_ascent"):
+                time.sleep(8)
+                os.kill(alive[0], signal.SIGKILL)
+                killed += alive
+            time.sleep(0.1)
+        output, errors = driver.communicate(timeout=400)
+    assert len(killed) == 2 * deaths, errors
+    assert driver.returncode == deaths - 1, output + errors
+    journal = Journal(tmp_path / "r" / "workers" / "journal")
+    records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
+    failures = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
+    assert [failed.error for failed in failures] == [
+        "WorkerDiedError: a worker of deepspeed ZeRO-2, 2 workers failed: "
+        "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
+    ] * (deaths - 1)
+    for failed in failures:
+        log = "\n".join(failed.log)
+        assert re.search(r"worker 0: .+", log), log
+        assert re.search(r"worker 1: .+", log), log
+    assert any(isinstance(record, Measurement) for record in records["gradient_ascent"]) == (deaths == 1)
+    assert any(isinstance(record, Measurement) for record in records["emso"]), output + errors
+    assert not any(isinstance(record, Failed) for record in records["emso"])
+    assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".building-*"))
+    assert _workers_of(tmp_path, kind=b"") == [], "no process is left, so no port either"
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
+def test_a_trial_with_workers_that_is_killed_itself_is_tried_once_more(tmp_path):
+    many = ("methods={gradient_ascent: {epochs: [40]}}",)
+    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(run(tmp_path, *many), env=marked, **pipes) as driver:
+        killed = None
+        while killed is None and driver.poll() is None:
+            if _workers_of(tmp_path) and _running(tmp_path, "gradient_ascent"):
+                time.sleep(8)
+                [killed] = _workers_of(tmp_path, kind=b"ImplicitFunc")
+                os.kill(killed, signal.SIGKILL)
+            time.sleep(0.1)
+        _, errors = driver.communicate(timeout=400)
+    assert killed
+    assert driver.returncode == 0, errors
+    assert _workers_of(tmp_path, kind=b"") == []
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
+def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
+    limited = "methods={gradient_ascent: {epochs: [4000], timeout_minutes: 0.5}, emso: {epochs: [1]}}"
+    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(run(tmp_path, limited, ENDLESS), env=marked, **pipes) as driver:
+        seen, end = set(), time.monotonic() + 300
+        while driver.poll() is None and time.monotonic() < end:
+            seen |= set(_workers_of(tmp_path))
+            time.sleep(0.3)
+        driver.terminate()
+        errors = driver.stderr.read()
+    assert driver.returncode == 1, errors
+    assert len(seen) == 4, "two for each method, and only the second's once the first's are gone"
+    journal = Journal(tmp_path / "r" / "workers" / "journal")
+    records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
+    [failed] = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
+    assert failed.error.startswith("TrialError: it ran longer than methods.gradient_ascent.timeout_minutes: 0.5 allows")
+    assert any(isinstance(record, Measurement) for record in records["emso"])
+    assert not any(isinstance(record, Failed) for record in records["emso"])
+    assert _workers_of(tmp_path, kind=b"") == []
 
 
 def _workers_of(tmp_path, kind=b"RayTrainWorker"):
@@ -160,6 +275,14 @@ def _listening(processes):
             sockets = psutil.Process(process).net_connections("inet")
             found |= {(each.laddr.ip, each.laddr.port) for each in sockets if each.status == psutil.CONN_LISTEN}
     return found
+
+
+def _running(tmp_path, variant):
+    journal = Journal(tmp_path / "r" / "workers" / "journal")
+    if not (journal.folder / "plan.json").exists():
+        return False
+    [spec] = [spec for spec in journal.read_plan().trials if spec.variant == variant]
+    return bool(journal.read(spec.trial_id))
 
 
 def test_workers_need_ray(tmp_path):
