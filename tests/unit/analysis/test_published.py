@@ -1,7 +1,7 @@
 """Published tables beside ours: what can be compared and why not, tolerances, and the door that verifies."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -12,7 +12,7 @@ from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions
-from harness.settings import MEMORY_SETTINGS, EvaluatorSpec, MemorizedModel, Source, TrialSpec
+from harness.settings import MEMORY_SETTINGS, EvaluatorSpec, MemorizedModel, Source, TrialSpec, replace
 
 NEO = "EleutherAI/gpt-neo-125m"
 SETTINGS = {
