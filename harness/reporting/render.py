@@ -285,7 +285,7 @@ def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
         justify: Literal["left", "center", "right"] = "left" if is_long else "right"
         justify = "center" if column.kind == "rank" else justify
         overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        most = 28 if is_long else None
+        most = 36 if is_long else None
         title = Text(printable(column.title))
         table.add_column(title, justify=justify, overflow=overflow, min_width=least, max_width=most)
     for row in rows:

@@ -20,9 +20,25 @@ def flip(tensor):
     tensor.detach().view(-1)[:1].view(torch.int32)[0] ^= 1
 
 
+def swap(tensor):
+    flat = tensor.detach().view(-1)
+    flat[:2] = flat[:2].flip(0)
+
+
+def scaled(model, task):
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+
+
 def write_then_cache(model, task):
     task.forget.tokens_NT.fill_(5)
     share(task)
+
+
+def cache_then_write(model, task):
+    share(task)
+    task.forget.tokens_NT.fill_(5)
 
 
 def share(task):
@@ -73,11 +89,15 @@ def raise_after_harm(model, task):
 
 
 REFUSED = {
+    "scaled": (scaled, "weights"),
     "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
+    "swapped": (lambda model, task: swap(first_weight(model)), "weights"),
     "a buffer": (lambda model, task: next(model.buffers()).fill_(True), "weights"),
+    "mode": (lambda model, task: model.train(), "mode (transformer"),
     "a mode within": (lambda model, task: model.transformer.drop.train(), "mode (transformer.drop)"),
     "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
     "forget, then an array": (write_then_cache, "task.forget"),
+    "an array, then forget": (cache_then_write, "task.forget"),
     "lengths": (lambda model, task: task.forget.lengths_N.sub_(1), "task.forget (lengths_N)"),
     "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's weights"),
 }
@@ -93,6 +113,7 @@ PUT_BACK = {
     "python seed": lambda model, task: random.seed(1),
     "directory": lambda model, task: os.chdir("/"),
     "another variable": lambda model, task: os.environ.update(PATH="/nowhere"),
+    "no variable": lambda model, task: os.environ.pop("PATH"),
     "generations in float64": generate_in_float64,
 }
 HARMLESS = {

@@ -50,6 +50,10 @@ def circle():
     raise one
 
 
+def named():
+    raise type(TEXT, (ValueError,), {})(TEXT)
+
+
 def generated():
     exec(compile(f"def {TEXT.split()[0]}():\n    raise ValueError('{TEXT}')", TEXT, "exec"), space := {})
     space[TEXT.split()[0]]()

@@ -102,6 +102,7 @@ LISTEN = """
 import sys
 import psutil, torch
 from harness.contracts import Training
+from harness.settings import DeepSpeed, Engine
 from harness.toolkit.finetune import engine_for
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -39,13 +40,12 @@ def original():
 def loads(monkeypatch):
     """Return a list of the originals that are loaded: `alone`, or `beside` a model that is measured."""
     loaded = []
-    for room, how in ((tasks, "alone"), (tasks, "beside")):
 
-        def counted(*arguments, how=how):
-            loaded.append(how)
-            return load_model(*arguments)
+    def load_counted(*arguments):
+        loaded.append("alone" if sys._getframe(1).f_code.co_name == "prepare" else "beside")
+        return load_model(*arguments)
 
-        monkeypatch.setattr(room, "load_model", counted)
+    monkeypatch.setattr(tasks, "load_model", load_counted)
     return loaded
 
 
