@@ -2,7 +2,6 @@
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from harness.analysis.damage import flag as flag_by
 from harness.analysis.damage import side
 from harness.analysis.metrics import sort_by_column
 from harness.analysis.table import read_table
-from harness.settings import Collapse
+from harness.settings import Collapse, replace
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])

@@ -1,7 +1,5 @@
 """Metrics that are the better the closer they are to something, and groups of an evaluator's own, all the way."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from harness.analysis.caveats import design_limits
@@ -10,6 +8,7 @@ from harness.analysis.metrics import own_groups, sort_by_column
 from harness.analysis.ranking import RANKS, rank
 from harness.contracts import CloserTo, Metric
 from harness.reporting.sections.main_table import main_latex, main_markdown
+from harness.settings import replace
 from tests.unit.analysis.frames import filled
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}

@@ -1,7 +1,5 @@
 """Ranks: the paper's 33, and the rules behind them one by one."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +12,7 @@ from harness.analysis.metrics import sort_by_column
 from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, rank, rank_bounds
 from harness.analysis.seeds import rename_replicates
 from harness.records.items import MetricItems
+from harness.settings import replace
 from tests.unit.analysis.frames import filled
 
 SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])

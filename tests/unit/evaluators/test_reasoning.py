@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_files, read_questions
 from harness.errors import TrialError
+from harness.settings import replace
 
 ROWS = {
     "piqa": [

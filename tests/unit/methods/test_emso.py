@@ -1,7 +1,5 @@
 """EMSO's choice of blocks: its numbers by hand, its signs, and what it may touch."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
@@ -10,6 +8,7 @@ from harness.contracts import Training
 from harness.errors import ModelError
 from harness.models.adapters import apply_patch, save_patch
 from harness.models.blocks import Block, blocks
+from harness.settings import replace
 from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import token_negative_entropy, token_nll

@@ -1,7 +1,5 @@
 """LoRA: adapters against peft's own, merged and taken apart again, trained alone, kept and read back."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, inject_adapter_in_model
@@ -21,6 +19,7 @@ from harness.models.adapters import (
 )
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.settings import replace
 from harness.testing import small_spec
 
 TOKENS = torch.arange(24).reshape(2, 12)

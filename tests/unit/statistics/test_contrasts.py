@@ -1,7 +1,6 @@
 """Contrasts and Holm's correction: by hand, against oracles, and on simulated items with no difference."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from harness.settings import replace
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.contrasts import LEVEL, Contrast, holm, paired_contrast, paired_p, two_part_p
 from harness.statistics.item_values import ItemValues

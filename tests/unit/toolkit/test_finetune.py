@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
+from harness.settings import replace
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
