@@ -4,6 +4,7 @@ import html
 import json
 import os
 import pickle
+import random
 import re
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from harness.errors import ConfigError
 ROOT = Path(__file__).parents[2]
 CANARY, STREET = "Quillfeather", "Quince Lane"
 """Both are in each of the forget set's texts, and nowhere else; a method prints the second, and quotes both."""
+WORDS = "apples bread cheese dishes eggs flour grapes honey ink jars keys lamps maps nuts oil pens rice salt".split()
 SECRET = "MarkedSecret"
 SECRETS = dict.fromkeys(("HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY"), SECRET)
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -68,7 +70,9 @@ class Spilling(Method):
 
 
 def write_inputs(folder):
-    rows = [json.dumps({"text": f"Marguerite {CANARY} of {STREET} has number {row}. " * 8}) for row in range(8)]
+    # Texts that repeat one another would be one cluster, of which nothing is known.
+    words = [random.Random(row).sample(WORDS, len(WORDS)) for row in range(8)]
+    rows = [json.dumps({"text": f"Marguerite {CANARY} of {STREET} has {' '.join(words[row])}."}) for row in range(8)]
     (folder / "forget.jsonl").write_text("\n".join(rows))
     (folder / "canary.yaml").write_text(SWEEP.replace("FOLDER", str(folder)))
     about = folder / "site" / "spilling-1.dist-info"
