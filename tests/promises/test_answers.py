@@ -35,7 +35,7 @@ until: {ma: [0.7]}
 methods:
   one_name: {method: gradient_difference, epochs: [1, 3]}
   another: {method: gradient_difference, epochs: [1, 3], training: {learning_rate: 5.005e-5}}
-  dear: {method: gradient_difference, epochs: [1, 3], training: {learning_rate: 2.5e-5, weight_decay: 400.0}}
+  dear: {method: gradient_difference, epochs: [1, 3], training: {learning_rate: 1.25e-5, weight_decay: 800.0}}
   idle: {method: gradient_ascent, epochs: [1], training: {learning_rate: 1.0e-12}}
 evaluators:
   memorization: {el_sequences: 2, el_prefixes: 2}

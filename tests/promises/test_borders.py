@@ -25,7 +25,7 @@ from harness.errors import ConfigError
 ROOT = Path(__file__).parents[2]
 CANARY, STREET = "Quillfeather", "Quince Lane"
 """Both are in each of the forget set's texts, and nowhere else; a method prints the second, and quotes both."""
-WORDS = "apples bread cheese dishes eggs flour grapes honey ink jars keys lamps maps nuts oil pens rice salt".split()
+WORDS = ["apples", "bread", "cheese", "eggs", "flour", "honey", "ink", "jars", "keys", "lamps", "maps", "nuts", "oil"]
 SECRET = "MarkedSecret"
 SECRETS = dict.fromkeys(("HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY"), SECRET)
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -71,8 +71,11 @@ class Spilling(Method):
 
 def write_inputs(folder):
     # Texts that repeat one another would be one cluster, of which nothing is known.
-    words = [random.Random(row).sample(WORDS, len(WORDS)) for row in range(8)]
-    rows = [json.dumps({"text": f"Marguerite {CANARY} of {STREET} has {' '.join(words[row])}."}) for row in range(8)]
+    words = [" ".join(random.Random(row).sample(WORDS, 8)) for row in range(8)]
+    texts = [
+        f"Marguerite {CANARY} of {STREET} has {some}. Who knows {CANARY} of {STREET}, with {some}?" for some in words
+    ]
+    rows = [json.dumps({"text": text}) for text in texts]
     (folder / "forget.jsonl").write_text("\n".join(rows))
     (folder / "canary.yaml").write_text(SWEEP.replace("FOLDER", str(folder)))
     about = folder / "site" / "spilling-1.dist-info"
