@@ -24,7 +24,7 @@ RANKS = ["rank_erasure", "rank_generation", "rank_average"]
 SWEEP = """# Is a method told from itself?
 name: answers
 models: [miniature-s]
-seeds: [0, 1, 2]
+seeds: [0, 1, 2, 3]
 data:
   forget: {source: miniature, sequences: 16, sequence_tokens: 64, prefix_tokens: 32}
   retain: {source: miniature, sequences: 16, sequence_tokens: 64}
@@ -83,7 +83,7 @@ def one_seed(sweep):
 
 
 @pytest.fixture(scope="module")
-def three_seeds(sweep, one_seed):
+def four_seeds(sweep, one_seed):
     results = sweep()
     return results, answer(results), pd.read_csv(results.folder / "ranking.csv").set_index("variant")
 
@@ -93,17 +93,17 @@ def test_one_seed_gives_no_verdict(one_seed):
     assert float(one_seed.loc["one_name", "price"]) > 0, "though the numbers are there"
 
 
-def test_a_method_under_two_names_is_not_told_from_itself_and_a_dear_one_is(three_seeds):
+def test_a_method_under_two_names_is_not_told_from_itself_and_a_dear_one_is(four_seeds):
     """The twins' rates differ by a thousandth: a sweep refuses the same trials under two names."""
-    _, said, _ = three_seeds
+    _, said, _ = four_seeds
     is_reference = said["is_reference"].astype(str).str.lower() == "true"
     assert said.index[is_reference].tolist() == ["one_name"], "the first in the file that got there"
     assert said.loc["another", "verdict"] in ("can't tell yet", "equivalent")
     assert said.loc["dear", "verdict"] == "dearer"
 
 
-def test_a_row_that_erased_nothing_takes_no_rank(three_seeds):
-    results, said, ranking = three_seeds
+def test_a_row_that_erased_nothing_takes_no_rank(four_seeds):
+    results, said, ranking = four_seeds
     assert ranking.loc["idle", RANKS].isna().all()
     assert ranking.loc["idle", "unranked"], "and it is said why"
     assert (said.loc["idle", "gets_there"], said.loc["idle", "verdict"], said.loc["idle", "price"]) == ("no", "", "")
@@ -112,8 +112,8 @@ def test_a_row_that_erased_nothing_takes_no_rank(three_seeds):
     assert "othing to erase" not in results.report.read_text()
 
 
-def test_a_metric_that_was_not_measured_is_empty_and_never_0(three_seeds):
-    results, *_ = three_seeds
+def test_a_metric_that_was_not_measured_is_empty_and_never_0(four_seeds):
+    results, *_ = four_seeds
     with (results.folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     [unseen] = [row for row in rows if row["variant"] == "holdout"]
@@ -139,7 +139,7 @@ def test_weights_that_are_not_a_number_give_no_number(sweep, tmp_path, capsys):
     weights = load_file(tmp_path / "model" / "model.safetensors")
     weights["transformer.h.0.mlp.c_fc.weight"][0, 0] = torch.nan
     save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
-    changes = [f"models=[{tmp_path}/model]", "seeds=[0]", "methods={dear: {method: gradient_ascent}}"]
+    changes = [f"models=[{tmp_path}/model]", "seeds=[0]", "methods={dear: {method: gradient_ascent}}", "ranking={}"]
     results = sweep(*changes, results=tmp_path)
     assert len(results.table) == 0
     assert len(results.unfinished) >= 2
