@@ -46,28 +46,25 @@ WALK_VERSION = 1
 MIN_APART = 0.04
 """How far apart two levels of a sweep must be; a walk ends within half of it."""
 UNSEEN_ROWS = (HOLDOUT, STAND_IN)
-"""The original on texts that it never saw, by what measures erasure alone: texts of the forget set's kind, or
-validation texts where the sweep has none of that kind."""
+"""The original on unseen texts, measured by erasure metrics only; without a holdout validation texts stand in."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
-"""Rows that are measured without any erasure: the model before it, the one that never saw the forget set, and what
-the first says of texts that are not in it."""
+"""Rows that are measured without any erasure."""
 PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
-"""What a probe of two forward passes has: MA on the forget set, and the model's own perplexity on validation texts. A
-search and a walk look at nothing else."""
+"""Metrics of a probe, which takes two forward passes: MA on the forget set, own perplexity on validation texts."""
 SEARCH_VERSION = 3
 """Raised when a study would propose other candidates from the same records; part of its identity."""
 SEARCH_SEEDS = 1_000_000
-"""How many values `tune.seed` has. The candidates of the first search train with as many more than it, those of the
-second with twice as many more: far from what anyone reports."""
-MOST_SAMPLES = 256
-"""Every point's journal holds them, and the report shows them on one page."""
+"""Number of values of `tune.seed`. Candidates of search k train with `tune.seed` plus k times this, far from any seed
+that is reported."""
+MAX_SAMPLES = 256
+"""Samples of a point, which the journal contains and one page shows."""
 MEMORY_SETTINGS = ("micro_batch", "activation_checkpointing")
-"""Settings of `Training` that decide how much memory a step takes, and no number."""
+"""Settings of `Training` that change memory and no number."""
 ALL_LINEAR: Literal["all-linear"] = "all-linear"
 _AT_EDGE = 0.02
 OF_TRAINING = "training."
-"""What the name of a dimension begins with that is a setting of the training: `training.learning_rate`."""
+"""Prefix of dimensions that are settings of the training: `training.learning_rate`."""
 SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "miniature": (),
     "extraction_challenge": ("path",),
@@ -75,7 +72,7 @@ SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "npy": ("path",),
     "hub": ("path", "name", "split", "field"),
 }
-"""Each source, and which of `path`, `name`, `split` and `field` it reads."""
+"""Settings that each source reads."""
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
 
@@ -94,9 +91,9 @@ def replace(value: T, /, **changes: Any) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class LogUniform:
-    """A range that is searched on a logarithmic scale: of whole numbers if both of its ends are.
+    """A range that is searched on a logarithmic scale; whole numbers if both ends are.
 
-    Of a cumulative strength only `high` counts: a candidate is erased that far and probed at each step.
+    Only `high` counts for a cumulative strength: a candidate is erased that far and probed at each step.
     """
 
     low: float | int
@@ -162,9 +159,9 @@ def _sorted_once(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class LoRA(Strict):
-    """Low-rank adapters: W + alpha / rank · B A, of which A and B alone are trained.
+    """Low-rank adapters: W + alpha / rank · B A, where only A and B are trained.
 
-    There is no dropout, as nowhere in the training loop: its masks would depend on how a global batch is cut.
+    There is no dropout: its masks would depend on how a global batch is cut.
 
     Source: Hu et al., arXiv:2106.09685, section 4.1.
 
@@ -176,7 +173,7 @@ class LoRA(Strict):
     rank: PositiveCount
     """Rank of each update, alpha / rank · B A."""
     alpha: PositiveCount | None = None
-    """Null: twice the rank."""
+    """Scale of the update; null: twice the rank."""
     targets: Annotated[
         Literal["all-linear"] | Annotated[Sequence[str], MinLen(1), AfterValidator(_sorted_once)],
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
@@ -186,18 +183,17 @@ class LoRA(Strict):
     @model_validator(mode="before")
     @classmethod
     def _says_its_alpha(cls, given: Any) -> Any:
-        """Say what was left to be said, so that equal adapters have equal settings."""
         is_left = isinstance(given, dict) and given.get("alpha") is None and type(given.get("rank")) is int
         return {**given, "alpha": 2 * given["rank"]} if is_left else given
 
     @property
     def scaling(self) -> float:
-        """Return what B A is multiplied by."""
+        """Return the factor of B A."""
         assert self.alpha is not None
         return self.alpha / self.rank
 
     def __str__(self) -> str:
-        """Return what tables call it.
+        """Return its name in tables.
 
         Example:
             >>> str(LoRA(rank=16)), str(LoRA(rank=4, alpha=4, targets=("q_proj", "v_proj")))
@@ -211,16 +207,15 @@ class Training(Strict):
     """Training settings, the same for every trained method, so that methods stay comparable."""
 
     learning_rate: Annotated[Positive, LogUniform(low=1e-6, high=1e-3)] = 1e-5
-    """The same for all trained methods, unless a row says otherwise."""
+    """Learning rate of AdamW, the same for all trained methods unless a row sets another."""
     global_batch: PositiveCount = 64
-    """Sequences an optimiser step sees, however they are accumulated."""
+    """Sequences in an optimiser step, accumulated over micro-batches."""
     micro_batch: PositiveCount = 16
     """Sequences in one forward pass; changes memory and speed, not the loss."""
     activation_checkpointing: bool = False
-    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more
-    arithmetic, and the same numbers."""
+    """Recompute activations in the backward pass: less memory, a third more arithmetic, the same numbers."""
     weight_decay: NonNegative = 0.0
-    """AdamW's."""
+    """Weight decay of AdamW."""
     precision: Precision = "fp32"
     """Precision of the forward and backward pass; weights and optimiser state stay fp32."""
     loss_region: LossRegion = "all"
@@ -228,14 +223,14 @@ class Training(Strict):
     early_stop: Annotated[float, Gt(1.0)] | None = 1.03
     """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
     lora: LoRA | None = None
-    """Train low-rank adapters instead of the weights; None: the weights."""
+    """Train low-rank adapters instead of the weights; null: the weights."""
 
     def over(self, other: Training) -> Training:
         """Return this training with what another one sets."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that decide numbers: all but how a batch is cut, and what of it is kept in memory.
+        """Return the settings that decide numbers: all but `MEMORY_SETTINGS`.
 
         Example:
             >>> Training(micro_batch=1, activation_checkpointing=True).identity() == Training().identity()
@@ -244,7 +239,7 @@ class Training(Strict):
         return self.model_dump(mode="json", exclude={*MEMORY_SETTINGS})
 
     def in_words(self) -> dict[str, Any]:
-        """Return the settings as a report shows them, each of one line; not what is off and was not there at first."""
+        """Return the settings for a report, each in one line, without checkpointing and LoRA where these are off."""
         settings = {**self.model_dump(), "lora": self.lora and str(self.lora)}
         return {
             name: value for name, value in settings.items() if value or name not in ("activation_checkpointing", "lora")
@@ -256,7 +251,6 @@ def _with_id(value: Any) -> Any:
 
 
 def _with_defaults(value: Any) -> Any:
-    """Return `{}` for a name with nothing behind it (`generation:`), which means: all defaults."""
     return {} if value is None else value
 
 
@@ -293,12 +287,12 @@ class TextSource(Strict):
 
 
 class SampledSource(TextSource):
-    """Texts that are used as they stand: all of them, the first ones, or a random sample."""
+    """All texts, the first ones, or a random sample."""
 
     sequences: PositiveCount | None = None
-    """How many texts; null: all, or as many as there are forget sequences (64 at most) for unseen ones."""
+    """Number of texts; null: all; a holdout has as many as the forget set, 64 at most."""
     sample_seed: Count | None = None
-    """Draws a random sample with this seed instead of the first texts."""
+    """Seed of a random sample; null: the first texts."""
 
     @model_validator(mode="after")
     def _samples_so_many(self) -> Self:
@@ -311,13 +305,13 @@ class HoldoutSource(SampledSource):
     """Unseen texts of the forget set's kind."""
 
     prefix_tokens: PositiveCount | None = None
-    """Tokens that a model is given of each text."""
+    """Tokens of each prefix."""
     sequence_tokens: PositiveCount | None = None
     """Tokens of each text, prefix included."""
 
 
 class ForgetSource(HoldoutSource):
-    """The forget set; `not_memorized` are cut as its other texts are."""
+    """The forget set; `not_memorized` are cut alike."""
 
     not_memorized: SampledSource | None = None
     """Further texts to erase, which the model is not expected to recite."""
@@ -327,16 +321,16 @@ class HeldSource(TextSource):
     """Retain data, or validation texts."""
 
     sequences: PositiveCount | None = None
-    """How many texts; null: all."""
+    """Number of texts; null: all."""
     sequence_tokens: PositiveCount | None = None
     """Tokens of each text."""
 
 
 class UtilitySource(TextSource):
-    """Human texts that the models are to continue."""
+    """Human texts for models to continue."""
 
     prompts: PositiveCount = 256
-    """How many texts the models continue."""
+    """Number of texts."""
     prompt_tokens: PositiveCount = 32
     """Tokens of each prompt."""
     reference_tokens: PositiveCount = 128
@@ -351,15 +345,14 @@ class Data(Strict):
     holdout: HoldoutSource | None = None
     """Unseen texts of the forget set's kind."""
     retain: HeldSource | None = None
-    """Texts to train on meanwhile."""
+    """Texts to train on as well, for methods with retain data."""
     utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
     """Texts to continue."""
     validation: HeldSource | None = None
-    """What early stopping watches."""
+    """General texts: early stopping, searches and walks read them."""
 
 
 def _without_axes(value: Any) -> Any:
-    """Refuse a list: what holds for several rows is one value, and a grid is of the rows that train."""
     listed = [name for name, it in value.items() if isinstance(it, list)] if isinstance(value, dict) else []
     if listed:
         raise ValueError(
@@ -373,7 +366,7 @@ TrainingBlock = Annotated[Training, BeforeValidator(_without_axes, Training | No
 
 
 class JudgeEntry(Strict):
-    """A model that judges: its name alone, or with its tokenizer."""
+    """A model that judges: its name, or a mapping with its tokenizer."""
 
     id: Place
     """A miniature's name, a checkpoint's folder, or a hub id."""
@@ -388,18 +381,18 @@ class NoSettings(Strict):
 
 
 class DeepSpeed(Strict):
-    """The settings of DeepSpeed."""
+    """Settings of DeepSpeed."""
 
     zero_stage: Literal[0, 1, 2, 3] = 2
-    """How much DeepSpeed partitions."""
+    """1: optimiser state is partitioned; 2: gradients too; 3: weights too."""
     offload: bool = False
-    """Whether the optimiser's state lies in the CPU's memory."""
+    """Keep the optimiser's state in the CPU's memory."""
     workers: PositiveCount = 1
     """Processes that share each batch."""
 
 
 class Engine(Strict):
-    """The one engine that a model is trained with."""
+    """Engine of the training: one of these."""
 
     torch: NoSettings | None = None
     """AdamW in one process, the default."""
@@ -413,11 +406,11 @@ class Engine(Strict):
 
     @property
     def workers(self) -> int:
-        """Return how many processes share each batch."""
+        """Return the number of processes that share each batch."""
         return self.deepspeed.workers if self.deepspeed else 1
 
     def __str__(self) -> str:
-        """Return what tables call it.
+        """Return its name in tables.
 
         Example:
             >>> str(Engine()), str(Engine(deepspeed=DeepSpeed(zero_stage=2)))
@@ -444,7 +437,7 @@ def _one_engine(value: Any) -> Any:
 
 
 class Resources(Strict):
-    """What one trial occupies."""
+    """Resources of one trial."""
 
     cpus: PositiveCount = 1
     """CPUs of each trial."""
@@ -453,23 +446,23 @@ class Resources(Strict):
 
 
 class RowLimits(Strict):
-    """What a method's row sets besides the method's own settings and its training."""
+    """Limits of a method's row."""
 
     timeout_minutes: Positive | None = None
 
 
 class ModelEntry(JudgeEntry):
-    """A model to erase from: its name alone, or with how it is to be read and trained."""
+    """A model to erase from: its name, or a mapping with its settings."""
 
     engine: Annotated[Engine, BeforeValidator(_one_engine, Literal["torch", "deepspeed"] | Engine)] = Engine()
-    """What trains: `torch`, or `{deepspeed: {zero_stage, offload, workers}}`."""
+    """`torch`, or `{deepspeed: {zero_stage, offload, workers}}`."""
     training: TrainingBlock = Training()
     retrained: Place | None = None
     """The same model, trained without the forget set: a name, a folder or a hub id."""
     replicate_of: ReplicateName | None = None
     """The name under which replicates are averaged."""
     resources: Resources | None = None
-    """Instead of the sweep's `resources`."""
+    """Replace the sweep's `resources`."""
 
 
 _NAME_OR_ENTRY = doc("a name, or a mapping with an id: {id: ..., tokenizer: ...}")
@@ -478,25 +471,25 @@ Judge = Annotated[JudgeEntry, BeforeValidator(_with_id, str | JudgeEntry), _NAME
 
 
 class MemorizedModel(Strict):
-    """How the memorised model is made."""
+    """Training of the memorised model."""
 
     epochs: PositiveCount = 10
     """Passes over the forget set at most."""
     learning_rate: Positive | None = None
-    """Null: training's."""
+    """Defaults to `training.learning_rate`."""
     global_batch: PositiveCount | None = None
-    """Null: training's."""
+    """Defaults to `training.global_batch`."""
     gate: Annotated[float, Ge(0.0), Le(1.0)] = 0.98
-    """The MA that it must reach."""
+    """MA that it must reach on the forget set."""
 
 
 class Judges(Strict):
-    """The models that measure others."""
+    """Models that measure others."""
 
     perplexity: Judge = JudgeEntry(id="miniature")
     """Judges perplexity; `original` is the model before erasure."""
     features: Judge = JudgeEntry(id="miniature")
-    """Gives MAUVE its features; `original` too."""
+    """Gives MAUVE its features; `original` as well."""
     similarity: Judge = JudgeEntry(id="minilm")
     """Compares texts by meaning."""
     coherence: Judge = JudgeEntry(id="minilm")
@@ -514,42 +507,46 @@ def _around_one(value: Any) -> tuple[float, float]:
 
 
 class Measuring(Strict):
-    """In which precision models and judges compute while models are measured."""
+    """Precision while models are measured."""
 
     precision: Precision = "fp32"
-    """Of what is measured: bf16 halves caches and weights, and changes greedy choices that are close."""
+    """Precision of the evaluated models. bf16 halves memory but may flip near-tied greedy tokens."""
     judges: Precision = "fp32"
-    """Of the judges of perplexity and features."""
+    """Precision of the judges of perplexity and features."""
 
 
 class Collapse(Strict):
-    """Outside of which numbers a point has collapsed."""
+    """Bounds outside of which a point has collapsed."""
 
     mauve: Fraction = 0.25
-    """Below this share of the original's MAUVE a point has collapsed."""
+    """Lowest share of the original's MAUVE."""
     perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one, tuple[float, float])] = (0.5, 5.0)
-    """Below the first or above the second, times the original's perplexity, a point has collapsed."""
+    """Lowest and highest perplexity, times the original's."""
 
 
 class Ranking(Strict):
-    """Which strength of each row is ranked."""
+    """Ranked strength of each row."""
 
     at: dict[str, float] = Field(default_factory=dict)
-    """The ranked strength of a row: `{emso: 3}`; otherwise the only one, the method's default, or the last epoch."""
+    """Strength by row: `{emso: 3}`; by default the only one, the method's default, or the last epoch."""
     controls: list[str] = Field(default_factory=list)
-    """Rows that are shown beside the others and not ranked, such as task arithmetic's `formula: shrink`."""
+    """Rows that are shown but not ranked, such as task arithmetic's `formula: shrink`."""
 
 
 class Report(Strict):
-    """What the report shows."""
+    """Contents of the report."""
 
     samples: Literal["redacted", "plain"] = "redacted"
-    """Whether the report shows forget texts, and the messages of libraries and plugins."""
-    sample_count: Annotated[int, Ge(0), Le(MOST_SAMPLES)] = 4
-    """How many texts of each kind the report shows of the references and of every ranked point."""
+    """`plain` shows forget texts, and the messages of libraries and plugins."""
+    sample_count: Annotated[int, Ge(0), Le(MAX_SAMPLES)] = 4
+    """Texts of each kind that the report shows for the references and every ranked point."""
 
 
-def _levels(value: Any) -> tuple[Number | Literal["unseen", "retrained"], ...]:
+At = Number | Literal["unseen", "retrained"]
+"""A level: MA itself, or that of the original on the holdout, or of the retrained model on the forget set."""
+
+
+def _levels(value: Any) -> tuple[At, ...]:
     levels = value if isinstance(value, list | tuple) else [value]
     for level in levels:
         is_number = type(level) in (int, float) and 0 <= level < 1
@@ -572,50 +569,48 @@ def _levels(value: Any) -> tuple[Number | Literal["unseen", "retrained"], ...]:
     return tuple(levels)
 
 
-At = Number | Literal["unseen", "retrained"]
 Levels = Annotated[tuple[At, ...], BeforeValidator(_levels, At | list[At])]
 
 
 class SearchBudget(Strict):
-    """How long the settings of each method are searched, the same for all."""
+    """Budget of each method's search, the same for all."""
 
     trials: Annotated[int, Ge(1), Le(10_000)]
-    """Candidates."""
+    """Number of candidates."""
 
 
 class Tune(Strict):
-    """How the settings of each method are searched, instead of given: for the levels of `until`."""
+    """Search for each method's settings, for the levels of `until`."""
 
     budget: SearchBudget = Field(description="how long to search?", examples=["budget: {trials: 12}"])
     search: Literal["optuna", "random"] = "optuna"
-    """How candidates are proposed."""
+    """Proposer of candidates."""
     seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
-    """Of the search: another one proposes other candidates, and trains them in another order."""
+    """Seed of the search: proposals, and the data order of candidates."""
     per: Literal["seed", "model"] = "seed"
-    """What has a search of its own: each `seed`, so that intervals hold the luck of the search, or each `model` for all
-    of its seeds."""
+    """`seed`: one search per seed, so intervals include search variance. `model`: one search shared by all seeds."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By row: what is searched in addition to, or instead of, what its method declares."""
+    """Search space by row, added to what its method declares or in its place."""
 
 
 class Compare(Strict):
-    """What verdicts are about."""
+    """Question that verdicts answer."""
 
     cost: str = PROBED_UTILITY
     """The metric in which methods pay for erasure."""
     reference: str | None = None
-    """The row that others are compared with; null: the first in the file's order that reached the level."""
+    """Row that others are compared with; null: the first in the file that gets to the level and is not broken."""
     margin: Fraction = 0.1
-    """Methods whose prices differ by less than this share are equivalent."""
+    """Price difference, as a share, below which methods are equivalent."""
 
 
 class Sweep(Strict):
     """A sweep file."""
 
     name: Name | None = None
-    """The folder below `results/`; null: the file's name."""
+    """Folder below `results/`; null: the file's name."""
     reproduces: str | None = None
-    """A published table to compare with: `emso_main_table` ([results.md](results.md#beside-a-published-table))."""
+    """A published table to compare with: `emso_main_table` ([results.md](results.md#next-to-a-published-table))."""
     models: Annotated[list[Model], MinLen(1), doc("a list of models")] = Field(
         description="which models to erase from?", examples=["models: [miniature-m]"]
     )
@@ -647,7 +642,7 @@ class Sweep(Strict):
     collapse: Collapse = Collapse()
     resources: Resources = Resources()
     timeout_minutes: Positive | None = None
-    """How long a trial may run."""
+    """Time limit of a trial."""
     report: Report = Report()
     keep_erased: Literal["none", "patch", "all"] = "patch"
     """Which erased models are kept: `patch` means EMSO's blocks and LoRA's adapters."""
@@ -660,9 +655,9 @@ class Checkpoint:
     id: str
     location: str
     tokenizer: str
-    """Both are folders, or ids of the hub."""
+    """A folder or a hub id, as `location` is."""
     digest: str
-    """Names weights, configuration and tokenizer; the commit of a hub model."""
+    """Digest of weights, configuration and tokenizer; a hub model's commit."""
     revision: str | None = None
 
     @property
@@ -672,13 +667,13 @@ class Checkpoint:
 
 
 class Source(Strict):
-    """Where texts come from, resolved: paths are absolute, and the digest is that of the contents."""
+    """A resolved source of texts: paths are absolute, and the digest is that of the contents."""
 
     source: str
     """`miniature`, `extraction_challenge`, `jsonl`, `npy` or `hub`."""
     path: str | None = None
     name: str | None = None
-    """Of a hub data set's configuration."""
+    """Configuration of a hub data set."""
     split: str = "train"
     field: str = "text"
     start: int = 0
@@ -686,55 +681,54 @@ class Source(Strict):
     sequences: int | None = None
     """Rows used; None: all."""
     sequence_tokens: int = 200
-    """Longer texts are cut here."""
+    """Tokens at which longer texts are cut."""
     prefix_tokens: int = 100
-    """Of a forget sequence; of a utility text, the prompt."""
+    """Tokens of a prefix, or of a utility text's prompt."""
     digest: str = ""
     rows: int = 0
-    """How many there are: counted when the sweep is planned."""
+    """Number of texts, counted when the sweep is planned."""
     longest: int = 0
-    """The most tokens that one of them has."""
+    """Tokens of the longest text."""
     half: Literal["all", "selection", "report"] = "all"
-    """Of a forget set: the sequences that a search looks at, or the others; repeats of a continuation stay together."""
+    """Part of a forget set: what a search looks at, or the rest. Repeats of a continuation stay together."""
     sample_seed: int | None = None
-    """The rows used are a random sample, drawn with this seed; None: the first ones."""
+    """Seed of a random sample; None: the first rows."""
     not_memorized: Source | None = None
-    """Of a forget set: texts that the model is not expected to recite, erased together with the others."""
+    """Further texts to erase that the model need not recite."""
 
 
 class TimeLimit(Strict):
-    """How long a trial may run, and who says so."""
+    """Time limit of a trial, and the setting that gives it."""
 
     minutes: float
     setting: str
-    """In the sweep file: `timeout_minutes`, or `methods.emso.timeout_minutes`."""
+    """`timeout_minutes`, or `methods.emso.timeout_minutes`."""
 
 
 class EvaluatorSpec(Strict):
-    """One evaluator with its settings, and the identity of what it will measure."""
+    """An evaluator with its settings, and the identity of its measurements."""
 
     name: str
     version: int
     settings: Mapping[str, Json]
     key: str
-    """Digest of name, version, settings, and the digests of the texts and judges it sees."""
+    """Digest of name, version, settings, texts and judges."""
     texts: Mapping[MoreTexts, Source] = Field(default_factory=dict)
-    """What it gets besides the forget set and the utility prompts."""
+    """Texts in addition to the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
-    """The retrained model, where it reads that."""
+    """The retrained model, if it reads that."""
     precision: Precision = "fp32"
-    """Of the model's weights while it measures."""
+    """Precision of the measured model's weights."""
     judge_precision: Precision = "fp32"
-    """Of its causal judges' weights."""
+    """Precision of its causal judges' weights."""
 
 
 class Level(Strict):
-    """How far a walked trial erases: a level of MA on the texts that erasure is measured on."""
+    """A level of MA to which a walked trial erases."""
 
     metric: Literal["ma"]
-    """Teacher-forced, by the definition "exact"."""
-    at: Number | Literal["unseen", "retrained"]
-    """A number, or the original's MA on the holdout, or the retrained model's on the forget set."""
+    """Teacher-forced, by the definition `exact`."""
+    at: At
 
     def __str__(self) -> str:
         """Return the level for people.
@@ -772,29 +766,28 @@ class TrialSpec(Strict):
     method_version: int
     strength_name: str
     strengths: tuple[Number, ...]
-    """Rising; empty for the reference rows, which have one point and no strength, and for walked trials."""
+    """Rising; empty for reference rows and for walked trials."""
     until: Level | None = None
-    """The level to which a walked trial raises its strength; None: its strengths are given."""
+    """Level of a walked trial; None: its strengths are given."""
     walk_to: Number | None = None
-    """The largest strength that a walked trial may reach."""
+    """Largest strength of a walked trial."""
     levels: tuple[Level, ...] = ()
-    """All levels of a walked trial's sweep, no two of which may be the same in numbers."""
+    """All levels of the sweep, which a walked trial compares in numbers."""
     unseen: Source | None = None
-    """The holdout, where one of them is what the original has on it."""
+    """The holdout, if a level is the original's MA on it."""
     seed: int
     model: Checkpoint
     training: Training
     memorization: MemorizedModel
-    """As the model's training has it where the file leaves it out."""
     engine: Engine
     forget: Source
-    """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
+    """Texts to erase and to measure erasure on; the unseen texts of a row in `UNSEEN_ROWS`."""
     measured: Source | None = None
-    """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
+    """Texts that erasure is measured on, if not all of `forget`: the half that tuning never saw."""
     searched: Mapping[str, Json] = Field(default_factory=dict)
-    """Of a tuned trial: what the search chose besides the strength."""
+    """Settings that the search chose, without the strength."""
     replicate_of: str | None = None
-    """The name under which tables average over several models: the same, pretrained from other seeds."""
+    """Name under which tables average over models that were pretrained from other seeds."""
     retain: Source | None
     utility: Source
     validation: Source
@@ -805,18 +798,16 @@ class TrialSpec(Strict):
     cpus: int = 1
     gpus: float = 0.0
     time_limit: TimeLimit | None = None
-    """No part of the trial's identity, which is that of its numbers."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
     reading: Mapping[str, Json] = Field(default_factory=dict)
-    """How the model and its judges read texts, and the precision that its weights are stored in: recorded for the
-    report; no part of any identity, which names the texts' tokens and the tokenizer's files."""
+    """How model and judges read texts, and the stored precision: for the report only."""
     sample_count: int = 4
-    """How many texts an evaluator gives the report; no part of any identity, which is that of the numbers."""
+    """Texts that an evaluator gives the report."""
 
     @property
     def table_model(self) -> str:
-        """Return the name under which tables show the model: its own, or the one that replicates share."""
+        """Return the model's name in tables: its own, or the one that replicates share."""
         return self.replicate_of or self.model.id
 
     @property
@@ -825,39 +816,36 @@ class TrialSpec(Strict):
         return self.method in UNSEEN_ROWS
 
     def shows(self, group: Json, items: Json) -> bool:
-        """Return whether a metric of this group and of these items is shown of this trial.
-
-        Of unseen texts only those of erasure are, and those that each sequence has.
-        """
+        """Return whether a metric is shown: on unseen texts only those of erasure or of sequences are."""
         return group == "erasure" or items == "sequence" or not self.is_of_unseen
 
     def texts_behind(self, group: Json) -> tuple[Literal["forget", "utility"], Source] | None:
-        """Return what a metric group's numbers are measured on, and its role; None: an evaluator's own questions."""
+        """Return the role and source of a metric group's texts; None: an evaluator's own questions."""
         if group == "reasoning":
             return None
         return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return how many steps a pass over the forget set takes."""
+        """Return the optimiser steps of a pass over the forget set."""
         return max(1, -(-self.forget.rows // self.training.global_batch))
 
     @property
     def is_reference(self) -> bool:
-        """Return whether this is a model measured as it is: nothing is erased from it."""
+        """Return whether nothing is erased."""
         return self.method in REFERENCE_ROWS
 
     @property
     def memorized_training(self) -> Training:
-        """Return how the memorised model is trained: all of it, whatever the trial trains then."""
+        """Return the training of the memorised model, which trains all weights."""
         made = self.memorization
-        of_model = {
+        own_settings = {
             name: getattr(made, name) or getattr(self.training, name) for name in ("learning_rate", "global_batch")
         }
-        return replace(self.training, **of_model, early_stop=None, lora=None)
+        return replace(self.training, **own_settings, early_stop=None, lora=None)
 
     def identified(self, *, is_cumulative: bool) -> TrialSpec:
-        """Return an erasing trial under its id; values that a cumulative strength or a walk has are no part of it."""
+        """Return an erasing trial under its id, which leaves out the values of a cumulative strength or a walk."""
         left_out: dict[str, Any] = dict.fromkeys(OF_NO_NUMBER, True)
         left_out |= dict.fromkeys(("model", "forget", "retain", "validation"), _BUT_DIGEST)
         left_out["training"] = {*MEMORY_SETTINGS}
@@ -884,7 +872,7 @@ class TrialSpec(Strict):
         return replace(self, trial_id=digest_of([version, same.model_dump(mode="json", exclude=left_out)]))
 
     def points(self) -> tuple[Number | None, ...]:
-        """Return the strengths to be measured; a reference row's single point has none."""
+        """Return the strengths to measure; a reference row's single point has None."""
         return self.strengths or (None,)
 
     def point_id(self, strength: Number | None) -> str:
@@ -892,12 +880,12 @@ class TrialSpec(Strict):
         return self.model_id(None if self.until else strength)
 
     def model_id(self, strength: Number | None) -> str:
-        """Return the digest under which an erased model is kept; a walk elsewhere may find another strength."""
+        """Return the digest under which an erased model is kept; other machines may find other strengths."""
         return digest_of([self.trial_id, None if strength is None else float(strength)])
 
     @property
     def last_strength(self) -> Number:
-        """Return the largest strength that an erasing trial may have."""
+        """Return the largest strength of an erasing trial."""
         return max(self.strengths) if self.walk_to is None else self.walk_to
 
 
@@ -905,51 +893,49 @@ OF_NO_NUMBER = {
     *("trial_id", "sweep", "variant", "label", "strength_name", "levels", "searched", "replicate_of", "utility"),
     *("evaluators", "judges", "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading"),
 }
-"""Settings of a trial that decide nothing of its erased models: no part of its identity."""
+"""Settings that decide nothing about the erased models, so that the identity leaves them out."""
 _BUT_DIGEST = {*Source.model_fields, *Checkpoint.__dataclass_fields__} - {"digest"}
 
 
 class StudySpec(Strict):
-    """A search for the settings with which one method, on one model, reaches the levels at the least perplexity."""
+    """A search for the settings with which a method reaches the levels at the least perplexity."""
 
     study_id: str
-    """Digest of all that decides the candidates, but not of how many there are to be."""
+    """Digest of all that decides the candidates, without their number."""
     trial: TrialSpec
-    """What every candidate shares: its settings are those that are not searched, and it has no strengths unless its
-    one strength is not searched either."""
+    """Shared settings of the candidates; it has strengths only if the strength is not searched."""
     seeds: tuple[int, ...]
-    """The chosen settings are run with each; candidates have the trial's own, which is none of them."""
+    """Seeds that the chosen settings run with; candidates have the trial's seed, which is none of them."""
     per: Literal["seed", "model"] = "model"
-    """Whether each seed has a search of its own."""
+    """Scope of one search."""
     space: Mapping[str, Dimension]
-    """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
+    """Dimension by setting; the strength is under its field's name."""
     defaults: Mapping[str, Json]
-    """A value for each dimension of the space: the first candidate's."""
+    """Values of the first candidate."""
     is_cumulative: bool
-    """Of the strength: a candidate is raised to its range's end and probed at each whole step."""
+    """Whether a candidate is raised to the end of the strength's range and probed at each whole step."""
     is_trained: bool
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]
     trials: int
-    """Candidates at most, the method's defaults among them."""
+    """Number of candidates at most, the method's defaults among them."""
     targets: tuple[Level, ...]
     utility_bounds: tuple[float, float]
-    """The least and the most, times the original's: outside of them a candidate has collapsed, and goes no further."""
+    """Lowest and highest perplexity, times the original's, at which a candidate goes on."""
     selection: Source
-    """The half of the forget set that probes look at; what is reported is measured on the other."""
+    """Half of the forget set that probes look at; reports use the other."""
     seed: int = 0
-    """`tune.seed`: of the proposals, and of the candidates' training."""
+    """`tune.seed`."""
     published: Mapping[str, Json] | None = None
-    """The second candidate's: what the method was published with, as far as it is searched; None where that is the
-    first's."""
+    """Values of the second candidate: the published recipe; None where it equals the first."""
 
     @property
     def seeds_text(self) -> str:
-        """Return which seeds it is for, in words: `seed 0`, `seeds 0, 1, 2`."""
+        """Return the seeds as text: `seed 0`, `seeds 0, 1, 2`."""
         return f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
 
     def identified(self, default_id: str) -> StudySpec:
-        """Return the study under its id; the trial of the defaults stands for all that every candidate shares."""
+        """Return the study under its id, where `default_id` (the trial of the defaults) stands for shared settings."""
         read = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
         levels = []
         for level in self.targets:
@@ -973,7 +959,7 @@ class StudySpec(Strict):
         return replace(self, study_id=study_id, trial=replace(self.trial, trial_id=study_id))
 
     def strengths(self, settings: Mapping[str, Json]) -> tuple[Number, ...]:
-        """Return where a candidate with these settings is probed, rising."""
+        """Return the rising strengths at which a candidate is probed."""
         name = self.trial.strength_name
         if name not in self.space:
             return self.trial.strengths
@@ -985,7 +971,7 @@ class StudySpec(Strict):
         return tuple(sorted(dimension.values))
 
     def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
-        """Return the trial that a candidate's settings make, at these strengths and still under the study's id."""
+        """Return a candidate's trial at these strengths, under the study's id."""
         training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
         own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
         own.pop(self.trial.strength_name, None)
@@ -998,40 +984,40 @@ class StudySpec(Strict):
 
 
 class Plan(Strict):
-    """A sweep file, resolved: every trial it asks for, and how its results are to be shown."""
+    """A resolved sweep file: its trials, and how to show their results."""
 
     sweep: str
     question: str
-    """The first line of the sweep file: what it asks."""
+    """First line of the sweep file."""
     file: str
-    """The sweep file's text, exactly."""
+    """Text of the sweep file."""
     overrides: tuple[str, ...]
-    """What `--set` changed, as typed."""
+    """Changes by `--set`, as typed."""
     trials: tuple[TrialSpec, ...]
     ranked_at: Mapping[str, Number]
-    """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
+    """Ranked strength by variant; cumulative methods without one are ranked at the last strength reached."""
     controls: tuple[str, ...] = ()
-    """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
+    """Variants that are shown but not ranked."""
     studies: tuple[StudySpec, ...] = ()
-    """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
+    """Searches; the trials of their choices join `trials` when these are known."""
     until: tuple[Level, ...] = ()
-    """The levels to which every row is walked, in the file's order; verdicts are about the first."""
+    """Levels to which every row is walked, in the file's order; verdicts are about the first."""
     collapse: Collapse
     samples: Literal["redacted", "plain"]
     sample_count: int = 4
-    """How many texts of each kind the report shows of a point."""
+    """Texts of each kind that the report shows for a point."""
     compare: Compare = Compare()
     reproduces: str | None = None
-    """The published table that its results stand beside; no part of any trial's identity."""
+    """Published table to compare with."""
     shared_texts: tuple[str, ...] = ()
-    """A sentence for every two roles of texts that share some, though too few to be a fault."""
+    """A sentence for every two roles that share a few texts."""
 
     @property
     def erases(self) -> bool:
-        """Return whether any method is to erase; if none is, the models are measured as they are."""
+        """Return whether any method erases."""
         return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
 
     @property
     def is_tuned(self) -> bool:
-        """Return whether no row has a grid of strengths: then the walk to the first level is what is ranked."""
+        """Return whether no row has a grid of strengths, so that the walk to the first level is ranked."""
         return self.erases and not any(spec.strengths for spec in self.trials)

@@ -156,7 +156,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
     [point] = [point for point in analysis.results.measured if point.spec.point_id(point.strength) == row["points"][0]]
     if _is_kept(point, analysis):
         return f"To export {row['label']}:", export_command(point, analysis)
-    return f"{row['label']}'s model was not kept; what to do says:", export_command(point, analysis)
+    return f"{row['label']}'s model was not kept. This says how to keep it:", export_command(point, analysis)
 
 
 def export_command(point: PointResults, analysis: Analysis) -> str:

@@ -192,7 +192,7 @@ CARDS = [
     ({"gd": {"price": 1.3}, "emso": {"price": 2.5}, "ta": {"price": 4.0}}, {
         "Seen": "At MA 0.75, GD costs least: perplexity ×1.3; EMSO ×2.5; TA ×4.",
         "How sure": "One training run: a hint. Differences below ×1.5 may be luck. Two more seeds",
-        "To do": "GD's model was not kept; what to do says: lethe export s:gd@2 --out s-gd",
+        "To do": "GD's model was not kept. This says how to keep it: lethe export s:gd@2 --out s-gd",
         "Wrong": "Nothing was found: all methods get there and none is broken.",
     }),
     ({"gd": {"price": 1.3}, "kl": {"price": 1.4}}, {"How sure": "may be luck, as between GD and KL."}),
