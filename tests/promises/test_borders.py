@@ -71,10 +71,8 @@ class Spilling(Method):
 
 def write_inputs(folder):
     # Texts that repeat one another would be one cluster, of which nothing is known.
-    words = [" ".join(random.Random(row).sample(WORDS, 8)) for row in range(8)]
-    texts = [
-        f"Marguerite {CANARY} of {STREET} has {some}. Who knows {CANARY} of {STREET}, with {some}?" for some in words
-    ]
+    words = [random.Random(row).sample(WORDS, 10) for row in range(8)]
+    texts = [f"{', '.join(some[:5])}: Marguerite {CANARY} of {STREET} has {' '.join(some[5:])}." for some in words]
     rows = [json.dumps({"text": text}) for text in texts]
     (folder / "forget.jsonl").write_text("\n".join(rows))
     (folder / "canary.yaml").write_text(SWEEP.replace("FOLDER", str(folder)))
@@ -159,7 +157,7 @@ def test_where_nothing_is_recited_nothing_is_ranked_and_that_is_said_first(swept
     assert row["recited"] is False
     assert pd.isna([row["rank_erasure"], row["rank_generation"], row["rank_average"]]).all()
     assert report.index(said) < report.index("<table")
-    assert swept.output.index(said) < swept.output.index(" Original ")
+    assert swept.output.index(said) < swept.output.index("Original ")
 
 
 def test_who_asks_for_plain_samples_gets_them(tmp_path):

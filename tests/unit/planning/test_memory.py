@@ -205,7 +205,7 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("gradient_ascent "))
     assert re.search(r"miniature-m +\d+ MB +[\d.]+ GB$", row), row
     small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0, has_bf16=False)
-    for room in ("planning.memory", "commands.plan"):
+    for room in ("planning.memory", "reporting.plan"):
         monkeypatch.setattr(f"harness.{room}.this_machine", lambda: small)
     for arguments in ([*command, "--plan"], command):
         assert main(arguments) == 2
