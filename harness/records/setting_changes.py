@@ -75,8 +75,8 @@ def _follows(path: str, unequal: Collection[str], paths: Collection[str]) -> boo
     parent, _, name = path.rpartition(".")
     if name in _PLACES and f"{parent}.digest" in paths:
         return f"{parent}.digest" not in unequal
-    causes = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
-    causes += ("judges.", "forget.", "measured.", "utility.")
+    settings = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
+    causes = (*settings, "judges.", "forget.", "measured.", "utility.")
     return name == "identity" and any(other.startswith(causes) for other in unequal)
 
 
