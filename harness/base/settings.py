@@ -24,13 +24,13 @@ def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         >>> list(repeated([1, [2], 1.0, [2]]))
         [(2, 1.0), (3, [2])]
     """
-    seen = set[str]()
+    keys = set[str]()
     for index, value in enumerate(values):
         key = json.dumps(value, sort_keys=True, default=repr)
         key = repr(float(value)) if isinstance(value, int | float) else key
-        if key in seen:
+        if key in keys:
             yield index, value
-        seen.add(key)
+        keys.add(key)
 
 
 S = TypeVar("S")
@@ -105,9 +105,9 @@ def check_settings(settings_type: type[S], given: object, path: str, faults: Fau
 
 def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequence[int | str]) -> str:
     kind, given = finding["type"], finding["input"]
-    hint, parent = type_at(settings_type, location), _bare(type_at(settings_type, location[:-1]))
+    hint, parent = find_type(settings_type, location), _bare(find_type(settings_type, location[:-1]))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown("setting", str(location[-1]), fields_of(parent))
+        return unknown("setting", str(location[-1]), field_types(parent))
     field = getattr(parent, "model_fields", {}).get(str(location[-1])) if location else None
     if field and field.examples and (kind in ("missing", "too_short") or given is None):
         lack = "empty" if kind == "too_short" else "missing"
@@ -148,8 +148,8 @@ def allowed(hint: Any) -> str:
         entry, *limits = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
         bounds = _bounds(limits)
         return _LIST_OF.get(entry, f"a list, each {allowed(inner[0])}") + (f", each {bounds}" if bounds else "")
-    if origin in (dict, Mapping) or fields_of(hint):
-        names = ", ".join(fields_of(hint))
+    if origin in (dict, Mapping) or field_types(hint):
+        names = ", ".join(field_types(hint))
         return f"{MAPPING} of {names}" if names else MAPPING
     return _KIND.get(hint, getattr(hint, "__name__", str(hint)))
 
@@ -175,7 +175,7 @@ def quoted(value: Any) -> str:
     return "nothing (null)" if value is None else str(value).lower()
 
 
-def fields_of(settings_type: Any) -> dict[str, Any]:
+def field_types(settings_type: Any) -> dict[str, Any]:
     """Return the types of a dataclass's or pydantic model's fields by name; other types have none."""
     is_plain = inspect.isclass(settings_type) and dataclasses.is_dataclass(settings_type)
     fields = [field.name for field in dataclasses.fields(settings_type)] if is_plain else []
@@ -184,7 +184,7 @@ def fields_of(settings_type: Any) -> dict[str, Any]:
     return {name: hints[name] for name in names}
 
 
-def type_at(hint: Any, location: Iterable[int | str]) -> Any:
+def find_type(hint: Any, location: Iterable[int | str]) -> Any:
     """Return the type at `location` inside a setting of type `hint`; Any if undeclared."""
     for part in location:
         hint = _bare(hint)
@@ -194,7 +194,7 @@ def type_at(hint: Any, location: Iterable[int | str]) -> Any:
         elif origin in (list, tuple, Sequence) and inner:
             hint = inner[0]
         else:
-            hint = fields_of(hint).get(str(part), Any)
+            hint = field_types(hint).get(str(part), Any)
     return hint
 
 

@@ -95,8 +95,8 @@ def unmeasurable_faults(
                 description, setting = READ[role]
                 is_missing = model.retrained is None if role == "retrained" else role not in sources
                 if setting and is_missing:
-                    of_model = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
-                    reasons.append(f"reads {description}, and the sweep has none{of_model}: add {setting}.")
+                    suffix = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
+                    reasons.append(f"reads {description}, and the sweep has none{suffix}: add {setting}.")
             forget = sources.get("report", sources["forget"])
             if reason := evaluator.refuses_texts(TextsShape(forget.rows, forget.prefix_tokens, forget.longest)):
                 reasons.append(reason)
@@ -105,11 +105,11 @@ def unmeasurable_faults(
 
 
 def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    first = next((other for other in earlier if _has_definitions(earlier[other])), None)
-    if first and _has_definitions(evaluator) and earlier[first].definition != evaluator.definition:
+    defined = next((other for other in earlier if _has_definitions(earlier[other])), None)
+    if defined and _has_definitions(evaluator) and earlier[defined].definition != evaluator.definition:
         yield Fault(
             f"evaluators.{name}.definition",
-            f"is '{evaluator.definition}' here and '{earlier[first].definition}' in '{first}'. The two definitions "
+            f"is '{evaluator.definition}' here and '{earlier[defined].definition}' in '{defined}'. The two definitions "
             "measure different things and are never mixed in one sweep: use one for all.",
         )
     for other, plugin in earlier.items():

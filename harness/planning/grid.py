@@ -119,11 +119,11 @@ def _templates(
     templates: list[TrialTemplate] = []
     strength = plugin.strength
     for (settings_name, members), (training_name, training) in product(variants.items(), trainings.items()):
-        named = ",".join(part for part in (settings_name, training_name) if part)
-        variant = f"{key}({named})" if named else key
+        suffix = ",".join(part for part in (settings_name, training_name) if part)
+        variant = f"{key}({suffix})" if suffix else key
         others = {name: value for name, value in members[0].items() if name != strength.field}
-        rising = sorted(settings[strength.field] for settings in members)
-        for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
+        values = sorted(settings[strength.field] for settings in members)
+        for strengths in [tuple(values)] if strength.cumulative else [(value,) for value in values]:
             templates.append(TrialTemplate(key, variant, method, plugin, others, strengths, training, limits))
     return templates
 
@@ -172,21 +172,21 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
             faults.add(f"{path}.{name}", reason)
     trainings: dict[str, Training] = {}
     for given, training in _combinations(Training, block, path, faults):
-        named = flatten_training(training.model_dump(exclude_unset=True))
+        settings = flatten_training(training.model_dump(exclude_unset=True))
         for name, value in given.items():
             if isinstance(value, dict):
-                named[name] = " ".join(f"{key} {value[key]}" for key in value)
-        trainings[_named_values(named, _variant_axes(block))] = training
+                settings[name] = " ".join(f"{key} {value[key]}" for key in value)
+        trainings[_named_values(settings, _variant_axes(block))] = training
     return trainings
 
 
 def _named_values(settings: Settings, axes: Iterable[str]) -> str:
     """Return a variant's settings as the file writes them: `k=4,early_stop=null`."""
-    named = []
+    parts = []
     for name in axes:
         value = settings[name]
-        named.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    return ",".join(named)
+        parts.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return ",".join(parts)
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:

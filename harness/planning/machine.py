@@ -52,14 +52,14 @@ def memory_bytes() -> int:
     return min([pages, *limits])
 
 
-def share_of(machine: Machine, spec: TrialSpec) -> int:
+def memory_share(machine: Machine, spec: TrialSpec) -> int:
     """Return the bytes of each process of a trial on its device, next to as many trials as fit.
 
     Example:
         >>> from harness.testing import small_spec
         >>> from harness.settings import replace
         >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0, has_bf16=False)
-        >>> share_of(machine, replace(small_spec(), cpus=2)) >> 30
+        >>> memory_share(machine, replace(small_spec(), cpus=2)) >> 30
         7
     """
     if spec.gpus > 0:

@@ -29,7 +29,7 @@ from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
-from harness.planning.machine import Machine, share_of, this_machine
+from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Training, TrialSpec, replace
 from harness.toolkit.decoding import CACHE_BYTES, MIN_ROWS, ROWS_AT_ONCE, SAMPLED_CACHE_BYTES, SEQUENCES_AT_ONCE
@@ -91,8 +91,8 @@ class MemoryTracker(TorchDispatchMode):
             if function in _VALUES:
                 return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
             if function is torch.ops.aten.nonzero.default:  # Every value is true.
-                return self._counted(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
-        return self._counted(function(*args, **(kwargs or {})))
+                return self._count(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
+        return self._count(function(*args, **(kwargs or {})))
 
     def loading(self, make: Callable[[], Any]) -> Any:
         """Return a model with fake weights; only those are counted."""
@@ -102,11 +102,11 @@ class MemoryTracker(TorchDispatchMode):
                 model = make()
         finally:
             self._is_paused = False
-        self._counted([*model.parameters(), *model.buffers()])
+        self._count([*model.parameters(), *model.buffers()])
         return model
 
-    def _counted(self, made: Any) -> Any:
-        for leaf in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
+    def _count(self, tensors: Any) -> Any:
+        for leaf in (tensors,) if isinstance(tensors, torch.Tensor) else tree.tree_leaves(tensors):
             if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
                 storage = leaf.untyped_storage()
                 key = storage._cdata
@@ -114,7 +114,7 @@ class MemoryTracker(TorchDispatchMode):
                     self._live[key] = storage.nbytes(), weakref.ref(storage, partial(self._free, key))
                     self.held += storage.nbytes()
                     self.peak = max(self.peak, self.held)
-        return made
+        return tensors
 
     def _free(self, key: int, _: object) -> None:
         self.held -= self._live.pop(key)[0]
@@ -181,7 +181,7 @@ class _FakeTask:
         return load_tokenizer(self._spec.model)
 
     def loaded_models(self) -> list[Model]:
-        return [model for made in self._models if (model := made()) is not None]
+        return [model for reference in self._models if (model := reference()) is not None]
 
     def validation_perplexity(self, model: Model) -> float:
         return 1.0
@@ -192,7 +192,7 @@ class _FakeTask:
 
 def memory_need(spec: TrialSpec, machine: Machine | None) -> MemoryNeed:
     """Return a trial's need and its share of a machine (None: a cluster, whose memory is unknown)."""
-    has = None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
+    has = None if machine is None or spec.gpus > machine.gpus else memory_share(machine, spec)
     try:
         needs, trained = _needs(spec)
     except Exception as error:  # A plugin's code may raise anything on tensors without contents.
@@ -205,9 +205,9 @@ def _needs(spec: TrialSpec) -> tuple[int, int]:
     """Return the larger of erasing's and measuring's bytes, and the number of trained weights."""
     original, at_rest = weights_bytes(spec.model), Rehearsal(0, weights_bytes(spec.model), 0, 0, 1)
     rehearsal = at_rest if spec.is_reference else _rehearsed_once(spec, is_memorizing=False)
-    erasing = [on_engine(spec, rehearsal)]
+    erasing = [add_engine_bytes(spec, rehearsal)]
     if not spec.is_reference and spec.reference == "memorized_model":
-        erasing.append(on_engine(spec, _rehearsed_once(spec, is_memorizing=True)))
+        erasing.append(add_engine_bytes(spec, _rehearsed_once(spec, is_memorizing=True)))
     resident = rehearsal.weights + _engine_bytes(spec, rehearsal)
     configured = [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
     if any("original" in evaluator.reads for evaluator in configured):
@@ -321,7 +321,7 @@ def _made_up(source: Source, rows: int) -> Sequences:
     return Sequences(tokens, torch.full((rows,), source.longest), source.prefix_tokens, "")
 
 
-def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
+def add_engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     """Return the bytes of erasing on the trial's engine.
 
     DeepSpeed needs a process group and cannot be rehearsed; its buffers are multiples or shares of the weights, as
@@ -333,12 +333,12 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     weights = rehearsal.trained
     full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
     activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
-    held = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
+    total = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
     if engine.zero_stage == 0:
-        return held + 2 * low
+        return total + 2 * low
     bucket = low // weights * bucket_elements(weights)
     gradients = (low if engine.zero_stage == 1 else low // engine.workers) + bucket
-    return held + gradients + (full // engine.workers if spec.gpus == 0 else 0)
+    return total + gradients + (full // engine.workers if spec.gpus == 0 else 0)
 
 
 def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
@@ -389,21 +389,21 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    of_token = 2 * models * element * config.num_hidden_layers * kv_heads * width
-    of_logits, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
+    token_bytes = 2 * models * element * config.num_hidden_layers * kv_heads * width
+    logits_bytes, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
 
     def reading(rows: int, tokens: int) -> int:
-        read = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
-        return int(rows * tokens * of_token + 2 * of_logits * read)
+        batch_tokens = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        return int(rows * tokens * token_bytes + 2 * logits_bytes * batch_tokens)
 
     rows = min(rows_at_once(config.vocab_size, length, device, SEQUENCES_AT_ONCE), spec.forget.rows)
-    continued = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length)), rows * length)
-    stepping = (rows + continued) * of_token * length + of_logits * continued
-    fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
-    written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
-    written = rows_at_once(config.vocab_size, prompt, device, most=written)
-    sampling = written * (of_token * (prompt + spec.utility.longest) + 2 * of_logits)
-    return int(max(reading(rows, length), stepping, reading(written, prompt), sampling))
+    continuations = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (token_bytes * length)), rows * length)
+    stepping = (rows + continuations) * token_bytes * length + logits_bytes * continuations
+    cached_rows = SAMPLED_CACHE_BYTES[device.type] // (token_bytes * spec.utility.longest)
+    samples = min(ROWS_AT_ONCE[device.type], spec.utility.rows, cached_rows)
+    samples = rows_at_once(config.vocab_size, prompt, device, most=samples)
+    sampling = samples * (token_bytes * (prompt + spec.utility.longest) + 2 * logits_bytes)
+    return int(max(reading(rows, length), stepping, reading(samples, prompt), sampling))
 
 
 def _judges_bytes(spec: TrialSpec) -> tuple[int, int]:
@@ -436,7 +436,7 @@ def memory_needs(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[s
     return {spec.trial_id: memory_need(spec, machine) for spec in trials}
 
 
-def unfit(
+def find_unfit(
     trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapping[str, MemoryNeed]
 ) -> tuple[list[Fault], list[Fault]]:
     """Return faults of trials that cannot run on a machine, and doubts about those that may not fit its GPUs.
@@ -490,7 +490,7 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     """
     machine = this_machine()
     large = [spec for spec in trials if machine is not None and _is_large(spec, machine)]
-    faults, doubts = unfit(trials, machine, memory_needs(large, machine))
+    faults, doubts = find_unfit(trials, machine, memory_needs(large, machine))
     if doubts:
         tell(needs_warning(doubts), is_error=True)
     if faults:
@@ -501,7 +501,7 @@ def _is_large(spec: TrialSpec, machine: Machine) -> bool:
     if spec.gpus > machine.gpus:
         return False
     try:
-        return weights_bytes(spec.model) > LARGE_SHARE * share_of(machine, spec)
+        return weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)
     except ValueError:  # Not a known causal LM: its trials fail with the reason.
         return False
 

@@ -22,19 +22,19 @@ from harness.planning.resolve import (
     JudgesByRole,
     ResolvedModel,
     method_faults,
+    override_training,
     resolve_judges,
     resolve_models,
-    training_for,
 )
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import ResolvedTexts, Texts, TextUse, length_limit_faults, resolve_texts
-from harness.planning.trials import repeated_trials, trials_of, walkable, walked_trials
+from harness.planning.trials import add_levels, build_trials, repeated_trials, walked_trials
 from harness.planning.tuning import (
+    build_study,
     compare_faults,
     level_faults,
-    levels_of,
-    searches,
-    study_of,
+    list_levels,
+    list_searches,
     study_templates,
     tuning_faults,
     walking_faults,
@@ -75,10 +75,10 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     Raises:
         ConfigError: With all faults of form; or, if there are none, all faults of substance.
     """
-    return plan_of(read_sweep_file(path, overrides), overrides, only)
+    return plan_sweep(read_sweep_file(path, overrides), overrides, only)
 
 
-def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
     """Plan a sweep file that was read already; as `plan`."""
     checked, faults = check_form(file), Faults()
     sweep, tune = checked.sweep, checked.sweep.tune
@@ -86,8 +86,8 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     ranked_at, controls, models, judges, texts = _substance(checked, name, faults)
     if faults:
         raise file.refuse(faults)
-    templates, levels = () if tune else checked.templates, levels_of(sweep.until)
-    trials = trials_of(name, sweep, models, texts.by_model, templates, checked.evaluators, judges, levels)
+    templates, levels = () if tune else checked.templates, list_levels(sweep.until)
+    trials = build_trials(name, sweep, models, texts.by_model, templates, checked.evaluators, judges, levels)
     studies: list[StudySpec] = []
     if tune:
         walks, studies = _plan_tuning(checked, tune, trials, models, texts, levels)
@@ -128,13 +128,13 @@ def _plan_tuning(
     for model in models:
         sources = texts.by_model[model.path]
         originals = [spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint]
-        originals = [walkable(spec, model, sources, levels) for spec in originals]
+        originals = [add_levels(spec, model, sources, levels) for spec in originals]
         for original in originals:
             walks = [template for template in checked.studies if not template.space]
             trials += walked_trials(original, model, sources, walks)
         for template in checked.studies:
-            for number in range(len(searches(checked.sweep, tune)) if template.space else 0):
-                studies.append(study_of(checked.sweep, tune, template, model, sources, originals[0], number))
+            for number in range(len(list_searches(checked.sweep, tune)) if template.space else 0):
+                studies.append(build_study(checked.sweep, tune, template, model, sources, originals[0], number))
     return trials, studies
 
 
@@ -191,7 +191,7 @@ def _substance(
     texts = resolve_texts(sweep.data, models, _text_use(sweep, templates, models), faults)
     faults += level_faults(sweep.until, models, texts.by_model)
     faults += unmeasurable_faults(evaluators, models, texts.by_model)
-    faults += twin_faults(models, texts.by_model)
+    faults += retrained_faults(models, texts.by_model)
     models = group_replicates(models)
     if len(models) == len(sweep.models):
         faults += replicate_faults(sweep, models, texts.by_model)
@@ -203,7 +203,7 @@ def _text_use(sweep: Sweep, templates: Sequence[TrialTemplate], models: Sequence
     is_steered = sweep.tune is not None
     for template in templates:
         if template.plugin.searched_training:
-            is_steered |= any(training_for(template, model.training).early_stop is not None for model in models)
+            is_steered |= any(override_training(template, model.training).early_stop is not None for model in models)
     return TextUse(bool(sweep.methods), sweep.tune is not None, is_steered)
 
 
@@ -330,7 +330,7 @@ def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tupl
     return load_tokenizer(model.checkpoint).get_vocab(), digests
 
 
-def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
+def retrained_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
     """Yield the reasons why a retrained model cannot be measured on its model's token ids."""
     for model in models:
         if model.retrained is None or model.path not in texts:

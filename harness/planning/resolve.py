@@ -59,10 +59,10 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
         resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = _checkpoint(path, resolve, check_model, entry.id, miniature.names(), faults)
         names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
-        before = next((earlier[name] for name in names if name in earlier), None)
-        if before is not None:
-            same = "is" if earlier.get(entry.id) == before else "has the same weights as"
-            faults.add(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
+        earlier_path = next((earlier[name] for name in names if name in earlier), None)
+        if earlier_path is not None:
+            relation = "is" if earlier.get(entry.id) == earlier_path else "has the same weights as"
+            faults.add(path, f"'{entry.id}' {relation} {earlier_path}, so its trials would be the same: remove one.")
         for name in names:
             earlier.setdefault(name, path)
         if checkpoint is not None:
@@ -96,7 +96,7 @@ def _with_twin(
         engine=entry.engine,
         resources=entry.resources or sweep.resources,
         training=training,
-        memorization=memorized_as(sweep.memorized_model, training),
+        memorization=fill_memorized_model(sweep.memorized_model, training),
     )
 
 
@@ -149,7 +149,7 @@ def method_faults(
         for model, config in zip(models, configurations, strict=True):
             if reason := method.refuses(config) or "":
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
-            training = training_for(template, model.training)
+            training = override_training(template, model.training)
             refusal = method.refuses_training(training)
             refusal = refusal or missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
@@ -159,17 +159,17 @@ def method_faults(
 def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> JudgesByRole:
     """Return the judges that the file names or evaluators need; a faulty one is left out."""
     judges: dict[str, Checkpoint | None] = {}
-    used: set[str] = set()
+    used_roles: set[str] = set()
     for name, evaluator in evaluators.items():
-        used |= {*evaluator.judges}
+        used_roles |= {*evaluator.judges}
         for role in evaluator.judges:
             if role not in Judges.model_fields:
                 faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
     for role in Judges.model_fields:
-        if role not in used | sweep.judges.model_fields_set:
+        if role not in used_roles | sweep.judges.model_fields_set:
             continue
         entry: JudgeEntry = getattr(sweep.judges, role)
-        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used else "miniature")
+        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used_roles else "miniature")
         if entry.id == ORIGINAL:
             judges[role] = None
             continue
@@ -182,7 +182,7 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
     return judges
 
 
-def judges_of(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
+def assign_judges(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
     """Return the judges of one model's trials; the model itself has the id `original`."""
     return {role: judge or replace(model, id=ORIGINAL) for role, judge in judges.items()}
 
@@ -210,13 +210,13 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
             yield Fault(f"{path}.{name}", reason)
 
 
-def memorized_as(made: MemorizedModel, training: Training) -> MemorizedModel:
+def fill_memorized_model(entry: MemorizedModel, training: Training) -> MemorizedModel:
     """Return the settings of a memorised model; the model's training fills in what is left out."""
-    learning_rate = made.learning_rate or training.learning_rate
-    return replace(made, learning_rate=learning_rate, global_batch=made.global_batch or training.global_batch)
+    learning_rate = entry.learning_rate or training.learning_rate
+    return replace(entry, learning_rate=learning_rate, global_batch=entry.global_batch or training.global_batch)
 
 
-def training_for(template: TrialTemplate, model_training: Training) -> Training:
+def override_training(template: TrialTemplate, model_training: Training) -> Training:
     """Return a row's training on a model, without LoRA where the method trains nothing."""
     training = model_training.over(template.training)
     return training if template.plugin.searched_training else replace(training, lora=None)

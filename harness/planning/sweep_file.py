@@ -37,11 +37,11 @@ class SweepFile:
     @property
     def question(self) -> str:
         """Return the comment in the file's first line, after one for editors; '' without."""
-        first, _, rest = self.text.partition("\n")
-        if first.startswith("# yaml-language-server:"):
-            first = rest.partition("\n")[0]
-        first = first.strip()
-        return first.lstrip("#").strip() if first.startswith("#") else ""
+        line, _, rest = self.text.partition("\n")
+        if line.startswith("# yaml-language-server:"):
+            line = rest.partition("\n")[0]
+        line = line.strip()
+        return line.lstrip("#").strip() if line.startswith("#") else ""
 
     def refuse(self, faults: Sequence[Fault]) -> ConfigError:
         """Return the error with these faults and their lines, in the order of the file."""
@@ -71,7 +71,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
         with path.expanduser().open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) <= MAX_BYTES:
-            return sweep_file_of(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
+            return parse_sweep_file(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
         reason = f"has more than {MAX_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
@@ -81,7 +81,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
-def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
+def parse_sweep_file(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     """Return the contents of a sweep file from its text.
 
     Raises:

@@ -113,9 +113,9 @@ def _length_faults(data: Data) -> Iterator[Fault]:
         section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
             source = section_source(section, role, forget)
-            prefix, whole = source.prefix_tokens, source.sequence_tokens
-            if prefix >= whole:
-                reason = f"must be below sequence_tokens ({whole}), so that a continuation is left; got {prefix}."
+            prefix, length = source.prefix_tokens, source.sequence_tokens
+            if prefix >= length:
+                reason = f"must be below sequence_tokens ({length}), so that a continuation is left; got {prefix}."
                 yield Fault(f"data.{role}.prefix_tokens", reason)
 
 
@@ -243,10 +243,10 @@ class _Overlap:
 
     def __str__(self) -> str:
         """Return counts and numbers from 1, and never a text."""
-        named = first_names([str(number + 1) for number in self.numbers], NAMED_TEXTS)
+        listed = first_names([str(number + 1) for number in self.numbers], NAMED_TEXTS)
         verb = "is" if len(self.numbers) == 1 else "are"
         return (
-            f"{len(self.numbers)} of its {amount(self.count, 'text')} (number {named}) {verb} in data.{self.other} "
+            f"{len(self.numbers)} of its {amount(self.count, 'text')} (number {listed}) {verb} in data.{self.other} "
             f"too, or nearly ({len(self.other_numbers)} of the {self.other_count} there): {self.consequence}."
         )
 

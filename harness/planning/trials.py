@@ -15,7 +15,7 @@ from harness.errors import Fault
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for
+from harness.planning.resolve import JudgesByRole, ResolvedModel, assign_judges, override_training
 from harness.planning.texts import Texts
 from harness.plugins import plain_settings
 from harness.settings import (
@@ -50,7 +50,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterato
         key_by_identity: dict[str, str] = {}
         for template in templates:
             strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = training_for(template, model_training).identity()
+            training = override_training(template, model_training).identity()
             identity = digest_of([template.method, template.settings, strength, training])
             key = key_by_identity.setdefault(identity, template.key)
             if key != template.key:
@@ -58,7 +58,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterato
                 yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
 
 
-def trials_of(
+def build_trials(
     name: str,
     sweep: Sweep,
     models: Sequence[ResolvedModel],
@@ -91,7 +91,7 @@ def trials_of(
     }
     for model in models:
         sources = texts[model.path]
-        unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
+        unmeasured = _unmeasured(name, sweep, model, sources, assign_judges(judges, model.checkpoint))
         evaluator_specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
         original = replace(unmeasured, evaluators=evaluator_specs)
         for seed in sweep.seeds:
@@ -99,9 +99,9 @@ def trials_of(
             references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
-            erasures += [erasure(seeded, model, sources, template) for template in templates]
+            erasures += [erasure_trial(seeded, model, sources, template) for template in templates]
             walks = [] if sweep.tune else walked_templates(templates)
-            erasures += walked_trials(walkable(seeded, model, sources, levels), model, sources, walks)
+            erasures += walked_trials(add_levels(seeded, model, sources, levels), model, sources, walks)
         for kind in UNSEEN_ROWS if erasure_evaluators else ():
             # A retrained model is better evidence of unseen texts than validation texts.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
@@ -176,8 +176,8 @@ def _evaluator_specs(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        read = {*evaluator.reads, *evaluator.reads_if_given}
-        texts = {role: sources[role] for role in get_args(MoreTexts) if role in read and role in sources}
+        roles = {*evaluator.reads, *evaluator.reads_if_given}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in roles and role in sources}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
         twin = retrained if "retrained" in evaluator.reads else None
@@ -211,7 +211,7 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def walkable(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
+def add_levels(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
     """Return an original with levels, and the holdout or retrained model whose numbers define them."""
     targets = {level.at for level in levels}
     return replace(
@@ -237,12 +237,12 @@ def walked_trials(
     """Yield a trial for each template and level of `original`, walked up to the template's strength."""
     for template in templates:
         [walk_to] = template.strengths
-        spec = replace(erasure(original, model, sources, template), strengths=(), walk_to=walk_to)
+        spec = replace(erasure_trial(original, model, sources, template), strengths=(), walk_to=walk_to)
         for level in original.levels:
             yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
-def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
+def erasure_trial(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
     """Return a template's trial, with the model and seed of `original`."""
     plugin, reference = template.plugin, template.strongest.reference
     suffix = template.variant.removeprefix(template.method)
@@ -258,7 +258,7 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        training=training_for(template, model.training),
+        training=override_training(template, model.training),
         retain=sources.get("retain") if reference == "retain_data" else None,
     )
     if "timeout_minutes" in template.limits:

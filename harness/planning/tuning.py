@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted, repeated
+from harness.base.settings import Strict, allowed, check_settings, field_types, quoted, repeated
 from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.texts import Texts
-from harness.planning.trials import erasure
+from harness.planning.trials import erasure_trial
 from harness.plugins import declared_space
 from harness.settings import (
     HOLDOUT,
@@ -69,7 +69,7 @@ def study_templates(
 def _space(
     key: str,
     block: Mapping[str, Any],
-    searched: Mapping[str, Any],
+    given: Mapping[str, Any],
     plugin: type[Method],
     faults: Faults,
 ) -> dict[str, Dimension] | None:
@@ -80,14 +80,15 @@ def _space(
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         faults.add(f"{path}.{strength}", f"{reason}, {example}.")
         return None
-    fixed = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
-    given = given_space(searched, plugin, f"tune.space.{key}", faults)
-    for name in _by_dimension(searched):
-        if name in fixed:
+    fixed_names = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
+    given_dimensions = given_space(given, plugin, f"tune.space.{key}", faults)
+    for name in _by_dimension(given):
+        if name in fixed_names:
             faults.add(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
-    space = {name: dimension for name, dimension in {**declared_space(plugin), **given}.items() if name not in fixed}
+    space = {**declared_space(plugin), **given_dimensions}
+    space = {name: dimension for name, dimension in space.items() if name not in fixed_names}
     dimension = space.get(strength)
-    if dimension is None and strength not in fixed:
+    if dimension is None and strength not in fixed_names:
         reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
         declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
         faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
@@ -101,11 +102,11 @@ def _space(
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row's settings by name of dimension: `training.learning_rate`."""
-    named = {name: value for name, value in block.items() if name != "training"}
+    settings = {name: value for name, value in block.items() if name != "training"}
     training = block.get("training")
     for name, value in training.items() if isinstance(training, dict) else ():
-        named[f"{OF_TRAINING}{name}"] = value
-    return named
+        settings[f"{OF_TRAINING}{name}"] = value
+    return settings
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
@@ -117,7 +118,7 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
     for name in sweep.ranking.at:
         reason = "names a strength, and a tuned sweep ranks the walk to its first level: remove it."
         yield Fault(f"ranking.at.{name}", reason)
-    search_seeds = {search_seed(tune.seed, number) for number in range(len(searches(sweep, tune)))}
+    search_seeds = {search_seed(tune.seed, number) for number in range(len(list_searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
         if seed in search_seeds:
             reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {SEARCH_SEEDS:,}), and what is "
@@ -150,7 +151,7 @@ def level_faults(
                 yield Fault(f"until.{name}", f"{RETRAINED} {reason}{named}, or give a number.")
 
 
-def searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
+def list_searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
     """Return the reported seeds of each search of a method on a model."""
     return [tuple(sweep.seeds)] if tune.per == "model" else [(seed,) for seed in sweep.seeds]
 
@@ -165,7 +166,7 @@ def search_seed(seed: int, number: int) -> int:
     return SEARCH_SEEDS * (number + 1) + seed
 
 
-def levels_of(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
+def list_levels(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
     """Return the levels of the `until` block in the file's order."""
     return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
 
@@ -185,7 +186,7 @@ def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
     return {metric.name: metric.group for evaluator in evaluators.values() for metric in evaluator.metrics}
 
 
-def study_of(
+def build_study(
     sweep: Sweep,
     tune: Tune,
     template: TrialTemplate,
@@ -203,10 +204,10 @@ def study_of(
         model: The model.
         sources: The model's texts.
         original: The model's reference row with the levels.
-        number: Index in the model's `searches`.
+        number: Index in the model's `list_searches`.
     """
     strength, space = template.plugin.strength, template.space
-    default = erasure(original, model, sources, template)
+    default = erasure_trial(original, model, sources, template)
     default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
     settings = {**default.settings, strength.field: template.strengths[0]}
     settings |= {f"{OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
@@ -220,7 +221,7 @@ def study_of(
             settings={name: value for name, value in default.settings.items() if name not in space},
             strengths=() if strength.field in space else template.strengths,
         ),
-        seeds=searches(sweep, tune)[number],
+        seeds=list_searches(sweep, tune)[number],
         per=tune.per,
         space=space,
         defaults=defaults,
@@ -264,9 +265,9 @@ def declared_faults(plugin: type[Method]) -> Faults:
     """Return faults of a method's declared space and published settings."""
     faults = Faults()
     for name in plugin.searched_training:
-        if name not in fields_of(Training):
-            faults.add("searched_training", unknown("setting of training", name, fields_of(Training)))
-    hints = searchable(plugin)
+        if name not in field_types(Training):
+            faults.add("searched_training", unknown("setting of training", name, field_types(Training)))
+    hints = searchable_types(plugin)
     for name, dimension in declared_space(plugin).items():
         given = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
         _dimension(given, hints[name], name, faults)
@@ -278,10 +279,10 @@ def declared_faults(plugin: type[Method]) -> Faults:
     return faults
 
 
-def searchable(plugin: type[Method]) -> dict[str, Any]:
+def searchable_types(plugin: type[Method]) -> dict[str, Any]:
     """Return the types of all settings that a search may vary, by dimension."""
-    hints = fields_of(plugin)
-    for name, hint in fields_of(Training).items() if plugin.searched_training else ():
+    hints = field_types(plugin)
+    for name, hint in field_types(Training).items() if plugin.searched_training else ():
         if name != "lora":  # A mapping, which no dimension can vary.
             hints[f"{OF_TRAINING}{name}"] = hint
     return hints
@@ -292,7 +293,7 @@ def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, fault
     training = block.get("training", {})
     if not isinstance(training, dict):
         faults.add(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
-    hints, space = searchable(plugin), {}
+    hints, space = searchable_types(plugin), {}
     for name, given in _by_dimension(block).items():
         if name not in hints:
             faults.add(f"{path}.{name}", unknown("setting", name, hints))

@@ -134,12 +134,12 @@ class Artifacts:
 
 def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
     building, kind = _aside(folder), folder.parent.name
-    what = f"an artifact of the kind '{kind}'"
-    with writing(folder, what):
+    description = f"an artifact of the kind '{kind}'"
+    with writing(folder, description):
         building.mkdir()
     try:
         make(building)
-        with writing(folder, what):
+        with writing(folder, description):
             created = datetime.now(UTC).isoformat(timespec="seconds")
             about = {"kind": kind, "key": list(parts), "created": created, "files": folder_digests(building)}
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -164,11 +164,11 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
     try:
         about = json.loads(read_file(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
-        written = dict(about["files"])
+        digests = dict(about["files"])
     except (DataError, OSError, ValueError, TypeError, KeyError):
         return f"its {ABOUT} cannot be read"
     try:
-        return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+        return difference(folder, digests, ABOUT) if is_right else "it belongs elsewhere"
     except FileNotFoundError:  # Another process noticed the damage too, and removes it.
         return "it is being removed"
 

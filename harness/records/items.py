@@ -54,10 +54,10 @@ def aggregated(
         >>> aggregated(values, weights, "mean"), round(aggregated(values, weights, "exp_mean"), 4)
         (0.75, 2.117)
     """
-    counted = ~np.isnan(values_N) & (weights_N > 0)
-    if not counted.any():
+    is_counted_N = ~np.isnan(values_N) & (weights_N > 0)
+    if not is_counted_N.any():
         return math.nan
-    mean = float(np.average(values_N[counted], weights=weights_N[counted]))
+    mean = float(np.average(values_N[is_counted_N], weights=weights_N[is_counted_N]))
     return exponential(mean) if aggregate == "exp_mean" else mean
 
 
@@ -120,7 +120,6 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
     by_metric, end = {}, 0
     for metric, rows in groupby(metrics):
         start, end = end, end + len(list(rows))
-        of_metric = slice(start, end)
-        texts = tuple(ids[of_metric]), tuple(clusters[of_metric])
-        by_metric[metric] = MetricItems(*texts, values[of_metric], weights[of_metric])
+        span = slice(start, end)
+        by_metric[metric] = MetricItems(tuple(ids[span]), tuple(clusters[span]), values[span], weights[span])
     return by_metric

@@ -26,8 +26,8 @@ from harness.records.artifacts import Artifacts
 from harness.records.mlflow_runs import (
     RunContent,
     candidate_run,
+    erased_tags,
     experiment_tags,
-    kept_tags,
     milliseconds,
     point_run,
     source_tags,
@@ -101,7 +101,7 @@ class LiveCopy:
                 step()
         except Exception as error:
             if not self._is_over:
-                reason = failure_of(error, self._folder.parent)
+                reason = describe_failure(error, self._folder.parent)
                 _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
@@ -167,7 +167,7 @@ def connect(root: Path) -> MlflowClient:
     return MlflowClient(f"sqlite:///{database}")
 
 
-def place_of(root: Path) -> str:
+def describe_store(root: Path) -> str:
     """Return the server's address without a password, or the database's path."""
     if server := _server():
         address = urlsplit(server)
@@ -175,7 +175,7 @@ def place_of(root: Path) -> str:
     return str(root / "mlflow.db")
 
 
-def failure_of(error: Exception, root: Path) -> str:
+def describe_failure(error: Exception, root: Path) -> str:
     """Return a sentence about a failure without the library's or server's message, which may quote anything."""
     if isinstance(error, LetheError):
         return str(error)
@@ -184,10 +184,10 @@ def failure_of(error: Exception, root: Path) -> str:
         cause = earlier
     system = os.strerror(cause.errno) if isinstance(cause, OSError) and isinstance(cause.errno, int) else ""
     kinds = " from ".join(dict.fromkeys([type(error).__name__, type(cause).__name__]))
-    named = getattr(cause, "sqlite_errorname", system)
-    last = extract_tb(error.__traceback__)[-1]
-    at = f"{Path(last.filename).name}, line {last.lineno}"
-    return f"MLflow at {place_of(root)} failed: {kinds}{f' ({named})' if named else ''}, raised in {at}."
+    code = getattr(cause, "sqlite_errorname", system)
+    frame = extract_tb(error.__traceback__)[-1]
+    location = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"MLflow at {describe_store(root)} failed: {kinds}{f' ({code})' if code else ''}, raised in {location}."
 
 
 def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
@@ -280,7 +280,7 @@ class _Copy:
                 shared = set.intersection(*tags_of_points) if points else set()
                 parent = self.put(trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    self.put(content, parent, {**kept_tags(point, self.artifacts), **point_tags.get(content.key, {})})
+                    self.put(content, parent, {**erased_tags(point, self.artifacts), **point_tags.get(content.key, {})})
         for study in results.studies:
             for candidate in study.candidates:
                 self.put(candidate_run(study, candidate), sweep, {})

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, kept_name, time_of
+from harness.records.record import DIRTY, Candidate, erased_key, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
 from harness.settings import PROBED_UTILITY, TrialSpec
 
@@ -65,8 +65,8 @@ def trial_run(trial: TrialResults) -> RunContent:
     }
     started, ended = map(milliseconds, trial.written or (None, None))
     # Records have whole seconds; a short trial begins and ends in one.
-    measured = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
-    started = min(started, ended - int(measured * 1000))
+    seconds = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
+    started = min(started, ended - int(seconds * 1000))
     return RunContent(spec.trial_id, tags, run_settings(spec), numbers, _STATUS[trial.status], started, ended)
 
 
@@ -118,10 +118,10 @@ def run_settings(spec: TrialSpec) -> dict[str, Json]:
     return settings
 
 
-def kept_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
+def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
     """Return the folder of a point's erased model, if it was kept, and the command that exports it."""
     spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    key = kept_name(spec.model_id(point.strength), point.made.code if point.made else "")
+    key = erased_key(spec.model_id(point.strength), point.made.code if point.made else "")
     if not artifacts.has("erased", key):
         return {}
     folder = [] if results == "results" else ["--results", results]
@@ -136,7 +136,7 @@ def source_tags(sweep: str) -> dict[str, str]:
 
 def milliseconds(at: str | None) -> int:
     """Return a record's time in milliseconds; 0 if unknown."""
-    return int(time_of(at).timestamp() * 1000) if at else 0
+    return int(parse_time(at).timestamp() * 1000) if at else 0
 
 
 def _tags(spec: TrialSpec, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
@@ -176,8 +176,8 @@ def _numbers(point: PointResults) -> dict[str, float]:
 
 
 def _steps(strengths: Sequence[Number | None]) -> list[int]:
-    whole = [strength for strength in strengths if isinstance(strength, int)]
-    return whole if len(whole) == len(strengths) else list(range(len(strengths)))
+    integers = [strength for strength in strengths if isinstance(strength, int)]
+    return integers if len(integers) == len(strengths) else list(range(len(strengths)))
 
 
 def _flat(path: str, value: Json) -> dict[str, Json]:

@@ -17,14 +17,14 @@ DIRTY = "-dirty"
 """Suffix of a commit whose files had uncommitted changes."""
 
 
-def time_of(at: str) -> datetime:
+def parse_time(at: str) -> datetime:
     """Parse a record's `at`.
 
     Raises:
         ValueError: Not in `AT_FORMAT`.
 
     Example:
-        >>> time_of("2026-02-03T04:05:06Z").isoformat()
+        >>> parse_time("2026-02-03T04:05:06Z").isoformat()
         '2026-02-03T04:05:06+00:00'
     """
     return datetime.strptime(at, AT_FORMAT).replace(tzinfo=UTC)
@@ -190,7 +190,7 @@ def own_commit() -> str:
     return answer.stdout.strip()
 
 
-def kept_name(point_id: str, code: str) -> str:
+def erased_key(point_id: str, code: str) -> str:
     """Return the artifact name of an erased model, which depends on the digest of the method's code."""
     return f"{point_id}-{code}" if code else point_id
 

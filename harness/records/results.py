@@ -75,16 +75,16 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
 
 
 def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
-    reaching, seen = [], []
+    reaching, probed = [], []
     for candidate in candidates:
         for probe in reaching_probes(target, candidate):
             reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
         for probe in candidate.probes:
             if not math.isnan(probe[PROBED_ERASURE]):
-                seen.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
-    # Of equal ones the first: the earliest candidate, and the least strength.
+                probed.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
+    # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
-    nearest = min(seen, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
+    nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
     return TargetResult(target, chosen, nearest)
 
 
@@ -99,8 +99,8 @@ def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
     """Return True if a probe's perplexity is unknown, or outside the study's bounds times the original's."""
-    least, most = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
-    return not least <= probe[PROBED_UTILITY] <= most
+    low, high = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
+    return not low <= probe[PROBED_UTILITY] <= high
 
 
 Status = Literal["done", "failed", "missing"]
@@ -220,7 +220,7 @@ def read_studies(studies: Sequence[StudySpec], journal: Journal) -> tuple[StudyR
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
-    made: dict[str, Point] = {}
+    points_by_id: dict[str, Point] = {}
     measurements: dict[str, dict[str, Measurement]] = {}
     starts, moments = [], []
     stop, failure, walked = None, None, None
@@ -228,7 +228,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         if record.at:
             moments.append(record.at)
         if isinstance(record, Point):
-            made.setdefault(record.point_id, record)
+            points_by_id.setdefault(record.point_id, record)
         elif isinstance(record, Measurement) and record.key in keys:
             measurements.setdefault(record.point_id, {})[record.key] = record
         elif isinstance(record, Stopped):
@@ -243,11 +243,12 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     points, remaining = [], []
     for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
-        measured = measurements.get(point_id, {})
+        measurement_by_key = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
-        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason, walked))
-        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
-            remaining.append((strength, lacking))
+        point, measured = points_by_id.get(point_id), tuple(measurement_by_key.values())
+        points.append(PointResults(spec, strength, point, measured, reason, walked))
+        if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measurement_by_key):
+            remaining.append((strength, missing))
     unfinished: Status = "failed" if failure else "missing"
     return TrialResults(
         spec=spec,
@@ -274,9 +275,9 @@ def _reachable(spec: TrialSpec, stop: Stopped | None, walked: Walked | None) -> 
         return (None,) if walked is None else (walked.strength,) if walked.reached else ()
     if not stop:
         return spec.points()
-    kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)
-    is_cut = len(kept) < len(spec.strengths)
-    return (*kept, stop.strength) if is_cut and stop.strength not in kept else kept
+    strengths = tuple(strength for strength in spec.strengths if strength <= stop.strength)
+    is_cut = len(strengths) < len(spec.strengths)
+    return (*strengths, stop.strength) if is_cut and stop.strength not in strengths else strengths
 
 
 NAMES_SHOWN = 8
@@ -288,7 +289,7 @@ def point_name(point: PointResults) -> str:
     return point.spec.variant if point.strength is None else f"{point.spec.variant}@{point.strength:g}"
 
 
-def points_called(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
+def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
     """Return the points with a name, which several seeds, models and settings may share."""
     variant, at, strength = name.rpartition("@")
     called = []
@@ -308,7 +309,7 @@ def _is_same(text: str, strength: Number | None) -> bool:
         return False
 
 
-def only_point(name: str, called: Sequence[tuple[str, PointResults]], measured: Sequence[PointResults]) -> int:
+def require_one_point(name: str, called: Sequence[tuple[str, PointResults]], measured: Sequence[PointResults]) -> int:
     """Return the index of the only point with a name.
 
     Args:

@@ -36,7 +36,7 @@ Change = tuple[str, str, str]
 
 def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
     """Return the differences between two trials' settings and data."""
-    return unequal(_flat_settings(a), _flat_settings(b))
+    return find_differences(_flat_settings(a), _flat_settings(b))
 
 
 def _flat_settings(spec: TrialSpec) -> dict[str, str]:
@@ -48,10 +48,10 @@ def _flat_settings(spec: TrialSpec) -> dict[str, str]:
             "judge_precision": evaluator.judge_precision,
             "identity": evaluator.key,
         }
-    return flat_texts(settings)
+    return flatten_texts(settings)
 
 
-def flat_texts(value: Any, path: str = "") -> dict[str, str]:
+def flatten_texts(value: Any, path: str = "") -> dict[str, str]:
     """Return each value's text by dotted path; items of a list of mappings have their index as name."""
     if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
         value = dict(enumerate(value))
@@ -59,11 +59,11 @@ def flat_texts(value: Any, path: str = "") -> dict[str, str]:
         return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
     texts: dict[str, str] = {}
     for name, item in value.items():
-        texts |= flat_texts(item, f"{path}.{name}" if path else str(name))
+        texts |= flatten_texts(item, f"{path}.{name}" if path else str(name))
     return texts
 
 
-def unequal(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
+def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
     """Return the differences, without those that follow from others."""
     both = {**a, **b}
     paths = [path for path in both if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
@@ -102,9 +102,9 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
         if not identities or identities & set(map(_identity, specs)):
             continue
         changes = []
-        for what, there, here in setting_changes(specs[0], new_specs[row][0]):
-            if what.startswith(_IDENTITY) or (what.startswith("memorization.") and specs[0].reference != "none"):
-                changes.append(f"{what}: {there} there, {here} here")
+        for path, old, new in setting_changes(specs[0], new_specs[row][0]):
+            if path.startswith(_IDENTITY) or (path.startswith("memorization.") and specs[0].reference != "none"):
+                changes.append(f"{path}: {old} there, {new} here")
         if changes:
             variants = replaced.setdefault("; ".join(changes), [])
             variants += [row[1]] if row[1] not in variants else []

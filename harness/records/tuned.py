@@ -23,7 +23,7 @@ def largest_candidate(study: StudySpec) -> TrialSpec:
     return study.trial_with(settings, study.strengths(settings))
 
 
-def specs_left(results: Results) -> list[TrialSpec]:
+def list_remaining_specs(results: Results) -> list[TrialSpec]:
     """Return a sweep's unfinished trials, and the largest candidate of each unfinished study."""
     specs = [trial.spec for trial in results.unfinished]
     for study in unfinished_studies(results):
@@ -31,13 +31,13 @@ def specs_left(results: Results) -> list[TrialSpec]:
     return specs
 
 
-def read_tuned(plan: Plan, journal: Journal) -> Results:
+def read_sweep_results(plan: Plan, journal: Journal) -> Results:
     """Return a plan's results, with the walked trials that follow from its finished studies."""
     studies = [study for study in read_studies(plan.studies, journal) if is_over(study.spec, study.candidates)]
-    return read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies))), journal)
+    return read_results(replace(plan, trials=(*plan.trials, *list_tuned_trials(studies))), journal)
 
 
-def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
+def list_tuned_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
     """Return a walked trial for each seed and level of finished studies, seeds outermost.
 
     Its settings are those chosen for the level, or the nearest to it.
@@ -62,7 +62,7 @@ def _end_of_dial(study: StudySpec) -> Number:
     return end
 
 
-def edges_reached(study: StudyResults) -> list[str]:
+def find_edges_reached(study: StudyResults) -> list[str]:
     """Return a clause for each chosen value at an end of its range: a better value may lie beyond.
 
     Strengths are left out, since they are walked, and so are choices, which have no order.
@@ -78,32 +78,27 @@ def edges_reached(study: StudyResults) -> list[str]:
     return clauses
 
 
-def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:
+def is_over(study: StudySpec, candidates: Sequence[Candidate]) -> bool:
     """Return True if the budget is spent or no untried settings are left."""
-    if not {*range(study.trials)} - {candidate.number for candidate in known}:
+    if not {*range(study.trials)} - {candidate.number for candidate in candidates}:
         return True
-    return bool(known) and untried_settings(study, [candidate.settings for candidate in known]) == []
+    return bool(candidates) and untried_settings(study, [candidate.settings for candidate in candidates]) == []
 
 
-def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
+def sampled_dimensions(study: StudySpec) -> dict[str, Dimension]:
     """Return the dimensions in which candidates differ: a cumulative strength is raised by each of them."""
-    tried = dict(study.space)
+    space = dict(study.space)
     if study.is_cumulative:
-        tried.pop(study.trial.strength_name, None)
-    return tried
+        space.pop(study.trial.strength_name, None)
+    return space
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
     """Return the settings left to try; None where a dimension is continuous."""
-    searched = dimensions_tried(study)
-    choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
-    if len(choices) < len(searched):
+    space = sampled_dimensions(study)
+    choices = [dimension.values for dimension in space.values() if isinstance(dimension, Choice)]
+    if len(choices) < len(space):
         return None
-    alike = []
-    for settings in tried:
-        alike.append(tuple(settings[name] for name in searched))
-    untried: list[dict[str, Json]] = []
-    for values in product(*choices):
-        if values not in alike:
-            untried.append({**study.defaults, **dict(zip(searched, values, strict=True))})
-    return untried
+    tried_values = [tuple(settings[name] for name in space) for settings in tried]
+    combinations = [values for values in product(*choices) if values not in tried_values]
+    return [{**study.defaults, **dict(zip(space, values, strict=True))} for values in combinations]
