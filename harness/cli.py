@@ -221,9 +221,9 @@ def sweep(
     from harness.planning.sweep_file import read_sweep_file
 
     read = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
-    from harness.planning.plan import plan_of
+    from harness.planning.plan import plan_sweep
 
-    planned = plan_of(read, overrides or (), only or ())
+    planned = plan_sweep(read, overrides or (), only or ())
     if plan:
         from harness.reporting.plan import print_plan
 

@@ -21,15 +21,15 @@ from harness.base.csv_text import joined_lists
 from harness.base.files import file_digest, folder_whole, write_whole, writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
-from harness.records.record import Point, kept_name
+from harness.records.record import Point, erased_key
 from harness.records.results import (
     PointResults,
     Results,
     StudyResults,
     TrialResults,
-    only_point,
-    points_called,
+    find_points,
     read_results,
+    require_one_point,
 )
 from harness.records.tuned import unfinished_studies
 from harness.settings import TrialSpec
@@ -166,8 +166,8 @@ class SweepResults:
         if sweep not in ("", self.folder.name):
             raise DataError(f"'{point}' names a point of the sweep '{sweep}', and these are '{self.folder.name}'.")
         measured = self.results.measured
-        called = points_called(name, measured)
-        return called[only_point(point, [(self.folder.name, one) for one in called], measured)]
+        called = find_points(name, measured)
+        return called[require_one_point(point, [(self.folder.name, one) for one in called], measured)]
 
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point: a reference, or a kept erased model.
@@ -258,7 +258,7 @@ class SweepResults:
         """Return the folder of a kept erased model, after checking it."""
         from harness.records.artifacts import damage
 
-        name = kept_name(spec.model_id(made.strength), made.code) if made else point_id
+        name = erased_key(spec.model_id(made.strength), made.code) if made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
@@ -341,9 +341,9 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
             unread += f" Not searched: {error}"
             continue
         measured += points
-        called += [(folder, point) for point in points_called(point_name, points)]
+        called += [(folder, point) for point in find_points(point_name, points)]
     try:
-        folder, point = called[only_point(name, [(folder.name, point) for folder, point in called], measured)]
+        folder, point = called[require_one_point(name, [(folder.name, point) for folder, point in called], measured)]
     except DataError as error:
         raise DataError(f"{error}{unread}") from error
     return folder, point.spec.point_id(point.strength)

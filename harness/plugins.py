@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from harness.base.files import digest_of
-from harness.base.settings import fields_of, settings_adapter
+from harness.base.settings import field_types, settings_adapter
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown
 from harness.settings import OF_TRAINING, Dimension
@@ -216,8 +216,10 @@ def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tu
 
 def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
     """Return the search dimension of each setting of a method, or of its training, that declares one."""
-    training_fields = fields_of(Training)
-    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training}
+    training_fields = field_types(Training)
+    hints = field_types(plugin) | {
+        f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training
+    }
     space: dict[str, Dimension] = {}
     for name, hint in hints.items():
         for part in getattr(hint, "__metadata__", ()):

@@ -22,7 +22,7 @@ from harness.records.journal import Journal
 from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
-from harness.records.tuned import read_tuned, specs_left, unfinished_studies
+from harness.records.tuned import list_remaining_specs, read_sweep_results, unfinished_studies
 from harness.reporting.plan import one_step_epochs
 from harness.settings import Plan, TrialSpec, replace
 
@@ -80,10 +80,10 @@ def run_planned(
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
             raise ConfigError(str(file), [Fault("name", sentence)])
-        measured = read_tuned(planned, journal)
+        measured = read_sweep_results(planned, journal)
         if not keep and (sentences := changed_sentences(measured)):
             raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
-        specs = specs_left(measured)
+        specs = list_remaining_specs(measured)
         refuse_unfit(file, specs)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
@@ -115,7 +115,7 @@ def _finish(
         while wave.unfinished or unfinished_studies(wave):
             run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
             specs_by_id |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
-            measured = read_tuned(planned, journal)
+            measured = read_sweep_results(planned, journal)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if specs_by_id.get(trial.spec.trial_id) != trial.spec)
             journal.write_plan(measured.plan)

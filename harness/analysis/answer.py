@@ -17,7 +17,7 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
-from harness.records.results import PointResults, Results, TrialResults, point_name, points_called
+from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan, TrialSpec
 from harness.statistics.protocol import item_variance, judge_methods
 
@@ -297,5 +297,5 @@ def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[fl
 def export_name(point: PointResults, results: Results) -> str:
     """Return a point's name for `lethe export`: `letters:emso@3`, or its id where that name is ambiguous."""
     name = point_name(point)
-    is_only = len(points_called(name, results.measured)) == 1
+    is_only = len(find_points(name, results.measured)) == 1
     return f"{point.spec.sweep}:{name if is_only else point.spec.point_id(point.strength)}"

@@ -15,7 +15,7 @@ from harness.analysis.seeds import ranked_rows, strength_text
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
-from harness.records.tuned import edges_reached
+from harness.records.tuned import find_edges_reached
 from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MAX_FAILURES = 40
@@ -121,7 +121,7 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
         )
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        sentences += [f"{search}: {edge}." for edge in edges_reached(study)]
+        sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
     sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
     sentences += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]

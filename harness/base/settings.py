@@ -1,4 +1,4 @@
-"""Settings: strict types, the values that a type allows, in words, and the faults of what was given."""
+"""Strict settings: checks of given values against types, and descriptions of a type's values."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from harness.errors import DataError, Faults, did_you_mean, unknown
 
 
 def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield each value that is equal to one before it, with its place.
+    """Yield index and value of each repeated value.
 
     Example:
         >>> list(repeated([1, [2], 1.0, [2]]))
         [(2, 1.0), (3, [2])]
     """
-    seen = set[str]()
+    keys = set[str]()
     for index, value in enumerate(values):
         key = json.dumps(value, sort_keys=True, default=repr)
         key = repr(float(value)) if isinstance(value, int | float) else key
-        if key in seen:
+        if key in keys:
             yield index, value
-        seen.add(key)
+        keys.add(key)
 
 
 S = TypeVar("S")
 WHOLE_FILE = "(file)"
-"""The path of a fault that belongs to no single setting."""
+"""Path of a fault of the whole file."""
 MAPPING = "a mapping (name: value)"
 _KIND = {
     int: "a whole number",
@@ -58,11 +58,11 @@ def _checked_place(text: str) -> str:
 
 
 Place = Annotated[str, AfterValidator(_checked_place)]
-"""A path, whether or not something is there, or an id on the hub."""
+"""A path, existing or not, or an id on the hub."""
 
 
 class Strict(BaseModel):
-    """Settings of which none may be unknown, and none of another type."""
+    """Settings without unknown names or values of other types."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -71,43 +71,43 @@ class Strict(BaseModel):
 
 @cache
 def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
-    """Return pydantic's checker of a plugin's settings; unknown ones are refused."""
+    """Return a plugin's pydantic adapter, which refuses unknown settings."""
     if "__pydantic_config__" not in vars(plugin):
         with_config(ConfigDict(extra="forbid", strict=False, allow_inf_nan=False))(plugin)
     return TypeAdapter(plugin)
 
 
 def check_settings(settings_type: type[S], given: object, path: str, faults: Faults) -> S | None:
-    """Return what was given at `path` as settings of a type; None if any is wrong, which is added to the faults.
+    """Return the value given at `path` as settings of a type; None, with faults added, if any is wrong.
 
-    Text is no number and true is no 1, though Python would take them; a whole number is a number.
+    Text is no number and true is no 1; a whole number is a number.
     """
     is_plugin = dataclasses.is_dataclass(settings_type)
     adapter: TypeAdapter[S] = settings_adapter(cast(Any, settings_type)) if is_plugin else TypeAdapter(settings_type)
     try:
-        # As JSON, since only there a strict check takes a mapping for a dataclass and a list for a tuple.
+        # Only a strict check of JSON accepts a mapping as a dataclass and a list as a tuple.
         return adapter.validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         for finding in error.errors(include_url=False):
             location: list[int | str] = []
             inside: Any = given
             for part in finding["loc"]:
-                known = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
-                if part in known:  # Others are the names of types.
+                keys = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
+                if part in keys:  # Other parts are names of types.
                     location.append(part)
                     inside = inside[part]
             if finding["type"] == "missing":
                 location.append(finding["loc"][-1])
-            where = ".".join(map(str, [path, *location] if path else location))
-            faults.add(where or WHOLE_FILE, _fault_reason(finding, settings_type, location))
+            dotted_path = ".".join(map(str, [path, *location] if path else location))
+            faults.add(dotted_path or WHOLE_FILE, _fault_reason(finding, settings_type, location))
     return None
 
 
 def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequence[int | str]) -> str:
     kind, given = finding["type"], finding["input"]
-    hint, parent = type_at(settings_type, location), _bare(type_at(settings_type, location[:-1]))
+    hint, parent = find_type(settings_type, location), _bare(find_type(settings_type, location[:-1]))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown("setting", str(location[-1]), fields_of(parent))
+        return unknown("setting", str(location[-1]), field_types(parent))
     field = getattr(parent, "model_fields", {}).get(str(location[-1])) if location else None
     if field and field.examples and (kind in ("missing", "too_short") or given is None):
         lack = "empty" if kind == "too_short" else "missing"
@@ -124,7 +124,7 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequ
 
 
 def allowed(hint: Any) -> str:
-    """Return the values that a type allows, in words.
+    """Describe the values that a type allows.
 
     Example:
         >>> allowed(Annotated[float, Gt(1.0)] | None)
@@ -148,8 +148,8 @@ def allowed(hint: Any) -> str:
         entry, *limits = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
         bounds = _bounds(limits)
         return _LIST_OF.get(entry, f"a list, each {allowed(inner[0])}") + (f", each {bounds}" if bounds else "")
-    if origin in (dict, Mapping) or fields_of(hint):
-        names = ", ".join(fields_of(hint))
+    if origin in (dict, Mapping) or field_types(hint):
+        names = ", ".join(field_types(hint))
         return f"{MAPPING} of {names}" if names else MAPPING
     return _KIND.get(hint, getattr(hint, "__name__", str(hint)))
 
@@ -160,7 +160,7 @@ def _bounds(limits: Iterable[Any]) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return a value as a message quotes it.
+    """Quote a value in a message.
 
     Example:
         >>> quoted("3"), quoted(True), quoted(None), quoted([1, 2])
@@ -175,8 +175,8 @@ def quoted(value: Any) -> str:
     return "nothing (null)" if value is None else str(value).lower()
 
 
-def fields_of(settings_type: Any) -> dict[str, Any]:
-    """Return the settings of a dataclass or pydantic model, name to type; no other type has any."""
+def field_types(settings_type: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's or pydantic model's fields by name; other types have none."""
     is_plain = inspect.isclass(settings_type) and dataclasses.is_dataclass(settings_type)
     fields = [field.name for field in dataclasses.fields(settings_type)] if is_plain else []
     names: Iterable[str] = fields or getattr(settings_type, "model_fields", {})
@@ -184,8 +184,8 @@ def fields_of(settings_type: Any) -> dict[str, Any]:
     return {name: hints[name] for name in names}
 
 
-def type_at(hint: Any, location: Iterable[int | str]) -> Any:
-    """Return the type of the value at `location` inside a setting of type `hint`; Any where nothing declares it."""
+def find_type(hint: Any, location: Iterable[int | str]) -> Any:
+    """Return the type at `location` inside a setting of type `hint`; Any if undeclared."""
     for part in location:
         hint = _bare(hint)
         origin, inner = get_origin(hint), get_args(hint)
@@ -194,7 +194,7 @@ def type_at(hint: Any, location: Iterable[int | str]) -> Any:
         elif origin in (list, tuple, Sequence) and inner:
             hint = inner[0]
         else:
-            hint = fields_of(hint).get(str(part), Any)
+            hint = field_types(hint).get(str(part), Any)
     return hint
 
 

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.base.messages import shown, tell
-from harness.base.settings import allowed, check_settings, fields_of, settings_adapter
+from harness.base.settings import allowed, check_settings, field_types, settings_adapter
 from harness.contracts import Evaluator, Method
 from harness.errors import DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
@@ -80,7 +80,7 @@ def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
 
 
 def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str]:
-    about, hints = _field_docs(plugin), fields_of(plugin)
+    about, hints = _field_docs(plugin), field_types(plugin)
     for field in dataclasses.fields(plugin):
         default = "needed" if field.default is dataclasses.MISSING else f"default {_format_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""

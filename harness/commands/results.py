@@ -23,11 +23,11 @@ from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
 from harness.library import find_point, load_results, read_folder, refuse_without_results
 from harness.metric import exponential
-from harness.records.mlflow import copy_sweep, failure_of, place_of
+from harness.records.mlflow import copy_sweep, describe_failure, describe_store
 from harness.records.published import published_conditions
 from harness.records.record import cpu_kind
 from harness.records.results import PointResults, Results
-from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
+from harness.records.setting_changes import Change, find_differences, flatten_texts, setting_changes
 from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
@@ -42,10 +42,10 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     try:
         copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
     except Exception as error:
-        reason = failure_of(error, folder.parent)
+        reason = describe_failure(error, folder.parent)
         tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
         return 1
-    tell(f"MLflow at {place_of(folder.parent)} holds what the journal of {folder.name} holds.")
+    tell(f"MLflow at {describe_store(folder.parent)} holds what the journal of {folder.name} holds.")
     return 0
 
 
@@ -128,21 +128,21 @@ def differences(
     a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
 ) -> pd.DataFrame:
     """Return a row for each setting, version and point that differs, and for each number."""
-    plans = [flat_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
+    plans = [flatten_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
-    changes |= {("setting", change): [] for change in unequal(*plans)}
-    changes |= {("version", change): [] for change in unequal(*packages) if all(packages)}
+    changes |= {("setting", change): [] for change in find_differences(*plans)}
+    changes |= {("version", change): [] for change in find_differences(*packages) if all(packages)}
     numbers: list[tuple[Any, ...]] = []
     info = metric_info(b) | metric_info(a)
     for name in [name for name in points_a if name in points_b]:
         one, other = points_a[name], points_b[name]
-        renewed = unequal(_plugins(one), _plugins(other))
+        renewed = find_differences(_plugins(one), _plugins(other))
         explained = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in renewed]
-        strengths = (flat_texts({"strength": point.strength}) for point in (one, other))
+        strengths = (flatten_texts({"strength": point.strength}) for point in (one, other))
         for change in renewed:
             changes["version", change].append(name)
-        for change in setting_changes(one.spec, other.spec) + unequal(*strengths):
+        for change in setting_changes(one.spec, other.spec) + find_differences(*strengths):
             if change[0] not in explained:
                 changes["setting", change].append(name)
         ours, theirs = _numbers(one), _numbers(other)

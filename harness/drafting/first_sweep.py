@@ -26,8 +26,8 @@ from harness.miniature import FORGET_RECORDS
 from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.planning.machine import this_machine
 from harness.planning.memory import refuse_unfit, weights_bytes
-from harness.planning.plan import plan_of
-from harness.planning.sweep_file import sweep_file_of
+from harness.planning.plan import plan_sweep
+from harness.planning.sweep_file import parse_sweep_file
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.settings import HOLDOUT, Choice, LogUniform
@@ -233,7 +233,7 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
             resources=given_texts.flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
         )
         try:
-            plan_of(sweep_file_of(content, out))
+            plan_sweep(parse_sweep_file(content, out))
         except ConfigError as error:
             reasons = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
             if len(reasons) < len(error.faults) or reasons.keys() <= left_out.keys():
@@ -276,7 +276,7 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
         temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
     with temporary or nullcontext(str(results)) as root:
         with given_texts.faults_of_given(given):
-            planned = plan_of(sweep_file_of(audit_file(given, attacks=attacks), FILE))
+            planned = plan_sweep(parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             refuse_unfit(FILE, planned.trials)
         folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")

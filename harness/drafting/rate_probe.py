@@ -18,8 +18,8 @@ from harness.errors import TrialError
 from harness.execution.job import Event, Folders
 from harness.execution.trial.run import run_job
 from harness.execution.waves import candidate_job
-from harness.planning.plan import plan_of
-from harness.planning.sweep_file import sweep_file_of
+from harness.planning.plan import plan_sweep
+from harness.planning.sweep_file import parse_sweep_file
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import is_outside
@@ -127,7 +127,7 @@ def _planned_probe(content: str, out: Path, texts: int) -> Plan:
         "data.forget.sequences": texts,
         "data.forget.sample_seed": 0,
     }
-    return plan_of(sweep_file_of(content, out, [f"{path}={flow(value)}" for path, value in changes.items()]))
+    return plan_sweep(parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()]))
 
 
 def _cheaper(study: StudySpec) -> StudySpec:

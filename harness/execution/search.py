@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.records.record import Candidate
-from harness.records.tuned import dimensions_tried, untried_settings
+from harness.records.tuned import sampled_dimensions, untried_settings
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, StudySpec, end_of
 
 Settings = Mapping[str, Json]
@@ -59,7 +59,7 @@ def next_settings(
     untried = untried_settings(study, [*unseen.values(), *(candidate.settings for candidate in seen)])
     if untried == []:
         return None
-    seed, searched = int(digest_of([study.study_id, number])[:8], 16), dimensions_tried(study)
+    seed, searched = int(digest_of([study.study_id, number])[:8], 16), sampled_dimensions(study)
     sampled = sampled_settings(
         study,
         searched,

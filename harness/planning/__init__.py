@@ -1,1 +1,1 @@
-"""From a sweep file to trial specs: checked whole before anything runs."""
+"""Sweep file to trial specs, checked whole before anything runs."""

@@ -21,11 +21,11 @@ READ: Mapping[Read, tuple[str, str]] = {
     "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
     "original": ("the original beside every model", ""),
 }
-"""What each is, and what a sweep file has to name for it; nothing for the original, which every sweep has."""
+"""Description, and setting of a sweep file that provides it; every sweep has the original."""
 
 
 def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults) -> dict[str, Evaluator]:
-    """Return the plugins of the `evaluators` block with their settings, in the file's order."""
+    """Return the configured plugins of the `evaluators` block, in the file's order."""
     evaluators: dict[str, Evaluator] = {}
     for name, settings in block.items():
         path = f"evaluators.{name}"
@@ -43,7 +43,7 @@ def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults
 
 
 def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) -> Iterator[Fault]:
-    """Yield what the evaluators cannot do together, files that they cannot use, and bounds of what none measures."""
+    """Yield conflicts between evaluators, inputs that they cannot use, and bounds of unreported metrics."""
     earlier: dict[str, Evaluator] = {}
     for name, evaluator in evaluators.items():
         try:
@@ -65,7 +65,7 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
 
 
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
-    """Yield why a metric cannot be of the group, or in the table of attacks, that it says."""
+    """Yield the reasons why a metric's group or attack is not allowed."""
     for metric in evaluator.metrics:
         try:
             check_group(metric.group)
@@ -81,7 +81,7 @@ def group_faults(evaluator: Evaluator) -> Iterator[str]:
 def unmeasurable_faults(
     evaluators: Mapping[str, Evaluator], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
 ) -> Iterator[Fault]:
-    """Yield every evaluator that cannot measure one of the models, or on its texts, or reads what the sweep lacks."""
+    """Yield evaluators that cannot measure a model or its texts, or read something that the sweep lacks."""
     for name, evaluator in evaluators.items():
         path = f"evaluators.{name}"
         reasons: list[str] = []
@@ -92,11 +92,11 @@ def unmeasurable_faults(
             if sources is None:
                 continue
             for role in evaluator.reads:
-                what, setting = READ[role]
+                description, setting = READ[role]
                 is_missing = model.retrained is None if role == "retrained" else role not in sources
                 if setting and is_missing:
-                    of_model = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
-                    reasons.append(f"reads {what}, and the sweep has none{of_model}: add {setting}.")
+                    suffix = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
+                    reasons.append(f"reads {description}, and the sweep has none{suffix}: add {setting}.")
             forget = sources.get("report", sources["forget"])
             if reason := evaluator.refuses_texts(TextsShape(forget.rows, forget.prefix_tokens, forget.longest)):
                 reasons.append(reason)
@@ -105,18 +105,18 @@ def unmeasurable_faults(
 
 
 def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    first = next((other for other, before in earlier.items() if _has_definitions(before)), None)
-    if first and _has_definitions(evaluator) and earlier[first].definition != evaluator.definition:
+    defined = next((other for other in earlier if _has_definitions(earlier[other])), None)
+    if defined and _has_definitions(evaluator) and earlier[defined].definition != evaluator.definition:
         yield Fault(
             f"evaluators.{name}.definition",
-            f"is '{evaluator.definition}' here and '{earlier[first].definition}' in '{first}'. The two definitions "
+            f"is '{evaluator.definition}' here and '{earlier[defined].definition}' in '{defined}'. The two definitions "
             "measure different things and are never mixed in one sweep: use one for all.",
         )
-    for other, before in earlier.items():
-        reported = {metric.name for metric in before.metrics}
-        both = [metric.name for metric in evaluator.metrics if metric.name in reported]
-        if both:
-            yield Fault(f"evaluators.{name}", f"reports {', '.join(both)}, which '{other}' reports too: remove one.")
+    for other, plugin in earlier.items():
+        reported = {metric.name for metric in plugin.metrics}
+        shared = [metric.name for metric in evaluator.metrics if metric.name in reported]
+        if shared:
+            yield Fault(f"evaluators.{name}", f"reports {', '.join(shared)}, which '{other}' reports too: remove one.")
 
 
 def _has_definitions(evaluator: Evaluator) -> bool:

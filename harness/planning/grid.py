@@ -1,4 +1,4 @@
-"""The `methods` block to trial templates: every combination of settings that a list asks for, checked by its plugin."""
+"""The `methods` block to trial templates: every combination of listed settings, checked by its plugin."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from harness.settings import MEMORY_SETTINGS, NAME, REFERENCE_ROWS, Dimension, R
 
 S = TypeVar("S")
 Settings = Mapping[str, Any]
-MOST_TRIALS = 100_000
-"""In one sweep: what runs a minute each would take ten weeks."""
-_TOO_MANY = f"A sweep has at most {MOST_TRIALS:,}: shorten a list, or write several sweeps."
+MAX_TRIALS = 100_000
+"""Limit of one sweep: at a minute each, ten weeks."""
+_TOO_MANY = f"A sweep has at most {MAX_TRIALS:,}: shorten a list, or write several sweeps."
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class TrialTemplate:
     """One method with one combination of settings: a trial for each model and seed."""
 
     key: str
-    """The row's name in the file."""
+    """Name of the row in the file."""
     variant: str
-    """The key, and what sets it apart where the file gives several values: `emso(k=4)`."""
+    """The key with the settings of which the file lists several values: `emso(k=4)`."""
     method: str
     plugin: type[Method]
     settings: Settings
-    """All of them, without the strength."""
+    """All settings except the strength."""
     strengths: tuple[Number, ...]
-    """Several only if the strength is cumulative; rising."""
+    """Rising; several only if the strength is cumulative."""
     training: Training
-    """What the row sets of it."""
+    """The row's settings of it."""
     limits: Settings
-    """What the row sets of `RowLimits`."""
+    """The row's settings of `RowLimits`."""
     space: Mapping[str, Dimension] = field(default_factory=dict)
-    """Of a tuned sweep: where its settings are searched."""
+    """Dimensions that a tuned sweep searches."""
 
     @property
     def strongest(self) -> Method:
@@ -52,14 +52,14 @@ class TrialTemplate:
 
 def trial_templates(methods: Mapping[str, Settings], faults: Faults) -> list[TrialTemplate]:
     """Return the templates of the `methods` block in the file's order."""
-    asked: dict[str, int] = {}
+    combinations: dict[str, int] = {}
     for key, block in methods.items():
         training = block.get("training")
-        settings = [*block.values(), *(flat(training).values() if isinstance(training, dict) else ())]
-        asked[key] = math.prod(len(values) for values in settings if isinstance(values, list))
-    if sum(asked.values()) > MOST_TRIALS:
-        largest = max(asked, key=lambda key: asked[key])
-        faults.add(f"methods.{largest}", f"its lists ask for {asked[largest]:,} combinations. {_TOO_MANY}")
+        settings = [*block.values(), *(flatten_training(training).values() if isinstance(training, dict) else ())]
+        combinations[key] = math.prod(len(values) for values in settings if isinstance(values, list))
+    if sum(combinations.values()) > MAX_TRIALS:
+        largest = max(combinations, key=lambda key: combinations[key])
+        faults.add(f"methods.{largest}", f"its lists ask for {combinations[largest]:,} combinations. {_TOO_MANY}")
         return []
     templates: list[TrialTemplate] = []
     for key, block in methods.items():
@@ -68,10 +68,10 @@ def trial_templates(methods: Mapping[str, Settings], faults: Faults) -> list[Tri
 
 
 def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> Iterator[Fault]:
-    """Yield why a sweep is too large to be planned: its rows, times models, times seeds."""
-    if (trials := len(templates) * models * seeds) > MOST_TRIALS:
-        asked = f"{len(templates):,} rows and variants × {models:,} models × {seeds:,} seeds ask for {trials:,} trials"
-        yield Fault("methods", f"{asked}. {_TOO_MANY}")
+    """Yield a fault if rows times models times seeds are too many trials."""
+    if (trials := len(templates) * models * seeds) > MAX_TRIALS:
+        size = f"{len(templates):,} rows and variants × {models:,} models × {seeds:,} seeds ask for {trials:,} trials"
+        yield Fault("methods", f"{size}. {_TOO_MANY}")
 
 
 def _row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[TrialTemplate]:
@@ -88,7 +88,7 @@ def _row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Tria
         plugin = METHODS.load(str(method))
     except PluginError as error:
         is_own_name = method == key and key not in METHODS.names() and "Did you mean" not in str(error)
-        hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
+        hint = " A row under another name says which: {method: emso, ...}." if is_own_name else ""
         faults.add(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
     strength = plugin.strength
@@ -99,12 +99,12 @@ def _row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Tria
     for _, instance in _combinations(plugin, block, path, faults):
         settings = plain_settings(instance)
         variants.setdefault(_named_values(settings, _variant_axes(block, strength.field)), []).append(settings)
-    tried = {settings[strength.field] for members in variants.values() for settings in members}
-    if tried == {strength.off} and trainings:
+    strengths = {settings[strength.field] for members in variants.values() for settings in members}
+    if strengths == {strength.off} and trainings:
         reason = f"{strength.off:g} alone erases nothing, and the original is measured in every sweep. "
         faults.add(f"{path}.{strength.field}", f"{reason}Give a value above it, or remove the row.")
-    of_row = limits.model_dump(exclude_unset=True) if limits else {}
-    return _templates(key, str(method), plugin, variants, trainings, of_row)
+    row_limits = limits.model_dump(exclude_unset=True) if limits else {}
+    return _templates(key, str(method), plugin, variants, trainings, row_limits)
 
 
 def _templates(
@@ -115,21 +115,21 @@ def _templates(
     trainings: Mapping[str, Training],
     limits: Settings,
 ) -> list[TrialTemplate]:
-    """Return one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
+    """Return a template for each variant and, unless the strength is cumulative, for each strength."""
     templates: list[TrialTemplate] = []
     strength = plugin.strength
-    for (of_settings, members), (of_training, training) in product(variants.items(), trainings.items()):
-        named = ",".join(part for part in (of_settings, of_training) if part)
-        variant = f"{key}({named})" if named else key
+    for (settings_name, members), (training_name, training) in product(variants.items(), trainings.items()):
+        suffix = ",".join(part for part in (settings_name, training_name) if part)
+        variant = f"{key}({suffix})" if suffix else key
         others = {name: value for name, value in members[0].items() if name != strength.field}
-        rising = sorted(settings[strength.field] for settings in members)
-        for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
+        values = sorted(settings[strength.field] for settings in members)
+        for strengths in [tuple(values)] if strength.cumulative else [(value,) for value in values]:
             templates.append(TrialTemplate(key, variant, method, plugin, others, strengths, training, limits))
     return templates
 
 
 def _combinations(settings_type: type[S], block: Settings, path: str, faults: Faults) -> list[tuple[Settings, S]]:
-    """Return every combination that a block's lists ask for, as given and as checked settings; each fault once."""
+    """Return every combination of a block's lists, as given and as checked settings; each fault once."""
     grid: dict[str, list[Any]] = {}
     for name, value in block.items():
         values = value if isinstance(value, list) else [value]
@@ -140,20 +140,20 @@ def _combinations(settings_type: type[S], block: Settings, path: str, faults: Fa
         for index, again in repeated(values):
             faults.add(f"{path}.{name}.{index}", f"{quoted(again)} is already in the list.")
     combinations: list[tuple[Settings, S]] = []
-    found: list[Fault] = []
+    setting_faults: list[Fault] = []
     for numbers in product(*(range(len(values)) for values in grid.values())):
-        places = dict(zip(grid, numbers, strict=True))
-        given = {name: grid[name][number] for name, number in places.items()}
-        whole = nested(given) if settings_type is Training else given
-        wrong = Faults()
-        settings = check_settings(settings_type, whole, path, wrong)
-        for fault in wrong:
+        indices = dict(zip(grid, numbers, strict=True))
+        given = {name: grid[name][number] for name, number in indices.items()}
+        new_faults = Faults()
+        values = nest_training(given) if settings_type is Training else given
+        settings = check_settings(settings_type, values, path, new_faults)
+        for fault in new_faults:
             name = fault.path.removeprefix(f"{path}.")
             is_axis = isinstance(block.get(name), list)
-            found.append(Fault(f"{fault.path}.{places[name]}", fault.reason) if is_axis else fault)
+            setting_faults.append(Fault(f"{fault.path}.{indices[name]}", fault.reason) if is_axis else fault)
         if settings is not None:
             combinations.append((given, settings))
-    faults += dict.fromkeys(found)
+    faults += dict.fromkeys(setting_faults)
     return combinations
 
 
@@ -165,32 +165,32 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
     if not isinstance(block, dict):
         check_settings(Training, block, path, faults)
         return {}
-    block = flat(block)
+    block = flatten_training(block)
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
             reason = "decides how much memory a step takes, and no number: give one value, no list."
             faults.add(f"{path}.{name}", reason)
     trainings: dict[str, Training] = {}
     for given, training in _combinations(Training, block, path, faults):
-        named = flat(training.model_dump(exclude_unset=True))
+        settings = flatten_training(training.model_dump(exclude_unset=True))
         for name, value in given.items():
             if isinstance(value, dict):
-                named[name] = " ".join(f"{key} {value[key]}" for key in value)
-        trainings[_named_values(named, _variant_axes(block))] = training
+                settings[name] = " ".join(f"{key} {value[key]}" for key in value)
+        trainings[_named_values(settings, _variant_axes(block))] = training
     return trainings
 
 
 def _named_values(settings: Settings, axes: Iterable[str]) -> str:
-    """Return the settings that set a variant apart, as the file writes them: `k=4,early_stop=null`."""
-    named = []
+    """Return a variant's settings as the file writes them: `k=4,early_stop=null`."""
+    parts = []
     for name in axes:
         value = settings[name]
-        named.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    return ",".join(named)
+        parts.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return ",".join(parts)
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:
-    """Return the variants that `ranking.controls` names, by row or variant; not all may be."""
+    """Return the variants that `ranking.controls` names, by row or variant; one must be left."""
     rows = {name for template in templates for name in (template.key, template.variant)}
     for index, name in enumerate(controls):
         if name not in rows:
@@ -209,9 +209,13 @@ def ranked_strengths(
     templates: Sequence[TrialTemplate],
     faults: Faults,
 ) -> dict[str, Number]:
-    """Return each variant's ranked strength; a cumulative one is left out unless the file names it.
+    """Return each variant's ranked strength; cumulative ones only if the file names it.
 
-    `at` is what the file says, by row or variant; `keys` are its rows.
+    Args:
+        at: The file's `ranking.at`, by row or variant.
+        keys: The file's rows.
+        templates: The rows' templates.
+        faults: Extended.
     """
     ranked: dict[str, Number] = {}
     variants: dict[str, list[TrialTemplate]] = {}
@@ -239,11 +243,11 @@ def ranked_strengths(
     return ranked
 
 
-def flat(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's training with LoRA's settings beside the others, as axes of their own; targets are a list anyway.
+def flatten_training(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's training with each of LoRA's settings as an axis; its targets are one value.
 
     Example:
-        >>> flat({"learning_rate": 0.1, "lora": {"rank": [4, 16], "targets": ["q_proj", "v_proj"]}})
+        >>> flatten_training({"learning_rate": 0.1, "lora": {"rank": [4, 16], "targets": ["q_proj", "v_proj"]}})
         {'learning_rate': 0.1, 'lora.rank': [4, 16], 'lora.targets': [['q_proj', 'v_proj']]}
     """
     lora = training.get("lora")
@@ -253,8 +257,8 @@ def flat(training: Mapping[str, Any]) -> dict[str, Any]:
     return others | {f"lora.{name}": [value] if name == "targets" else value for name, value in lora.items()}
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `flat` was made of, for one combination."""
-    lora = {name.removeprefix("lora."): value for name, value in flat.items() if name.startswith("lora.")}
-    others = {name: value for name, value in flat.items() if not name.startswith("lora.")}
+def nest_training(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Invert `flatten_training` for one combination."""
+    lora = {name.removeprefix("lora."): value for name, value in settings.items() if name.startswith("lora.")}
+    others = {name: value for name, value in settings.items() if not name.startswith("lora.")}
     return {**others, "lora": lora} if lora else others

@@ -1,4 +1,4 @@
-"""What this machine has, and what a trial gets of it."""
+"""This machine's devices, and a trial's share of their memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from harness.settings import TrialSpec
 
 PROCESS_BYTES = 1 << 30
-"""What a worker process takes before it holds a tensor: Python and its libraries."""
+"""Memory of a worker process before its first tensor."""
 CONTEXT_BYTES = 600 << 20
-"""What CUDA's context takes of a GPU in each process that uses it, before it holds a tensor."""
+"""GPU memory of CUDA's context in each process."""
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -24,13 +24,13 @@ class Machine:
     """Bytes."""
     gpus: int
     gpu_memory: int
-    """Bytes of one of them; 0 without."""
+    """Bytes of one GPU; 0 without."""
     has_bf16: bool
-    """Whether the GPUs compute in bf16; every CPU does, if slowly."""
+    """True if the GPUs compute in bf16."""
 
 
 def this_machine() -> Machine | None:
-    """Return what is here, a container's limit counted; None where RAY_ADDRESS says that a cluster is used."""
+    """Return this machine; None where RAY_ADDRESS names a cluster."""
     import torch
 
     if "RAY_ADDRESS" in os.environ:
@@ -46,22 +46,20 @@ def this_machine() -> Machine | None:
 
 
 def memory_bytes() -> int:
-    """Return how much memory is here, a container's limit counted."""
+    """Return this machine's memory, or a container's limit."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [int(text) for file in _LIMITS if file.is_file() and (text := file.read_text().strip()).isdecimal()]
     return min([pages, *limits])
 
 
-def share_of(machine: Machine, spec: TrialSpec) -> int:
-    """Return the bytes that each process of a trial has on its device, with as many trials beside it as fit.
+def memory_share(machine: Machine, spec: TrialSpec) -> int:
+    """Return the bytes of each process of a trial on its device, next to as many trials as fit.
 
     Example:
-        Two trials of two CPUs share four, and half of 16 GiB is 8, less what the process itself takes:
-
         >>> from harness.testing import small_spec
         >>> from harness.settings import replace
         >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0, has_bf16=False)
-        >>> share_of(machine, replace(small_spec(), cpus=2)) >> 30
+        >>> memory_share(machine, replace(small_spec(), cpus=2)) >> 30
         7
     """
     if spec.gpus > 0:

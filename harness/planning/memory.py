@@ -1,7 +1,7 @@
-"""The memory that a trial needs, one number, before anything is loaded; and whether this machine has it.
+"""Estimates of a trial's memory, compared with this machine's before anything is loaded.
 
-Erasing is counted while the method's own code runs on tensors without contents (torch's `FakeTensorMode`) until its
-first optimiser step. The bytes that measuring holds follow from the budgets of the decoders.
+The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step, and their
+bytes are counted. The memory of measuring follows from the decoders' budgets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
-from harness.planning.machine import Machine, share_of, this_machine
+from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Training, TrialSpec, replace
 from harness.toolkit.decoding import CACHE_BYTES, MIN_ROWS, ROWS_AT_ONCE, SAMPLED_CACHE_BYTES, SEQUENCES_AT_ONCE
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MAX_OPERATIONS = 2_000_000
-"""Code that waits for a value to change would run for ever: the values here never do."""
+"""Limit for code that waits for a value to change: fake values never do."""
 LARGE_SHARE = 1 / 20
-"""A trial whose weights fill more than this share of what it has is sized before every run."""
+"""Trials whose weights fill more than this share of their memory are sized before every run."""
 WARNING = (
     "Warning: these trials are estimated to need more than their GPU has. Estimates for a GPU may be a quarter off, so "
     "nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
@@ -59,11 +59,11 @@ _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defau
 
 
 class MemoryTracker(TorchDispatchMode):
-    """Counts the bytes of tensors while it is on; a value that is asked of a fake tensor is 1, or true.
+    """Counts the bytes of tensors while it is active; values read from fake tensors are 1 or true.
 
     Example:
         >>> with MemoryTracker() as tracker:
-        ...     kept = torch.zeros(10) + 1
+        ...     total = torch.zeros(10) + 1
         >>> tracker.held, tracker.peak
         (40, 80)
     """
@@ -71,9 +71,7 @@ class MemoryTracker(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.held = 0
-        """Bytes, now."""
         self.peak = 0
-        """The most bytes that were held at once."""
         self._live: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
         self._operations = 0
         self._is_paused = False
@@ -81,34 +79,34 @@ class MemoryTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation and count what it makes."""
+        """Run one operation and count its new tensors."""
         if self._is_paused:
             return function(*args, **(kwargs or {}))
         self._operations += 1
         if self._operations > MAX_OPERATIONS:
             raise TimeoutError(f"more than {MAX_OPERATIONS:,} operations: does it wait for a value to change?")
         if args and isinstance(args[0], FakeTensor):
-            if function is torch.ops.prim.device.default:  # Asked for as often as all else together.
+            if function is torch.ops.prim.device.default:  # As frequent as all other operations together.
                 return args[0].fake_device
             if function in _VALUES:
                 return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
-            if function is torch.ops.aten.nonzero.default:  # All are, as each is true.
-                return self._counted(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
-        return self._counted(function(*args, **(kwargs or {})))
+            if function is torch.ops.aten.nonzero.default:  # Every value is true.
+                return self._count(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
+        return self._count(function(*args, **(kwargs or {})))
 
     def loading(self, make: Callable[[], Any]) -> Any:
-        """Return a model whose weights are fake; nothing else that making it takes is counted."""
+        """Return a model with fake weights; only those are counted."""
         self._is_paused = True
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 model = make()
         finally:
             self._is_paused = False
-        self._counted([*model.parameters(), *model.buffers()])
+        self._count([*model.parameters(), *model.buffers()])
         return model
 
-    def _counted(self, made: Any) -> Any:
-        for leaf in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
+    def _count(self, tensors: Any) -> Any:
+        for leaf in (tensors,) if isinstance(tensors, torch.Tensor) else tree.tree_leaves(tensors):
             if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
                 storage = leaf.untyped_storage()
                 key = storage._cdata
@@ -116,7 +114,7 @@ class MemoryTracker(TorchDispatchMode):
                     self._live[key] = storage.nbytes(), weakref.ref(storage, partial(self._free, key))
                     self.held += storage.nbytes()
                     self.peak = max(self.peak, self.held)
-        return made
+        return tensors
 
     def _free(self, key: int, _: object) -> None:
         self.held -= self._live.pop(key)[0]
@@ -124,33 +122,33 @@ class MemoryTracker(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The memory of a trial's erasing on the plain engine, until the end of its first optimiser step."""
+    """The memory of erasing on the plain engine, until the end of the first optimiser step."""
 
     peak: int
-    """Bytes, the optimiser's state counted as if it had been there from the beginning."""
+    """Bytes, with the optimiser's state from the beginning."""
     weights: int
-    """Bytes of the models that were held at the end."""
+    """Bytes of the models at the end."""
     state: int
-    """Bytes that the step left behind for the next one."""
+    """Bytes that the step leaves for the next one."""
     trained: int
-    """How many weights it changed; 0 if nothing was trained."""
+    """Number of weights that the step changes; 0 without training."""
     models: int
-    """How many models the measured one consists of: two in a pair."""
+    """Number of models in the measured one: two in a pair."""
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """A trial's need next to what its process has on its device, in bytes; None where that is not known."""
+    """The bytes that a trial needs and its process has; None where unknown."""
 
     needs: int | None
     has: int | None
     trained: int = 0
-    """How many weights a step changes."""
+    """Number of weights that a step changes."""
     why_unknown: str = ""
 
 
 class _SteppedError(Exception):
-    """The first optimiser step is done, and nothing further is worth running."""
+    """The end of the first optimiser step, after which nothing needs to run."""
 
 
 class _FakeTask:
@@ -163,7 +161,7 @@ class _FakeTask:
         self._models: list[weakref.ref[Model]] = []
         training = spec.training
         rows = min(training.global_batch, spec.forget.rows)
-        # From the second micro-batch on, gradients are there already when a forward pass starts.
+        # Gradients exist before a forward pass from the second micro-batch on.
         rows = min(rows, 2 * min(training.micro_batch, rows))
         self.training = replace(training, global_batch=rows, early_stop=None)
         self.strengths: tuple[Number, ...] = (spec.last_strength,)
@@ -172,7 +170,6 @@ class _FakeTask:
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
 
     def load_original(self) -> Model:
-        """Return a fake copy of the original."""
         model = self._tracker.loading(lambda: unloaded_model(self._spec.model, layers=self._layers))
         self._models.append(weakref.ref(model))
         return model
@@ -181,44 +178,36 @@ class _FakeTask:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The real one: it holds no weights."""
         return load_tokenizer(self._spec.model)
 
-    def present(self) -> list[Model]:
-        """Return the loaded models that someone still holds."""
-        return [model for made in self._models if (model := made()) is not None]
+    def loaded_models(self) -> list[Model]:
+        return [model for reference in self._models if (model := reference()) is not None]
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return a number: the early stop is off."""
         return 1.0
 
     def progress(self, message: str) -> None:
-        """Say nothing."""
+        pass
 
 
 def memory_need(spec: TrialSpec, machine: Machine | None) -> MemoryNeed:
-    """Return a trial's need, from its method's code and its model's configuration, and its share of a machine.
-
-    Args:
-        spec: The trial; neither its seed and learning rate nor a strength's value make a difference.
-        machine: None: a cluster, which only itself knows what it has.
-    """
-    has = None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
+    """Return a trial's need and its share of a machine (None: a cluster, whose memory is unknown)."""
+    has = None if machine is None or spec.gpus > machine.gpus else memory_share(machine, spec)
     try:
         needs, trained = _needs(spec)
-    except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
+    except Exception as error:  # A plugin's code may raise anything on tensors without contents.
         reason = (str(error).splitlines() or [""])[0][:120]
         return MemoryNeed(None, has, why_unknown=": ".join(filter(None, [type(error).__name__, reason])))
     return MemoryNeed(needs, has, trained)
 
 
 def _needs(spec: TrialSpec) -> tuple[int, int]:
-    """Return a trial's bytes, erasing or measuring, whichever are more, and how many weights it trains."""
+    """Return the larger of erasing's and measuring's bytes, and the number of trained weights."""
     original, at_rest = weights_bytes(spec.model), Rehearsal(0, weights_bytes(spec.model), 0, 0, 1)
     rehearsal = at_rest if spec.is_reference else _rehearsed_once(spec, is_memorizing=False)
-    erasing = [on_engine(spec, rehearsal)]
+    erasing = [add_engine_bytes(spec, rehearsal)]
     if not spec.is_reference and spec.reference == "memorized_model":
-        erasing.append(on_engine(spec, _rehearsed_once(spec, is_memorizing=True)))
+        erasing.append(add_engine_bytes(spec, _rehearsed_once(spec, is_memorizing=True)))
     resident = rehearsal.weights + _engine_bytes(spec, rehearsal)
     configured = [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
     if any("original" in evaluator.reads for evaluator in configured):
@@ -240,7 +229,7 @@ _REHEARSALS: dict[str, Rehearsal] = {}
 
 
 def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
-    """Return `rehearse`, made once for all trials that differ only in settings without a say in memory."""
+    """Rehearse once for all trials with the same settings of memory."""
     training = replace(spec.training, learning_rate=1.0)
     sources = (spec.forget, spec.retain, spec.validation)
     texts = [source and (source.rows, source.longest, source.prefix_tokens) for source in sources]
@@ -254,7 +243,7 @@ def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
 
 
 def rehearse_deep(spec: TrialSpec, *, is_memorizing: bool = False) -> Rehearsal:
-    """Return `rehearse` at the model's whole depth, extended from two shallow runs where its layers are alike."""
+    """Rehearse at the model's depth: extrapolate from two shallow runs where the layers are alike."""
     depth = _layer_count(spec.model)
     if depth > 4:
         weights = [weights_bytes(spec.model, layers) for layers in (2, 4, None)]
@@ -266,12 +255,12 @@ def rehearse_deep(spec: TrialSpec, *, is_memorizing: bool = False) -> Rehearsal:
 
 
 def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
-    """Return what erasing holds on the plain engine, counted while its code runs on fake tensors.
+    """Count the memory of erasing on the plain engine while its code runs on fake tensors.
 
     Args:
         spec: The trial.
-        layers: Of the model, if not all.
-        is_memorizing: Whether the memorised model is trained, and not the method run.
+        layers: Number of the model's layers; None: all.
+        is_memorizing: Train the memorised model instead of running the method.
 
     Raises:
         Exception: The method's code cannot run without values.
@@ -286,27 +275,27 @@ def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool 
 
     def end_step(*_: Any) -> None:
         nonlocal state, weights
-        state, weights = tracker.held - held_before, sum(map(_bytes_of, task.present()))
+        state, weights = tracker.held - held_before, sum(map(_count_bytes, task.loaded_models()))
         raise _SteppedError
 
     with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings(action="ignore"))  # Torch warns of gradients that fakes look at.
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # Torch warns about fake gradients.
         stack.callback(register_optimizer_step_pre_hook(start_step).remove)
         stack.callback(register_optimizer_step_post_hook(end_step).remove)
         stack.enter_context(tracker)
         task = _FakeTask(spec, tracker, layers)
         try:
-            measured = next(_memorized(task) if is_memorizing else _erased(spec, task))
+            model = next(_memorized(task) if is_memorizing else _erased(spec, task))
         except _SteppedError:
             peak = max(peak_before + (state if _takes_more_steps(spec, is_memorizing) else 0), tracker.peak)
             return Rehearsal(peak, weights, state, trained, 1)
-        present = task.present()
-        models = 1 if any(loaded is measured for loaded in present) else len(present)
-        return Rehearsal(tracker.peak, sum(map(_bytes_of, present)), 0, 0, models)
+        loaded_models = task.loaded_models()
+        models = 1 if any(loaded is model for loaded in loaded_models) else len(loaded_models)
+        return Rehearsal(tracker.peak, sum(map(_count_bytes, loaded_models)), 0, 0, models)
 
 
 def _takes_more_steps(spec: TrialSpec, is_memorizing: bool) -> bool:
-    """Return whether anything may be computed next to the state that the first step leaves."""
+    """Return True if a second step may run, next to the state of the first."""
     if is_memorizing:
         return spec.memorization.epochs > 1 or spec.forget.rows > spec.memorized_training.global_batch
     has_epochs = METHODS.load(spec.method).strength.cumulative
@@ -332,10 +321,11 @@ def _made_up(source: Source, rows: int) -> Sequences:
     return Sequences(tokens, torch.full((rows,), source.longest), source.prefix_tokens, "")
 
 
-def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
-    """Return what erasing holds on the trial's engine: DeepSpeed's buffers are all as large as the weights or a share.
+def add_engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
+    """Return the bytes of erasing on the trial's engine.
 
-    Its code needs a process group and cannot be rehearsed. Measured on one worker, stages 0 to 3, fp32 and bf16.
+    DeepSpeed needs a process group and cannot be rehearsed; its buffers are multiples or shares of the weights, as
+    measured on one worker at stages 0 to 3 in fp32 and bf16.
     """
     engine = spec.engine.deepspeed
     if engine is None or not rehearsal.trained:
@@ -343,16 +333,16 @@ def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
     weights = rehearsal.trained
     full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
     activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
-    held = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
+    total = rehearsal.weights + activations + _engine_bytes(spec, rehearsal)
     if engine.zero_stage == 0:
-        return held + 2 * low
+        return total + 2 * low
     bucket = low // weights * bucket_elements(weights)
     gradients = (low if engine.zero_stage == 1 else low // engine.workers) + bucket
-    return held + gradients + (full // engine.workers if spec.gpus == 0 else 0)
+    return total + gradients + (full // engine.workers if spec.gpus == 0 else 0)
 
 
 def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
-    """Return what an engine holds between two steps next to the plain model: its state, and DeepSpeed's copies."""
+    """Return an engine's bytes between two steps, next to the model: the optimiser's state and DeepSpeed's copies."""
     engine, full = spec.engine.deepspeed, 4 * rehearsal.trained
     if engine is None or not rehearsal.trained:
         return rehearsal.state
@@ -364,12 +354,12 @@ def _engine_bytes(spec: TrialSpec, rehearsal: Rehearsal) -> int:
 
 @lru_cache(maxsize=64)
 def weights_bytes(checkpoint: Checkpoint, layers: int | None = None) -> int:
-    """Return what a model's fp32 weights and its buffers weigh, if it has so many layers (None: its own)."""
+    """Return the bytes of a model's fp32 weights and buffers, at a number of layers (None: its own)."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return _bytes_of(unloaded_model(checkpoint, layers=layers))
+        return _count_bytes(unloaded_model(checkpoint, layers=layers))
 
 
-def _bytes_of(model: torch.nn.Module) -> int:
+def _count_bytes(model: torch.nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
@@ -386,38 +376,38 @@ def _configuration(checkpoint: Checkpoint) -> Any:
 
 
 def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
-    """Return what continuing the forget set or the utility prompts holds next to the model, within their budgets.
+    """Return the bytes of continuing the forget set or the utility prompts, next to the model.
 
-    Texts are read first, whose logits are twice there, and are gone when rows are stepped.
+    Prompts are read first with two copies of their logits, which are freed before rows are stepped.
 
     Args:
         spec: The trial.
-        models: How many the measured one consists of: a pair keeps the caches of both.
+        models: Number of models in the measured one: a pair has two caches.
     """
     config, device = _configuration(spec.model), torch.device("cuda" if spec.gpus > 0 else "cpu")
     heads = getattr(config, "num_attention_heads", 1)
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    of_token = 2 * models * element * config.num_hidden_layers * kv_heads * width
-    of_logits, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
+    token_bytes = 2 * models * element * config.num_hidden_layers * kv_heads * width
+    logits_bytes, length, prompt = models * 4 * config.vocab_size, spec.forget.longest, spec.utility.prefix_tokens
 
     def reading(rows: int, tokens: int) -> int:
-        read = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
-        return int(rows * tokens * of_token + 2 * of_logits * read)
+        batch_tokens = min(max(READ_TOKENS[device.type], tokens), rows * tokens)
+        return int(rows * tokens * token_bytes + 2 * logits_bytes * batch_tokens)
 
     rows = min(rows_at_once(config.vocab_size, length, device, SEQUENCES_AT_ONCE), spec.forget.rows)
-    continued = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length)), rows * length)
-    stepping = (rows + continued) * of_token * length + of_logits * continued
-    fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
-    written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
-    written = rows_at_once(config.vocab_size, prompt, device, most=written)
-    sampling = written * (of_token * (prompt + spec.utility.longest) + 2 * of_logits)
-    return int(max(reading(rows, length), stepping, reading(written, prompt), sampling))
+    continuations = min(max(MIN_ROWS, CACHE_BYTES[device.type] // (token_bytes * length)), rows * length)
+    stepping = (rows + continuations) * token_bytes * length + logits_bytes * continuations
+    cached_rows = SAMPLED_CACHE_BYTES[device.type] // (token_bytes * spec.utility.longest)
+    samples = min(ROWS_AT_ONCE[device.type], spec.utility.rows, cached_rows)
+    samples = rows_at_once(config.vocab_size, prompt, device, most=samples)
+    sampling = samples * (token_bytes * (prompt + spec.utility.longest) + 2 * logits_bytes)
+    return int(max(reading(rows, length), stepping, reading(samples, prompt), sampling))
 
 
 def _judges_bytes(spec: TrialSpec) -> tuple[int, int]:
-    """Return what the judges weigh that are loaded together, and what the largest of them computes with."""
+    """Return the bytes of the judges that are loaded together, and of the largest logits."""
     device, weights, logits = torch.device("cuda" if spec.gpus > 0 else "cpu"), [0], [0]
     role_by_judge = {judge: role for role, judge in spec.judges.items()}
     is_low = any(evaluator.judge_precision == "bf16" for evaluator in spec.evaluators)
@@ -438,22 +428,22 @@ def _encoder_bytes(judge: Checkpoint) -> int:
     folder = Path(ensure_local(judge, weights=False).location)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
-        return _bytes_of(AutoModel.from_config(config, dtype=torch.float32))
+        return _count_bytes(AutoModel.from_config(config, dtype=torch.float32))
 
 
 def memory_needs(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[str, MemoryNeed]:
-    """Return every trial's need by its id."""
+    """Return needs by trial id."""
     return {spec.trial_id: memory_need(spec, machine) for spec in trials}
 
 
-def unfit(
+def find_unfit(
     trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapping[str, MemoryNeed]
 ) -> tuple[list[Fault], list[Fault]]:
-    """Return why trials cannot run on a machine, and doubts about those that may not fit its GPUs' memory.
+    """Return faults of trials that cannot run on a machine, and doubts about those that may not fit its GPUs.
 
     Args:
-        trials: Those to be run.
-        machine: None: a cluster, which only itself knows what it has.
+        trials: The trials to run.
+        machine: None: a cluster, where nothing is known.
         needs: By trial id; a trial without one is small.
     """
     rows_by_fault: dict[str, list[str]] = defaultdict(list)
@@ -493,14 +483,14 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
 
 
 def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
-    """Stop before anything starts if a trial cannot run here; small models are not looked at closely.
+    """Refuse trials that cannot run here, and warn about doubts; only large models are sized.
 
     Raises:
-        ConfigError: It names every such trial, with what would make it fit.
+        ConfigError: Every such trial, with remedies.
     """
     machine = this_machine()
     large = [spec for spec in trials if machine is not None and _is_large(spec, machine)]
-    faults, doubts = unfit(trials, machine, memory_needs(large, machine))
+    faults, doubts = find_unfit(trials, machine, memory_needs(large, machine))
     if doubts:
         tell(needs_warning(doubts), is_error=True)
     if faults:
@@ -511,19 +501,19 @@ def _is_large(spec: TrialSpec, machine: Machine) -> bool:
     if spec.gpus > machine.gpus:
         return False
     try:
-        return weights_bytes(spec.model) > LARGE_SHARE * share_of(machine, spec)
-    except ValueError:  # No causal LM that is known: its trials fail, and say why.
+        return weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)
+    except ValueError:  # Not a known causal LM: its trials fail with the reason.
         return False
 
 
 def needs_warning(doubts: Sequence[Fault]) -> str:
-    """Return the warning about trials that may not fit their GPU, a line each; '' if there are none."""
+    """Return the warning about trials that may not fit their GPU; '' without doubts."""
     lines = [f"  {doubt.path}  {doubt.reason}" for doubt in doubts]
     return "\n".join([WARNING, *lines]) if doubts else ""
 
 
 def gigabytes(size: int) -> str:
-    """Return a size for people.
+    """Format a number of bytes.
 
     Example:
         >>> gigabytes(42_400_000_000), gigabytes(8_000_000)

@@ -1,4 +1,4 @@
-"""A sweep file to a plan, in two stages: the file against its schema; then what files, models and plugins say."""
+"""A sweep file to a plan: first the file is checked against its schema, then against files, models and plugins."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from harness.planning.resolve import (
     JudgesByRole,
     ResolvedModel,
     method_faults,
+    override_training,
     resolve_judges,
     resolve_models,
-    training_for,
 )
 from harness.planning.sweep_file import SweepFile, read_sweep_file
-from harness.planning.texts import ResolvedTexts, Texts, TextUse, overlong, resolve_texts
-from harness.planning.trials import repeated_trials, trials_of, walkable, walked_trials
+from harness.planning.texts import ResolvedTexts, Texts, TextUse, length_limit_faults, resolve_texts
+from harness.planning.trials import add_levels, build_trials, repeated_trials, walked_trials
 from harness.planning.tuning import (
+    build_study,
     compare_faults,
     level_faults,
-    levels_of,
-    searches,
-    study_of,
+    list_levels,
+    list_searches,
     study_templates,
     tuning_faults,
     walking_faults,
@@ -43,56 +43,56 @@ from harness.records.published import published_conditions
 from harness.settings import ORIGINAL, Level, Plan, StudySpec, Sweep, TrialSpec, Tune, replace
 
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
-"""Folders of `results/` that are no sweep's."""
+"""Folders of `results/` that belong to no sweep."""
 SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
     "method": lambda spec: {spec.method},
     "model": lambda spec: {spec.model.id},
     "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
     "seed": lambda spec: {str(spec.seed)},
 }
-"""What `--only` can select trials by, and the words that select one."""
+"""Keys of `--only`, and the values that select a trial."""
 
 
 @dataclass(frozen=True)
 class CheckedSweep:
-    """A sweep file whose form is right, with the plugins that it names."""
+    """A sweep file of the right form, with its plugins."""
 
     sweep: Sweep
     templates: tuple[TrialTemplate, ...]
     evaluators: Mapping[str, Evaluator]
     studies: tuple[TrialTemplate, ...]
-    """Of a tuned sweep: one for each variant of the templates."""
+    """One for each variant of a tuned sweep."""
 
 
 def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
-    """Return every trial that a sweep file asks for.
+    """Plan a sweep file.
 
     Args:
         path: The sweep file.
         overrides: Changes to it, `path=value`.
-        only: Which trials to keep, `method=emso`.
+        only: Filters of trials, `method=emso`.
 
     Raises:
-        ConfigError: With all faults of form; or, where there are none, all faults of substance.
+        ConfigError: With all faults of form; or, if there are none, all faults of substance.
     """
-    return plan_of(read_sweep_file(path, overrides), overrides, only)
+    return plan_sweep(read_sweep_file(path, overrides), overrides, only)
 
 
-def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
-    """Return every trial that a sweep file asks for which was read, or made, already; as `plan`."""
-    formed, faults = check_form(file), Faults()
-    sweep, tune = formed.sweep, formed.sweep.tune
+def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+    """Plan a sweep file that was read already; as `plan`."""
+    checked, faults = check_form(file), Faults()
+    sweep, tune = checked.sweep, checked.sweep.tune
     name = sweep.name or usable_name(file.path.stem)
-    ranked_at, controls, models, judges, texts = _substance(formed, name, faults)
+    ranked_at, controls, models, judges, texts = _substance(checked, name, faults)
     if faults:
         raise file.refuse(faults)
-    templates, levels = () if tune else formed.templates, levels_of(sweep.until)
-    trials = trials_of(name, sweep, models, texts.by_model, templates, formed.evaluators, judges, levels)
+    templates, levels = () if tune else checked.templates, list_levels(sweep.until)
+    trials = build_trials(name, sweep, models, texts.by_model, templates, checked.evaluators, judges, levels)
     studies: list[StudySpec] = []
     if tune:
-        tuned, found = _tuned(formed, tune, trials, models, texts, levels)
-        trials, studies = [*trials, *tuned], found
-    trials, studies = _only_chosen(trials, studies, only, faults)
+        walks, studies = _plan_tuning(checked, tune, trials, models, texts, levels)
+        trials += walks
+    trials, studies = _apply_only(trials, studies, only, faults)
     if faults:
         raise file.refuse(faults)
     return Plan(
@@ -114,32 +114,32 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     )
 
 
-def _tuned(
-    formed: CheckedSweep,
+def _plan_tuning(
+    checked: CheckedSweep,
     tune: Tune,
     references: Sequence[TrialSpec],
     models: Sequence[ResolvedModel],
     texts: ResolvedTexts,
     levels: tuple[Level, ...],
 ) -> tuple[list[TrialSpec], list[StudySpec]]:
-    """Return the walks of rows that have nothing else to search, and the studies of the others."""
+    """Return the walks of rows without a space, and the studies of the others."""
     trials: list[TrialSpec] = []
     studies: list[StudySpec] = []
     for model in models:
         sources = texts.by_model[model.path]
-        of_model = [spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint]
-        originals = [walkable(spec, model, sources, levels) for spec in of_model]
+        originals = [spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint]
+        originals = [add_levels(spec, model, sources, levels) for spec in originals]
         for original in originals:
-            walked = [template for template in formed.studies if not template.space]
-            trials += walked_trials(original, model, sources, walked)
-        for searched in formed.studies:
-            for number in range(len(searches(formed.sweep, tune)) if searched.space else 0):
-                studies.append(study_of(formed.sweep, tune, searched, model, sources, originals[0], number))
+            walks = [template for template in checked.studies if not template.space]
+            trials += walked_trials(original, model, sources, walks)
+        for template in checked.studies:
+            for number in range(len(list_searches(checked.sweep, tune)) if template.space else 0):
+                studies.append(build_study(checked.sweep, tune, template, model, sources, originals[0], number))
     return trials, studies
 
 
 def check_form(file: SweepFile) -> CheckedSweep:
-    """Return what a sweep file says, its own settings and those of each plugin, without looking for what they name.
+    """Check the settings of a sweep file and its plugins, without the files and models that they name.
 
     Raises:
         ConfigError: With every fault of form.
@@ -147,11 +147,11 @@ def check_form(file: SweepFile) -> CheckedSweep:
     settings, faults = file.settings, Faults()
     sweep = check_settings(Sweep, settings, "", faults)
     blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
-    for kind, named in blocks.items():
+    for kind, rows in blocks.items():
         given = settings.get(kind)
         for key, block in given.items() if isinstance(given, dict) else ():
             if block is None or isinstance(block, dict):  # The schema refuses the others.
-                named[key] = block or {}
+                rows[key] = block or {}
     templates = trial_templates(blocks["methods"], faults)
     evaluators = configured_evaluators(blocks["evaluators"], faults)
     if sweep is None:
@@ -163,7 +163,7 @@ def check_form(file: SweepFile) -> CheckedSweep:
     if sweep.tune:
         studies = study_templates(sweep, sweep.tune, templates, faults)
         faults += tuning_faults(sweep, sweep.tune)
-        if "early_stop" not in sweep.training.model_fields_set:  # Probes end a candidate's training.
+        if "early_stop" not in sweep.training.model_fields_set:  # Probes stop a candidate's training.
             sweep = replace(sweep, training=replace(sweep.training, early_stop=None))
     if faults:
         raise file.refuse(faults)
@@ -171,10 +171,10 @@ def check_form(file: SweepFile) -> CheckedSweep:
 
 
 def _substance(
-    formed: CheckedSweep, name: str, faults: Faults
+    checked: CheckedSweep, name: str, faults: Faults
 ) -> tuple[dict[str, Number], tuple[str, ...], list[ResolvedModel], JudgesByRole, ResolvedTexts]:
-    """Return each variant's ranked strength, the controls, and the models, judges and texts that the sweep names."""
-    sweep, templates, evaluators = formed.sweep, formed.templates, formed.evaluators
+    """Return the ranked strengths, controls, models, judges and texts of a sweep."""
+    sweep, templates, evaluators = checked.sweep, checked.templates, checked.evaluators
     if name in SHARED_FOLDERS:
         faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
     if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
@@ -191,84 +191,83 @@ def _substance(
     texts = resolve_texts(sweep.data, models, _text_use(sweep, templates, models), faults)
     faults += level_faults(sweep.until, models, texts.by_model)
     faults += unmeasurable_faults(evaluators, models, texts.by_model)
-    faults += twin_faults(models, texts.by_model)
-    models = grouped_replicates(models)
+    faults += retrained_faults(models, texts.by_model)
+    models = group_replicates(models)
     if len(models) == len(sweep.models):
         faults += replicate_faults(sweep, models, texts.by_model)
     return ranked_at, controls, models, judges, texts
 
 
 def _text_use(sweep: Sweep, templates: Sequence[TrialTemplate], models: Sequence[ResolvedModel]) -> TextUse:
-    """Return what a sweep does with its texts: a training watches validation texts unless its early stop is null."""
+    """Return a sweep's use of its texts: validation texts steer searches, and trainings with an early stop."""
     is_steered = sweep.tune is not None
     for template in templates:
         if template.plugin.searched_training:
-            is_steered |= any(training_for(template, model.training).early_stop is not None for model in models)
+            is_steered |= any(override_training(template, model.training).early_stop is not None for model in models)
     return TextUse(bool(sweep.methods), sweep.tune is not None, is_steered)
 
 
-def _only_chosen(
+def _apply_only(
     trials: Sequence[TrialSpec],
     studies: Sequence[StudySpec],
     only: Sequence[str],
     faults: Faults,
 ) -> tuple[list[TrialSpec], list[StudySpec]]:
-    """Return the trials and studies that every key of `--only` allows; of one key, any of its values."""
-    wanted: dict[str, set[str]] = {}
-    searched = [study.trial for study in studies]
+    """Return the trials and studies that match any value of every key in `--only`."""
+    values_by_key: dict[str, set[str]] = {}
+    candidates = [study.trial for study in studies]
     for choice in only:
         key, equals, value = choice.partition("=")
         if not equals or key not in SELECTABLE:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             faults.add(f"--only {choice}", f"does not say which trials to run. {example}")
             continue
-        # The seed of candidates is nobody's to choose.
-        known = set().union(*(SELECTABLE[key](spec) for spec in (*trials, *(searched if key != "seed" else ()))))
-        if value not in known:
-            faults.add(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
-        wanted.setdefault(key, set()).add(value)
-    return selected(trials, studies, wanted)
+        # A candidate's seed cannot be selected.
+        specs = [*trials, *(candidates if key != "seed" else ())]
+        values = {value for spec in specs for value in SELECTABLE[key](spec)}
+        if value not in values:
+            faults.add(f"--only {choice}", unknown(f"{key} of this sweep", value, values))
+        values_by_key.setdefault(key, set()).add(value)
+    return select_trials(trials, studies, values_by_key)
 
 
-def selected(
-    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], wanted: Mapping[str, set[str]]
+def select_trials(
+    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], values_by_key: Mapping[str, set[str]]
 ) -> tuple[list[TrialSpec], list[StudySpec]]:
-    """Return the trials and studies that have, of each key of `SELECTABLE` in `wanted`, one of its words.
+    """Return the trials and studies that match one value of each key of `SELECTABLE`.
 
-    The settings that a study chooses are run with the seeds that are wanted; its candidates have their own seed all
-    the same. A study of other seeds alone is left out.
+    A study keeps the selected seeds, and is left out without any.
     """
-    of_studies = {key: words for key, words in wanted.items() if key != "seed"}
-    seeds = wanted.get("seed")
+    values_of_studies = {key: values for key, values in values_by_key.items() if key != "seed"}
+    seeds = values_by_key.get("seed")
     selected_studies: list[StudySpec] = []
     for study in studies:
-        if _is_selected(study.trial, of_studies):
-            wanted_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
-            if wanted_seeds:
-                selected_studies.append(replace(study, seeds=wanted_seeds))
-    return [spec for spec in trials if _is_selected(spec, wanted)], selected_studies
+        if _is_selected(study.trial, values_of_studies):
+            study_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
+            if study_seeds:
+                selected_studies.append(replace(study, seeds=study_seeds))
+    return [spec for spec in trials if _is_selected(spec, values_by_key)], selected_studies
 
 
-def _is_selected(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
-    """Return whether `--only` keeps a trial.
+def _is_selected(spec: TrialSpec, values_by_key: Mapping[str, set[str]]) -> bool:
+    """Return True if a trial is selected.
 
-    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
-    nothing can be compared without them.
+    Comparisons need reference rows, so those stay for any method, and holdout rows, which have one seed, for any seed.
     """
-    for key, values in wanted.items():
-        is_kept = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
-        if not is_kept and values.isdisjoint(SELECTABLE[key](spec)):
+    for key, values in values_by_key.items():
+        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
+        if not is_exempt and values.isdisjoint(SELECTABLE[key](spec)):
             return False
     return True
 
 
-def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
-    """Return the models, each with the name that it shares with other models, or with none.
+def group_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
+    """Return the models, each with the name of its group of replicates, or None.
 
-    A model whose id is a name that others have said belongs to them.
+    A model whose id is the name of a group belongs to it.
     """
-    said = {model.replicate_of for model in models}
-    names = [model.replicate_of or (model.checkpoint.id if model.checkpoint.id in said else None) for model in models]
+    groups = {model.replicate_of for model in models}
+    names = [model.replicate_of or (model.checkpoint.id if model.checkpoint.id in groups else None) for model in models]
     members = Counter(names)
     grouped = []
     for model, name in zip(models, names, strict=True):
@@ -277,14 +276,14 @@ def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
 
 
 def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why models, all of the sweep's and grouped, cannot be averaged as replicates."""
+    """Yield the reasons why grouped models cannot be averaged as replicates."""
     groups: dict[str, list[ResolvedModel]] = {}
     for model, entry in zip(models, sweep.models, strict=True):
         if model.replicate_of is not None:
             groups.setdefault(model.replicate_of, []).append(model)
         elif entry.replicate_of is not None:
-            known = sorted({other.replicate_of or other.id for other in sweep.models if other is not entry})
-            hint = f"What the others are called or replicate: {', '.join(known)}." if known else "It is the only model."
+            names = sorted({other.replicate_of or other.id for other in sweep.models if other is not entry})
+            hint = f"What the others are called or replicate: {', '.join(names)}." if names else "It is the only model."
             reason = f"no other model of this sweep is a replicate of '{entry.replicate_of}', so nothing is averaged."
             yield Fault(f"{model.path}.replicate_of", f"{reason} {hint}")
     for model in models:
@@ -302,36 +301,37 @@ def _group_faults(name: str, members: Sequence[ResolvedModel], texts: Mapping[st
         reason = _difference(architecture(first.checkpoint), architecture(resolve_model(name)))
         if reason:
             yield Fault(first.path, f"is no replicate of '{name}': {reason}")
-    wanted, seen = architecture(first.checkpoint), {first.retrained.digest if first.retrained else None: first.path}
+    shapes = architecture(first.checkpoint)
+    path_by_twin = {first.retrained.digest if first.retrained else None: first.path}
     for model in others:
         if model.checkpoint.digest == first.checkpoint.digest:
-            continue  # That is a fault already.
-        reasons = [_difference(architecture(model.checkpoint), wanted)]
+            continue  # Already a fault.
+        reasons = [_difference(architecture(model.checkpoint), shapes)]
         if not reasons[0] and _tokenizer_reading(model, texts) != _tokenizer_reading(first, texts):
             reasons.append("its tokenizer is another, so it would not be measured on the same tokens.")
         if (model.training, model.engine) != (first.training, first.engine):
             reasons.append("its training or engine is another. Say both once, for all of them.")
         if (model.retrained is None) != (first.retrained is None):
             reasons.append("one has a retrained model and the other has none. Name it for all of them, or for none.")
-        elif model.retrained and (before := seen.setdefault(model.retrained.digest, model.path)) != model.path:
-            reasons.append(f"its retrained model is that of {before}, which would count twice. Name its own, or none.")
+        elif model.retrained and (path := path_by_twin.setdefault(model.retrained.digest, model.path)) != model.path:
+            reasons.append(f"its retrained model is that of {path}, which would count twice. Name its own, or none.")
         for reason in filter(None, reasons):
             yield Fault(model.path, f"cannot be averaged with {first.path} as replicates of '{name}': {reason}")
 
 
-def _difference(shapes: Mapping[str, object], wanted: Mapping[str, object]) -> str:
-    differing = [f"{key} is {shapes[key]}, not {wanted[key]}" for key in shapes if shapes[key] != wanted[key]]
+def _difference(shapes: Mapping[str, object], expected: Mapping[str, object]) -> str:
+    differing = [f"{key} is {shapes[key]}, not {expected[key]}" for key in shapes if shapes[key] != expected[key]]
     return f"its {', '.join(differing)}." if differing else ""
 
 
 def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tuple[object, ...]:
-    """Return what shows how a model's tokenizer reads: its vocabulary, and what it made of the sweep's texts."""
+    """Return a tokenizer's vocabulary, and the digests of the sweep's texts as it cuts them."""
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
     return load_tokenizer(model.checkpoint).get_vocab(), digests
 
 
-def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with."""
+def retrained_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
+    """Yield the reasons why a retrained model cannot be measured on its model's token ids."""
     for model in models:
         if model.retrained is None or model.path not in texts:
             continue
@@ -339,7 +339,7 @@ def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> 
         try:
             twin = with_own_tokenizer(model.retrained)
             if positions(twin) < positions(model.checkpoint):
-                yield from overlong(sources, twin)
+                yield from length_limit_faults(sources, twin)
             difference = reading_difference(model.checkpoint, twin, sources)
         except (DataError, ModelError) as error:
             yield Fault(path, f"cannot read the sweep's texts: {error}")

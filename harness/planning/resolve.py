@@ -1,4 +1,4 @@
-"""The `models` and `judges` blocks to pinned checkpoints: what is there, whole, and fit for its task."""
+"""The `models` and `judges` blocks to pinned checkpoints, checked for their task."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from harness.settings import ORIGINAL, Engine, JudgeEntry, Judges, MemorizedMode
 KNOWN_JUDGES = ("miniature", *dict.fromkeys(DEFAULT_JUDGES.values()), ORIGINAL)
 
 JudgesByRole = Mapping[str, Checkpoint | None]
-"""Role to the judge that all models of the sweep share; None: each model is judged by its own original."""
+"""Judges by role; None: each model's original judges it."""
 
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model that methods erase from."""
+    """A model of the sweep with its settings."""
 
     path: str
-    """In the sweep file: `models.0`."""
+    """Path in the sweep file: `models.0`."""
     checkpoint: Checkpoint
     retrained: Checkpoint | None
-    """The one that was trained without the forget set."""
+    """The model trained without the forget set."""
     replicate_of: str | None
-    """The name of the models that this one is averaged with, as the file or a replicate's own folder says it."""
+    """Name of the models averaged with this one, from the file or the replicate's folder."""
     engine: Engine
     resources: Resources
     training: Training
-    """What the sweep and the model's entry set of it; a method's row may override them further."""
+    """Settings of the sweep and the model's entry; a method's row may override them."""
     memorization: MemorizedModel
 
 
@@ -59,10 +59,10 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
         resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = _checkpoint(path, resolve, check_model, entry.id, miniature.names(), faults)
         names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
-        before = next((earlier[name] for name in names if name in earlier), None)
-        if before is not None:
-            same = "is" if earlier.get(entry.id) == before else "has the same weights as"
-            faults.add(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
+        earlier_path = next((earlier[name] for name in names if name in earlier), None)
+        if earlier_path is not None:
+            relation = "is" if earlier.get(entry.id) == earlier_path else "has the same weights as"
+            faults.add(path, f"'{entry.id}' {relation} {earlier_path}, so its trials would be the same: remove one.")
         for name in names:
             earlier.setdefault(name, path)
         if checkpoint is not None:
@@ -74,7 +74,7 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
 def _with_twin(
     sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint, faults: Faults
 ) -> ResolvedModel | None:
-    """Return a model with its retrained twin; None if it has one that cannot be loaded."""
+    """Return a model with its retrained twin; None if the twin cannot be loaded."""
     replicate = named_replicate(entry.id)
     shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
     twin = entry.retrained or (str(replicate.retrained) if replicate else shipped)
@@ -96,7 +96,7 @@ def _with_twin(
         engine=entry.engine,
         resources=entry.resources or sweep.resources,
         training=training,
-        memorization=memorized_as(sweep.memorized_model, training),
+        memorization=fill_memorized_model(sweep.memorized_model, training),
     )
 
 
@@ -105,92 +105,92 @@ def _checkpoint(
     resolve: Callable[[], Checkpoint],
     check_weights: Callable[[Checkpoint], None],
     name: str,
-    known: Sequence[str],
+    names: Sequence[str],
     faults: Faults,
 ) -> Checkpoint | None:
-    """Return the checkpoint, if its weights fit; if there is none, the fault says the nearest of the `known` names."""
+    """Return the checkpoint if its weights fit; a fault suggests the nearest of the `names`."""
     try:
         checkpoint = resolve()
         check_weights(checkpoint)
         return checkpoint
     except ModelError as error:
-        has_hint = name in known or "Did you mean" in str(error)
-        faults.add(path, f"{error}{'' if has_hint else did_you_mean(name, known)}")
+        has_hint = name in names or "Did you mean" in str(error)
+        faults.add(path, f"{error}{'' if has_hint else did_you_mean(name, names)}")
         return None
 
 
 def _engine_faults(entry: ModelEntry, resources: Resources, path: str) -> Iterator[Fault]:
-    """Yield why DeepSpeed cannot run here; a cluster knows only itself how many CPUs it has."""
+    """Yield faults of DeepSpeed on this machine; a cluster's CPUs are unknown."""
     if entry.engine.deepspeed is None:
         return
     if find_spec("deepspeed") is None:
         yield Fault(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
-    workers, cpus, has = entry.engine.deepspeed.workers, resources.cpus, os.cpu_count() or 1
-    if workers > 1 and workers * cpus > has and "RAY_ADDRESS" not in os.environ:
+    workers, cpus, available = entry.engine.deepspeed.workers, resources.cpus, os.cpu_count() or 1
+    if workers > 1 and workers * cpus > available and "RAY_ADDRESS" not in os.environ:
         needs = f"{workers} workers with resources.cpus: {cpus} need {workers * cpus} CPUs"
-        yield Fault(f"{path}.engine.deepspeed.workers", f"{needs}, and this machine has {has}.")
+        yield Fault(f"{path}.engine.deepspeed.workers", f"{needs}, and this machine has {available}.")
 
 
 def method_faults(
     models: Sequence[ResolvedModel], templates: Sequence[TrialTemplate], *, has_retain: bool
 ) -> Iterator[Fault]:
-    """Yield every row whose method cannot erase from one of the models, or cannot be trained as the file says."""
+    """Yield rows whose method cannot erase from a model, or be trained with the file's settings."""
     configurations = [configuration(model.checkpoint) for model in models]
     for template in templates:
         plugin, method, path = template.plugin, template.strongest, f"methods.{template.key}"
         if method.reference == "retain_data" and not has_retain:
             reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
             yield Fault(path, reason)
-        of_training = f"{path}.training.lora" if template.training.lora else path
-        trains_no_lora = of_training != path and not plugin.searched_training
+        training_path = f"{path}.training.lora" if template.training.lora else path
+        trains_no_lora = training_path != path and not plugin.searched_training
         if trains_no_lora:
             why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
-            yield Fault(of_training, why)
+            yield Fault(training_path, why)
         for model, config in zip(models, configurations, strict=True):
             if reason := method.refuses(config) or "":
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
-            training = training_for(template, model.training)
+            training = override_training(template, model.training)
             refusal = method.refuses_training(training)
             refusal = refusal or missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
-                yield Fault(of_training, f"cannot be trained so: {refusal}")
+                yield Fault(training_path, f"cannot be trained so: {refusal}")
 
 
 def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> JudgesByRole:
-    """Return every judge that the file names or an evaluator asks for; a faulty one is left out."""
+    """Return the judges that the file names or evaluators need; a faulty one is left out."""
     judges: dict[str, Checkpoint | None] = {}
-    used: set[str] = set()
+    used_roles: set[str] = set()
     for name, evaluator in evaluators.items():
-        used |= {*evaluator.judges}
+        used_roles |= {*evaluator.judges}
         for role in evaluator.judges:
             if role not in Judges.model_fields:
                 faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
     for role in Judges.model_fields:
-        if role not in used | sweep.judges.model_fields_set:
+        if role not in used_roles | sweep.judges.model_fields_set:
             continue
         entry: JudgeEntry = getattr(sweep.judges, role)
-        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used else "miniature")
+        faults += _judge_faults(role, entry, sweep.data.utility.source if role in used_roles else "miniature")
         if entry.id == ORIGINAL:
             judges[role] = None
             continue
         resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = check_model if role in CAUSAL_ROLES else check_encoder
-        known = (*KNOWN_JUDGES, *miniature.names())
-        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, known, faults)
+        names = (*KNOWN_JUDGES, *miniature.names())
+        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, names, faults)
         if checkpoint is not None:
             judges[role] = checkpoint
     return judges
 
 
-def judges_of(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
-    """Return the judges of one model's trials: where that is the model itself, its id is `original`."""
+def assign_judges(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
+    """Return the judges of one model's trials; the model itself has the id `original`."""
     return {role: judge or replace(model, id=ORIGINAL) for role, judge in judges.items()}
 
 
 def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
-    """Yield why a judge cannot judge utility texts of a source, and what the original's model entry says already."""
+    """Yield faults of a judge on utility texts of a source, and settings that the original's entry repeats."""
     path = f"judges.{role}"
-    # A judge that has read nothing but the embedded corpus knows no other texts.
+    # A judge trained only on the embedded corpus.
     if source != "miniature" and knows_only_the_miniature(role, entry.id):
         yield Fault(
             path,
@@ -210,13 +210,13 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
             yield Fault(f"{path}.{name}", reason)
 
 
-def memorized_as(made: MemorizedModel, training: Training) -> MemorizedModel:
-    """Return how a memorised model is made, with what the file leaves out as the model's training has it."""
-    learning_rate = made.learning_rate or training.learning_rate
-    return replace(made, learning_rate=learning_rate, global_batch=made.global_batch or training.global_batch)
+def fill_memorized_model(entry: MemorizedModel, training: Training) -> MemorizedModel:
+    """Return the settings of a memorised model; the model's training fills in what is left out."""
+    learning_rate = entry.learning_rate or training.learning_rate
+    return replace(entry, learning_rate=learning_rate, global_batch=entry.global_batch or training.global_batch)
 
 
-def training_for(template: TrialTemplate, of_model: Training) -> Training:
-    """Return a row's training on a model: without LoRA where the method itself trains nothing."""
-    training = of_model.over(template.training)
+def override_training(template: TrialTemplate, model_training: Training) -> Training:
+    """Return a row's training on a model, without LoRA where the method trains nothing."""
+    training = model_training.over(template.training)
     return training if template.plugin.searched_training else replace(training, lora=None)

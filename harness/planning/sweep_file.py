@@ -1,4 +1,4 @@
-"""A sweep file to plain data, with `--set` applied, and with the line of every setting."""
+"""A sweep file to plain data, with `--set` applied and the line of every setting."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.base.settings import WHOLE_FILE, quoted
 from harness.errors import ConfigError, DataError, Fault, Faults, did_you_mean
 
 NAMED_THINGS = ("models", "judges")
-"""Where a name stands for a mapping with that `id`, which an override may add to."""
+"""Blocks where a name is short for a mapping with that `id`, which overrides may extend."""
 MAX_BYTES = 100_000
-"""The longest sweep that is shipped has 4,000."""
+"""Limit of a file; the longest shipped sweep has 4,000."""
 MAX_VALUES = 50_000
-"""Bound of one file, each alias counted as the values that it repeats."""
+"""Limit of a file with its aliases written out."""
 
 
 @dataclass(frozen=True)
@@ -30,26 +30,26 @@ class SweepFile:
     path: Path
     text: str
     settings: dict[str, Any]
-    """With the overrides made."""
+    """Settings with the overrides."""
     origins: dict[str, str]
-    """Place of each setting by its dotted path: `line 12`, or `--set` if an override wrote it."""
+    """Origin of each setting by dotted path: `line 12`, or `--set`."""
 
     @property
     def question(self) -> str:
-        """Return the file's first line, if that is a comment; one for editors above it does not count."""
-        first, _, rest = self.text.partition("\n")
-        if first.startswith("# yaml-language-server:"):
-            first = rest.partition("\n")[0]
-        first = first.strip()
-        return first.lstrip("#").strip() if first.startswith("#") else ""
+        """Return the comment in the file's first line, after one for editors; '' without."""
+        line, _, rest = self.text.partition("\n")
+        if line.startswith("# yaml-language-server:"):
+            line = rest.partition("\n")[0]
+        line = line.strip()
+        return line.lstrip("#").strip() if line.startswith("#") else ""
 
     def refuse(self, faults: Sequence[Fault]) -> ConfigError:
-        """Return the error that lists these faults, each with its line, in the order of the file."""
+        """Return the error with these faults and their lines, in the order of the file."""
         order = {name: number for number, name in enumerate(self.settings)}
         located = []
         for fault in dict.fromkeys(faults):
             path = fault.path
-            while path and path not in self.origins:  # What was left out would be part of the nearest one above it.
+            while path and path not in self.origins:  # A missing setting has the line of its block.
                 path = path.rpartition(".")[0]
             located.append(replace(fault, origin=self.origins[path] if path else ""))
         located.sort(key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))
@@ -61,8 +61,8 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
 
     Args:
         path: The file.
-        overrides: Changes to it, `data.forget.sequences=64`. A path may go through list indices and may name
-            settings that the file leaves out; whether they exist is checked with the file's own.
+        overrides: Changes such as `data.forget.sequences=64`; a path may contain list indices and settings that the
+            file leaves out.
 
     Raises:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
@@ -71,7 +71,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
         with path.expanduser().open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) <= MAX_BYTES:
-            return sweep_file_of(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
+            return parse_sweep_file(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
         reason = f"has more than {MAX_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
@@ -81,8 +81,8 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
-def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
-    """Return the contents of a text that is, or will be, the sweep file at a path.
+def parse_sweep_file(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
+    """Return the contents of a sweep file from its text.
 
     Raises:
         ConfigError: It is not a mapping in sound YAML, or an override is wrong.
@@ -104,11 +104,11 @@ def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> Sweep
 
 
 def parse(text: str, lines: dict[str, str] | None = None) -> Any:
-    """Return the one document in `text` as dictionaries, lists, texts, numbers, booleans and None.
+    """Parse one YAML document.
 
     Args:
-        text: YAML 1.2, so `1e-3` is a number, `off` is text, and no key is written twice.
-        lines: Filled with the place of every value by its dotted path: `line 12`.
+        text: YAML 1.2: `1e-3` is a number, `off` is text, and repeated keys are errors.
+        lines: Filled with the line of every value by dotted path: `line 12`.
 
     Raises:
         DataError: The text is not YAML, or has too many values.
@@ -119,8 +119,8 @@ def parse(text: str, lines: dict[str, str] | None = None) -> Any:
             return _plain(YAML().load(text), "", "line 1", {} if lines is None else lines)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise DataError(f"is not valid YAML{place}: {error.problem or error.context}.") from None
+        location = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise DataError(f"is not valid YAML{location}: {error.problem or error.context}.") from None
     except RecursionError:
         raise DataError("is nested too deeply to be read.") from None
     except (YAMLError, ValueError) as error:
@@ -135,8 +135,8 @@ def _plain(value: Any, path: str, line: str, lines: dict[str, str]) -> Any:
         marks = value.lc.data or {}  # type: ignore[union-attr]
         inside = {}
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            place = f"line {marks[key][0] + 1}" if key in marks else line  # What a merge key adds has no line.
-            inside[str(key)] = _plain(inner, f"{path}.{key}".removeprefix("."), place, lines)
+            origin = f"line {marks[key][0] + 1}" if key in marks else line  # A merge key's values have no line.
+            inside[str(key)] = _plain(inner, f"{path}.{key}".removeprefix("."), origin, lines)
         return inside if isinstance(value, dict) else [*inside.values()]
     if isinstance(value, bool | ScalarBoolean):
         return bool(value)
@@ -175,6 +175,6 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str], 
     except DataError as error:
         faults.add(f"--set {path}", str(error))
     name = ".".join(parts)
-    for known in [known for known in origins if f"{known}.".startswith(f"{name}.")]:
-        del origins[known]
+    for inner_name in [other for other in origins if f"{other}.".startswith(f"{name}.")]:
+        del origins[inner_name]
     origins[name] = "--set"

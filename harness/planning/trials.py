@@ -1,7 +1,7 @@
-"""Templates, models and seeds to trials, with the digests that resuming and sharing rest on.
+"""Templates, models and seeds to trials.
 
-A trial's id holds what decides the erased models' numbers, and nothing else: not the sweep's name, not
-the row's, not the order, not later strengths of a cumulative method, not the micro-batch.
+A trial's id is a digest of everything that decides its erased models' numbers: not of names, order, the micro-batch or
+later strengths of a cumulative method.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.errors import Fault
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for
+from harness.planning.resolve import JudgesByRole, ResolvedModel, assign_judges, override_training
 from harness.planning.texts import Texts
 from harness.plugins import plain_settings
 from harness.settings import (
@@ -44,21 +44,21 @@ LABELS = {
 
 
 def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row that asks for the same trials as one before it, with any model's training."""
+    """Yield every row with the same trials as an earlier one, under any model's training."""
     for entry in sweep.models:
-        of_model = sweep.training.over(entry.training)
-        first: dict[str, str] = {}
+        model_training = sweep.training.over(entry.training)
+        key_by_identity: dict[str, str] = {}
         for template in templates:
             strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = training_for(template, of_model).identity()
+            training = override_training(template, model_training).identity()
             identity = digest_of([template.method, template.settings, strength, training])
-            key = first.setdefault(identity, template.key)
+            key = key_by_identity.setdefault(identity, template.key)
             if key != template.key:
                 reason = f"asks for the same trials as '{key}': the same method, settings and training. "
                 yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
 
 
-def trials_of(
+def build_trials(
     name: str,
     sweep: Sweep,
     models: Sequence[ResolvedModel],
@@ -68,49 +68,58 @@ def trials_of(
     judges: JudgesByRole,
     levels: tuple[Level, ...],
 ) -> list[TrialSpec]:
-    """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
+    """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order.
 
-    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for. After
-    a model's grid come the walks of each of its rows to each of the levels.
+    Args:
+        name: The sweep's name.
+        sweep: Its settings.
+        models: Its models.
+        texts: Each model's sources, by its path in the file.
+        templates: Its rows.
+        evaluators: Its evaluators by name.
+        judges: Judges of every role that an evaluator has.
+        levels: Levels of the walks.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
-    of_erasure = {
+    erasure_evaluators = {
         key: evaluator
         for key, evaluator in evaluators.items()
-        # What compares the forget set with unseen texts would compare those with themselves.
+        # Others would compare unseen texts with themselves.
         if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads
     }
     for model in models:
         sources = texts[model.path]
-        unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
-        measured_by = _measured_by(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
-        original = replace(unmeasured, evaluators=measured_by)
+        unmeasured = _unmeasured(name, sweep, model, sources, assign_judges(judges, model.checkpoint))
+        evaluator_specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
+        original = replace(unmeasured, evaluators=evaluator_specs)
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
-            erasures += [erasure(seeded, model, sources, template) for template in templates]
+            erasures += [erasure_trial(seeded, model, sources, template) for template in templates]
             walks = [] if sweep.tune else walked_templates(templates)
-            erasures += walked_trials(walkable(seeded, model, sources, levels), model, sources, walks)
-        for kind in UNSEEN_ROWS if of_erasure else ():
-            # The retrained model says better than a stand-in what a model says of texts that it never saw.
+            erasures += walked_trials(add_levels(seeded, model, sources, levels), model, sources, walks)
+        for kind in UNSEEN_ROWS if erasure_evaluators else ():
+            # A retrained model is better evidence of unseen texts than validation texts.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
-                # One seed is enough: another would ask the same model the same.
+                # Seeds make no difference here.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                required: set[str] = {role for evaluator in of_erasure.values() for role in evaluator.reads}
+                required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
                 texts_read = {role: source for role, source in sources.items() if role in required}
-                measured_by = _measured_by(unseen, sweep.measuring, of_erasure, inputs, texts_read, model.retrained)
-                references.append(_reference(replace(unseen, evaluators=measured_by), kind))
+                evaluator_specs = _evaluator_specs(
+                    unseen, sweep.measuring, erasure_evaluators, inputs, texts_read, model.retrained
+                )
+                references.append(_reference(replace(unseen, evaluators=evaluator_specs), kind))
     return references + erasures
 
 
 def _unmeasured(
     name: str, sweep: Sweep, model: ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
 ) -> TrialSpec:
-    """Return what all trials of a model share, as a trial of the original that nothing measures."""
+    """Return a model's original without evaluators, from which all of its trials are made."""
     return TrialSpec(
         trial_id="",
         sweep=name,
@@ -145,7 +154,7 @@ def _unmeasured(
     )
 
 
-def _measured_by(
+def _evaluator_specs(
     spec: TrialSpec,
     measuring: Measuring,
     evaluators: Mapping[str, Evaluator],
@@ -153,7 +162,7 @@ def _measured_by(
     sources: Texts,
     retrained: Checkpoint | None,
 ) -> tuple[EvaluatorSpec, ...]:
-    """Return the evaluators of a trial, each with the identity of what it measures on any model."""
+    """Return a trial's evaluators, each with a key of everything but the model that decides its numbers."""
     specs = []
     for name, evaluator in evaluators.items():
         settings = plain_settings(evaluator)
@@ -167,8 +176,8 @@ def _measured_by(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        read = {*evaluator.reads, *evaluator.reads_if_given}
-        texts = {role: sources[role] for role in get_args(MoreTexts) if role in read and role in sources}
+        roles = {*evaluator.reads, *evaluator.reads_if_given}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in roles and role in sources}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
         twin = retrained if "retrained" in evaluator.reads else None
@@ -176,12 +185,12 @@ def _measured_by(
             identity["retrained"] = twin.digest
         precision: Precision = "fp32" if evaluator.needs_fp32 else measuring.precision
         judge_precision: Precision = measuring.judges if {*CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
-        # What fp32 measured keeps the identity that it had before there was another precision.
+        # Keys of fp32 are older than this setting.
         if precision != "fp32":
             identity["precision"] = precision
         if judge_precision != "fp32":
             identity["judge_precision"] = judge_precision
-        spec_of = EvaluatorSpec(
+        evaluator_spec = EvaluatorSpec(
             name=name,
             version=evaluator.version,
             settings=settings,
@@ -191,54 +200,54 @@ def _measured_by(
             precision=precision,
             judge_precision=judge_precision,
         )
-        specs.append(spec_of)
+        specs.append(evaluator_spec)
     return tuple(specs)
 
 
 def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
-    """Return a trial that erases nothing; evaluators may compare the retrained model with the original: both count."""
+    """Return a reference row; its id has both digests, since evaluators may compare the two models."""
     retrained = spec.retrained.digest if spec.retrained else None
     trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def walkable(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
-    """Return an original with the levels that trials of it may be walked to, and what says some of them in numbers."""
-    asked = {level.at for level in levels}
+def add_levels(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
+    """Return an original with levels, and the holdout or retrained model whose numbers define them."""
+    targets = {level.at for level in levels}
     return replace(
         original,
         levels=levels,
-        unseen=sources[HOLDOUT] if UNSEEN in asked else None,
-        retrained=model.retrained if RETRAINED in asked else None,
+        unseen=sources[HOLDOUT] if UNSEEN in targets else None,
+        retrained=model.retrained if RETRAINED in targets else None,
     )
 
 
 def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
-    """Return one template for each variant, with the last of its strengths."""
-    last: dict[str, TrialTemplate] = {}
+    """Return one template for each variant, with its largest strength."""
+    strongest: dict[str, TrialTemplate] = {}
     for template in templates:
-        before = last.setdefault(template.variant, template)
-        last[template.variant] = max(before, template, key=lambda one: max(one.strengths))
-    return [replace(template, strengths=template.strengths[-1:]) for template in last.values()]
+        earlier = strongest.setdefault(template.variant, template)
+        strongest[template.variant] = max(earlier, template, key=lambda one: max(one.strengths))
+    return [replace(template, strengths=template.strengths[-1:]) for template in strongest.values()]
 
 
 def walked_trials(
     original: TrialSpec, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
 ) -> Iterator[TrialSpec]:
-    """Yield a trial for each template and each level of `original`, walked to the template's strength at most."""
+    """Yield a trial for each template and level of `original`, walked up to the template's strength."""
     for template in templates:
         [walk_to] = template.strengths
-        spec = replace(erasure(original, model, sources, template), strengths=(), walk_to=walk_to)
+        spec = replace(erasure_trial(original, model, sources, template), strengths=(), walk_to=walk_to)
         for level in original.levels:
             yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
-def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
-    """Return the trial that a template asks for, of the model and with the seed of `original`."""
+def erasure_trial(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
+    """Return a template's trial, with the model and seed of `original`."""
     plugin, reference = template.plugin, template.strongest.reference
-    apart = template.variant.removeprefix(template.method)
+    suffix = template.variant.removeprefix(template.method)
     # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
-    label = f"{plugin.label} {apart if apart.startswith('(') or not apart else f'({template.variant})'}".strip()
+    label = f"{plugin.label} {suffix if suffix.startswith('(') or not suffix else f'({template.variant})'}".strip()
     spec = replace(
         original,
         variant=template.variant,
@@ -249,7 +258,7 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        training=training_for(template, model.training),
+        training=override_training(template, model.training),
         retain=sources.get("retain") if reference == "retain_data" else None,
     )
     if "timeout_minutes" in template.limits:

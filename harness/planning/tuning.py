@@ -1,4 +1,4 @@
-"""The `until`, `tune` and `compare` blocks: levels, and for each model and variant a search, checked before it runs."""
+"""The `until`, `tune` and `compare` blocks: levels, and the searches of a tuned sweep."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from harness.base.settings import Strict, allowed, check_settings, fields_of, quoted, repeated
+from harness.base.settings import Strict, allowed, check_settings, field_types, quoted, repeated
 from harness.contracts import Evaluator, Json, Method, Number, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.texts import Texts
-from harness.planning.trials import erasure
+from harness.planning.trials import erasure_trial
 from harness.plugins import declared_space
 from harness.settings import (
     HOLDOUT,
@@ -37,19 +37,16 @@ from harness.settings import (
     replace,
 )
 
-MOST_STEPS = 10_000
-"""Of a cumulative strength: a candidate is probed at each."""
+MAX_STEPS = 10_000
+"""Limit of a cumulative strength: candidates are probed at each step."""
 
 
 def study_templates(
     sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate], faults: Faults
 ) -> list[TrialTemplate]:
-    """Return a template with its space for each variant, in the file's order; faulty rows are left out.
+    """Return each variant's template with its space, in the file's order; faulty rows are left out.
 
-    One that has nothing to search besides its strength is walked: its one strength is then the end of its range.
-
-    Its settings and strength are those that the row fixes, or the method's defaults.
-    Two templates of one variant are two strengths, which a tuned sweep refuses.
+    A template with nothing but its strength to search has no space: it is walked to the end of the strength's range.
     """
     for row in tune.space:
         if row not in sweep.methods:
@@ -72,47 +69,48 @@ def study_templates(
 def _space(
     key: str,
     block: Mapping[str, Any],
-    searched: Mapping[str, Any],
+    given: Mapping[str, Any],
     plugin: type[Method],
     faults: Faults,
 ) -> dict[str, Dimension] | None:
-    """Return the space of a row: what is declared and not fixed by the row, and what the file gives; None if faulty."""
+    """Return a row's dimensions, declared or given and not fixed by the row; None if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
     example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
     if isinstance(block.get(strength), list):
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         faults.add(f"{path}.{strength}", f"{reason}, {example}.")
         return None
-    fixed = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
-    given = given_space(searched, plugin, f"tune.space.{key}", faults)
-    for name in _by_dimension(searched):
-        if name in fixed:
+    fixed_names = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
+    given_dimensions = given_space(given, plugin, f"tune.space.{key}", faults)
+    for name in _by_dimension(given):
+        if name in fixed_names:
             faults.add(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
-    space = {name: dimension for name, dimension in {**declared_space(plugin), **given}.items() if name not in fixed}
+    space = {**declared_space(plugin), **given_dimensions}
+    space = {name: dimension for name, dimension in space.items() if name not in fixed_names}
     dimension = space.get(strength)
-    if dimension is None and strength not in fixed:
+    if dimension is None and strength not in fixed_names:
         reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
         declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
         faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
         return None
-    if plugin.strength.cumulative and isinstance(dimension, LogUniform) and dimension.high > MOST_STEPS:
-        reason = f"each whole step up to {dimension.high:g} would be probed: high may be {MOST_STEPS:,} at most."
+    if plugin.strength.cumulative and isinstance(dimension, LogUniform) and dimension.high > MAX_STEPS:
+        reason = f"each whole step up to {dimension.high:g} would be probed: high may be {MAX_STEPS:,} at most."
         faults.add(f"tune.space.{key}.{strength}", reason)
         return None
     return space
 
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's settings by the names that a search has for them: `training.learning_rate`."""
-    named = {name: value for name, value in block.items() if name != "training"}
+    """Return a row's settings by name of dimension: `training.learning_rate`."""
+    settings = {name: value for name, value in block.items() if name != "training"}
     training = block.get("training")
     for name, value in training.items() if isinstance(training, dict) else ():
-        named[f"{OF_TRAINING}{name}"] = value
-    return named
+        settings[f"{OF_TRAINING}{name}"] = value
+    return settings
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
-    """Yield what of the file a tuned sweep lacks, or has no use for."""
+    """Yield settings that a tuned sweep lacks or cannot have."""
     if not sweep.methods:
         yield Fault("tune", "searches the settings of methods, and the sweep has none: name one, or remove tune.")
     if not sweep.until:
@@ -120,15 +118,15 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
     for name in sweep.ranking.at:
         reason = "names a strength, and a tuned sweep ranks the walk to its first level: remove it."
         yield Fault(f"ranking.at.{name}", reason)
-    searched_with = {search_seed(tune.seed, number) for number in range(len(searches(sweep, tune)))}
+    search_seeds = {search_seed(tune.seed, number) for number in range(len(list_searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
-        if seed in searched_with:
+        if seed in search_seeds:
             reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {SEARCH_SEEDS:,}), and what is "
             yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
 
 
 def walking_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield every metric that no walk looks at, and every row whose dial cannot be walked."""
+    """Yield metrics that a walk cannot follow, and rows whose strengths are not numbers."""
     for name in until:
         if name != PROBED_ERASURE:
             yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
@@ -141,7 +139,7 @@ def walking_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[Trial
 def level_faults(
     until: Mapping[str, Sequence[Any]], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
 ) -> Iterator[Fault]:
-    """Yield every level of something that the sweep lacks for one of its models: a holdout, a retrained model."""
+    """Yield levels that need a holdout or a retrained model where a model has none."""
     for name, levels in until.items():
         for model in models:
             if UNSEEN in levels and model.path in texts and HOLDOUT not in texts[model.path]:
@@ -153,13 +151,13 @@ def level_faults(
                 yield Fault(f"until.{name}", f"{RETRAINED} {reason}{named}, or give a number.")
 
 
-def searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
-    """Return the seeds that each search of a method on a model is for."""
+def list_searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
+    """Return the reported seeds of each search of a method on a model."""
     return [tuple(sweep.seeds)] if tune.per == "model" else [(seed,) for seed in sweep.seeds]
 
 
 def search_seed(seed: int, number: int) -> int:
-    """Return the training seed of the candidates of a model's search `number`, from `tune.seed`.
+    """Return the training seed of the candidates in a model's search.
 
     Example:
         >>> search_seed(7, 0), search_seed(7, 2)
@@ -168,27 +166,27 @@ def search_seed(seed: int, number: int) -> int:
     return SEARCH_SEEDS * (number + 1) + seed
 
 
-def levels_of(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
+def list_levels(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
     """Return the levels of the `until` block in the file's order."""
     return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
 
 
 def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    """Yield what verdicts cannot be about: a metric that nothing reports, a row that is none."""
+    """Yield a cost that no evaluator reports, and a reference that is no row."""
     compare, groups = sweep.compare, metric_groups(evaluators)
-    known = [name for name, group in groups.items() if group != "erasure"]
-    if "cost" in compare.model_fields_set and compare.cost not in known:
-        yield Fault("compare.cost", unknown("metric of utility in this sweep", compare.cost, known))
+    costs = [name for name, group in groups.items() if group != "erasure"]
+    if "cost" in compare.model_fields_set and compare.cost not in costs:
+        yield Fault("compare.cost", unknown("metric of utility in this sweep", compare.cost, costs))
     if compare.reference is not None and compare.reference not in sweep.methods:
         yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 
 
 def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
-    """Return the group of each metric that evaluators report, by its name."""
+    """Return groups by reported metric."""
     return {metric.name: metric.group for evaluator in evaluators.values() for metric in evaluator.metrics}
 
 
-def study_of(
+def build_study(
     sweep: Sweep,
     tune: Tune,
     template: TrialTemplate,
@@ -197,21 +195,19 @@ def study_of(
     original: TrialSpec,
     number: int = 0,
 ) -> StudySpec:
-    """Return a study of a template on a model, with the texts of the model's reference row.
-
-    Its candidates have a seed of their own, which does not depend on the seeds that are reported.
+    """Return the study of a template on a model.
 
     Args:
-        sweep: What the file says.
-        tune: Its block of that name.
-        template: The row, with its space.
-        model: What is erased from.
-        sources: Its texts.
-        original: Its reference row, with the levels.
-        number: Which of the model's `searches` it is.
+        sweep: The sweep's settings.
+        tune: Its `tune` block.
+        template: The row with its space.
+        model: The model.
+        sources: The model's texts.
+        original: The model's reference row with the levels.
+        number: Index in the model's `list_searches`.
     """
     strength, space = template.plugin.strength, template.space
-    default = erasure(original, model, sources, template)
+    default = erasure_trial(original, model, sources, template)
     default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
     settings = {**default.settings, strength.field: template.strengths[0]}
     settings |= {f"{OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
@@ -225,7 +221,7 @@ def study_of(
             settings={name: value for name, value in default.settings.items() if name not in space},
             strengths=() if strength.field in space else template.strengths,
         ),
-        seeds=searches(sweep, tune)[number],
+        seeds=list_searches(sweep, tune)[number],
         per=tune.per,
         space=space,
         defaults=defaults,
@@ -243,9 +239,9 @@ def study_of(
 
 
 def published_recipe(plugin: type[Method]) -> dict[str, Json]:
-    """Return what a method was published with, by dimension: what it declares so, and else its and training's defaults.
+    """Return a method's published settings by dimension; others have their defaults.
 
-    The defaults are those of the EMSO paper, whose appendix C trains every method with them.
+    Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
     """
     recipe: dict[str, Json] = {}
     for field in fields(plugin):
@@ -257,7 +253,7 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
 
 
 def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin: type[Method]) -> dict[str, Json]:
-    """Return the nearest value of each dimension; of a cumulative strength its end, to which each candidate goes."""
+    """Return the nearest value of each dimension; a cumulative strength has the end of its range."""
     values = {name: nearest(dimension, settings[name]) for name, dimension in space.items()}
     strength = plugin.strength
     if strength.cumulative and strength.field in space:
@@ -266,12 +262,12 @@ def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin
 
 
 def declared_faults(plugin: type[Method]) -> Faults:
-    """Return what a method declares that cannot be searched: values that a setting does not allow, no such setting."""
+    """Return faults of a method's declared space and published settings."""
     faults = Faults()
     for name in plugin.searched_training:
-        if name not in fields_of(Training):
-            faults.add("searched_training", unknown("setting of training", name, fields_of(Training)))
-    hints = searchable(plugin)
+        if name not in field_types(Training):
+            faults.add("searched_training", unknown("setting of training", name, field_types(Training)))
+    hints = searchable_types(plugin)
     for name, dimension in declared_space(plugin).items():
         given = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
         _dimension(given, hints[name], name, faults)
@@ -283,21 +279,21 @@ def declared_faults(plugin: type[Method]) -> Faults:
     return faults
 
 
-def searchable(plugin: type[Method]) -> dict[str, Any]:
-    """Return the type of every setting that a search may vary, by the name of its dimension."""
-    hints = fields_of(plugin)
-    for name, hint in fields_of(Training).items() if plugin.searched_training else ():
-        if name != "lora":  # Its settings are one mapping, and a dimension is of one value: it is fixed by the row.
+def searchable_types(plugin: type[Method]) -> dict[str, Any]:
+    """Return the types of all settings that a search may vary, by dimension."""
+    hints = field_types(plugin)
+    for name, hint in field_types(Training).items() if plugin.searched_training else ():
+        if name != "lora":  # A mapping, which no dimension can vary.
             hints[f"{OF_TRAINING}{name}"] = hint
     return hints
 
 
 def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, faults: Faults) -> dict[str, Dimension]:
-    """Return the dimensions that `tune.space` gives for a row; faulty ones are left out."""
+    """Return a row's dimensions of `tune.space`; faulty ones are left out."""
     training = block.get("training", {})
     if not isinstance(training, dict):
         faults.add(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
-    hints, space = searchable(plugin), {}
+    hints, space = searchable_types(plugin), {}
     for name, given in _by_dimension(block).items():
         if name not in hints:
             faults.add(f"{path}.{name}", unknown("setting", name, hints))
@@ -307,7 +303,7 @@ def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, fault
 
 
 def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
-    """Return where a setting of type `hint` is searched, its values as the setting has them; None if any is wrong."""
+    """Return the dimension of a setting of type `hint`; None if any value is wrong."""
     if isinstance(given, list):
         values = check_settings(list[hint], given, path, faults)
         for index, value in repeated(given):

@@ -1,1 +1,1 @@
-"""What is kept: the journal of every trial, artifacts that trials share, and MLflow's copy."""
+"""The journal of every trial, artifacts that trials share, and MLflow's copy."""

@@ -1,12 +1,8 @@
-"""What trials and sweeps share: memorised models, reference features, the original's measurements.
+"""Artifacts that trials and sweeps share: memorised models, reference features, the original's measurements.
 
-An artifact is a folder, `<root>/<kind>/<key>`, named by what decides its contents. It is built
-aside and renamed into place, so an artifact that exists is complete. When several processes ask
-for the same one, the first builds it while the others wait at its lock. The kernel releases the lock of
-a builder that dies, and the next builder removes what that left.
-
-A process that wants an artifact reads all of its files first. If they are not what was written, by the digests
-that it carries, the artifact is reported, removed and built again, and never used.
+An artifact is a folder, `<root>/<kind>/<key>`. It is built under another name and renamed, so one that exists is
+complete; a lock lets one process build while others wait. Files are compared with their digests at every use; a
+damaged artifact is reported, removed and built again.
 """
 
 from __future__ import annotations
@@ -28,23 +24,23 @@ from harness.errors import DataError, PluginError
 from harness.settings import TrialSpec
 
 ABOUT = "about.json"
-"""In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
+"""File of each artifact's kind, parts of the key, creation time and digests of files."""
 MEMORIZED = "memorized"
-"""The kind of artifact that a memorised model is."""
+"""Artifact kind of memorised models."""
 MEMORIZED_VERSION = 3
-"""Raised when the numbers of memorised models change, or what is noted of them; part of their key."""
+"""Part of the key; raised when numbers or notes of memorised models change."""
 ARRAYS = "arrays"
-"""The kind of artifact that the arrays of an evaluator are."""
+"""Artifact kind of evaluators' arrays."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 
 
 class Artifacts:
-    """A folder of artifacts that any number of processes and sweeps use at once.
+    """A folder of artifacts, shared by any number of processes and sweeps.
 
     Args:
         root: The folder.
-        warn: Called with a sentence about each artifact that was damaged and is removed; None: it is printed.
+        warn: Called with a sentence about each damaged artifact; None: it is printed.
     """
 
     def __init__(self, root: Path, warn: Callable[[str], None] | None = None) -> None:
@@ -52,11 +48,11 @@ class Artifacts:
         self._warn = warn or partial(tell, is_error=True)
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether the artifact is there, damaged or not: quick, for callers that do not read it."""
+        """Return True if the artifact exists, damaged or not."""
         return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
-        """Return the artifact's folder if it exists and is what was written; damaged, it is removed."""
+        """Return the artifact's folder, None if it does not exist; a damaged one is removed."""
         folder = self.root / kind / key
         if not folder.exists():
             return None
@@ -66,13 +62,13 @@ class Artifacts:
             return self._intact(folder)
 
     def build(self, kind: str, key: str, make: Callable[[Path], None], parts: Sequence[str] = ()) -> Path:
-        """Return the artifact's folder, after `make` has filled it if nobody had.
+        """Return the artifact's folder, built by `make` unless it exists.
 
         Args:
-            kind: Such as `memorized`; a folder's name.
-            key: A digest of everything that decides the contents; a folder's name.
-            make: Fills the empty folder that it is given. If it raises, nothing is left.
-            parts: What `key` is the digest of, for who reads the folder.
+            kind: A folder's name, such as `memorized`.
+            key: Digest of everything that decides the contents.
+            make: Fills an empty folder; if it raises, the folder is removed.
+            parts: The parts of `key`, for readers.
         """
         folder = self.root / kind / key
         if not folder.exists() or damage(folder, kind, key):
@@ -82,10 +78,10 @@ class Artifacts:
         return folder
 
     def arrays(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for everyone who asks with the same key.
+        """Return `make()`, computed once for each key.
 
         Raises:
-            PluginError: An array holds something other than numbers.
+            PluginError: An array contains something other than numbers.
         """
 
         def write(folder: Path) -> None:
@@ -97,11 +93,11 @@ class Artifacts:
 
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
-        """Yield an empty folder that every machine sees; it is gone afterwards, or when the next one is asked for.
+        """Yield an empty folder on the shared file system; it is removed afterwards, or before its next use.
 
         Args:
-            kind: Such as `workers`; a folder's name.
-            key: A digest of what it is for; a folder's name.
+            kind: A folder's name, such as `workers`.
+            key: Digest of its purpose.
         """
         with self._held(self.root / kind / key):
             folder = _aside(self.root / kind / key)
@@ -114,14 +110,14 @@ class Artifacts:
 
     @contextmanager
     def _held(self, folder: Path) -> Iterator[None]:
-        """Hold an artifact's lock, and remove what a dead builder of it left."""
+        """Lock an artifact, and remove the remains of a killed builder."""
         with locked(_lock_file(folder)):
             for path in folder.parent.glob(f"{_BUILDING}{folder.name}.*"):
                 remove(path)
             yield
 
     def _intact(self, folder: Path) -> Path | None:
-        """Return the artifact's folder, or remove it; its lock is held, so no one else removes or builds it."""
+        """Return the artifact's folder, or remove it if damaged; the caller has its lock."""
         if not folder.exists():
             return None
         clause = damage(folder, folder.parent.name, folder.name)
@@ -138,12 +134,12 @@ class Artifacts:
 
 def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
     building, kind = _aside(folder), folder.parent.name
-    what = f"an artifact of the kind '{kind}'"
-    with writing(folder, what):
+    description = f"an artifact of the kind '{kind}'"
+    with writing(folder, description):
         building.mkdir()
     try:
         make(building)
-        with writing(folder, what):
+        with writing(folder, description):
             created = datetime.now(UTC).isoformat(timespec="seconds")
             about = {"kind": kind, "key": list(parts), "created": created, "files": folder_digests(building)}
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -153,26 +149,26 @@ def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> N
 
 
 def _aside(folder: Path) -> Path:
-    """Return a new name beside an artifact; not `tempfile`'s: its folders are closed to others of a shared path."""
+    """Return a new path next to an artifact; `tempfile`'s folders are closed to other users."""
     return folder.with_name(f"{_BUILDING}{folder.name}.{secrets.token_hex(4)}")
 
 
 def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str:
-    """Return how an artifact differs from what was written: a clause, '' if it does not. All of its files are read.
+    """Return a clause about an artifact's damage; '' if all files have their digests.
 
     Args:
-        folder: Of the artifact.
-        kind: What it should be; None: whatever it says.
-        key: What it should be made for; None: whatever it says.
+        folder: The artifact's folder.
+        kind: Its expected kind; None: any.
+        key: Its expected key; None: any.
     """
     try:
         about = json.loads(read_file(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
-        written = dict(about["files"])
+        digests = dict(about["files"])
     except (DataError, OSError, ValueError, TypeError, KeyError):
         return f"its {ABOUT} cannot be read"
     try:
-        return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+        return difference(folder, digests, ABOUT) if is_right else "it belongs elsewhere"
     except FileNotFoundError:  # Another process noticed the damage too, and removes it.
         return "it is being removed"
 
@@ -192,7 +188,7 @@ def _lock_file(folder: Path) -> Path:
 
 
 def memorized_key(spec: TrialSpec) -> str:
-    """Return the artifact key of the memorised model that a trial needs."""
+    """Return the artifact key of a trial's memorised model."""
     training, engine = spec.memorized_training.identity(), str(spec.engine)
     return digest_of(
         [MEMORIZED_VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine]

@@ -1,4 +1,4 @@
-"""What each item has: one Parquet file a measurement, written whole, its digest in the journal's line."""
+"""Item values: one Parquet file a measurement, whose digest is in the journal's line."""
 
 from __future__ import annotations
 
@@ -24,50 +24,56 @@ _SCHEMA = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS,
 
 @dataclass(frozen=True)
 class MetricItems:
-    """What each item has of one metric, in the order that is the same for every method."""
+    """Item values of one metric, in the same order for every method."""
 
     ids: tuple[str, ...]
     clusters: tuple[str, ...]
-    """Items of one cluster share a text, and are no independent evidence: sequences with the same continuation."""
+    """Items of one cluster share a continuation, so they are not independent."""
     values_N: NDArray[np.float64]
-    """NaN: not known of this item."""
+    """NaN: unknown."""
     weights_N: NDArray[np.float64]
-    """How much an item counts in the metric's aggregate; 1 unless the metric says otherwise."""
+    """Weights in the metric's aggregate, 1 by default."""
 
     def by_id(self) -> dict[str, float]:
-        """Return the value of each item."""
+        """Return values by item id."""
         return dict(zip(self.ids, self.values_N.tolist(), strict=True))
 
     @property
     def has_copies(self) -> bool:
-        """Return whether any two items share a text."""
+        """Return True if two items share a cluster."""
         return len(set(self.clusters)) < len(self.clusters)
 
 
 def aggregated(
     values_N: NDArray[np.float64], weights_N: NDArray[np.float64], aggregate: Literal["mean", "exp_mean"]
 ) -> float:
-    """Return the number that follows from its items: their weighted mean, or its exponential; NaN if none is known.
+    """Return the items' weighted mean, or its exponential; NaN if no item is known.
 
     Example:
         >>> values, weights = np.array([0.0, 1.0, np.nan]), np.array([1.0, 3.0, 5.0])
         >>> aggregated(values, weights, "mean"), round(aggregated(values, weights, "exp_mean"), 4)
         (0.75, 2.117)
     """
-    counted = ~np.isnan(values_N) & (weights_N > 0)
-    if not counted.any():
+    is_counted_N = ~np.isnan(values_N) & (weights_N > 0)
+    if not is_counted_N.any():
         return math.nan
-    mean = float(np.average(values_N[counted], weights=weights_N[counted]))
+    mean = float(np.average(values_N[is_counted_N], weights=weights_N[is_counted_N]))
     return exponential(mean) if aggregate == "exp_mean" else mean
 
 
 def items_file(results: Path, point_id: str, key: str) -> Path:
-    """Return where the items of a measurement are: its point's id and its evaluator's key name it."""
+    """Return the path of a measurement's items.
+
+    Args:
+        results: The results folder.
+        point_id: The measurement's point.
+        key: The evaluator's key.
+    """
     return results / "items" / point_id / f"{key}.parquet"
 
 
 def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
-    """Write what each item has, whole or not at all, and return the file's digest; '' and no file without metrics."""
+    """Write the items atomically and return the file's digest; no metrics: no file, and ''."""
     if not by_metric:
         return ""
     tables = []
@@ -81,7 +87,7 @@ def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """Return whether the file is there and is what was written.
+    """Return True if the file exists and has this digest.
 
     Raises:
         DataError: It cannot be read.
@@ -94,10 +100,10 @@ def is_intact(path: Path, digest: str) -> bool:
 
 
 def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
-    """Return what each item has, by metric.
+    """Return the items by metric.
 
     Raises:
-        DataError: The file is gone, or is not what was written.
+        DataError: The file is missing or damaged.
     """
     if not is_intact(path, digest):
         raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
@@ -114,7 +120,6 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
     by_metric, end = {}, 0
     for metric, rows in groupby(metrics):
         start, end = end, end + len(list(rows))
-        of_metric = slice(start, end)
-        texts = tuple(ids[of_metric]), tuple(clusters[of_metric])
-        by_metric[metric] = MetricItems(*texts, values[of_metric], weights[of_metric])
+        span = slice(start, end)
+        by_metric[metric] = MetricItems(tuple(ids[span]), tuple(clusters[span]), values[span], weights[span])
     return by_metric

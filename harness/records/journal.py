@@ -1,11 +1,8 @@
-"""What happened in a sweep: one append-only file of checksummed lines for each trial.
+"""The journal of a sweep: one append-only file of checksummed JSON lines for each trial.
 
-A record is one JSON line that ends in its own checksum, written at once and synced, so that after
-a crash at any moment every line is either whole or recognised as broken, and its work done again.
-
-This is the one place that turns numbers JSON does not know into JSON and back. In a measurement's
-`numbers`, where every value is a float, NaN is `null`. Everywhere else `null` stays None and NaN
-is `{"float": "nan"}`; infinity is `{"float": "inf"}` or `{"float": "-inf"}` in both.
+Each line ends in its checksum and is synced, so after a crash a broken line is recognised and its work done again.
+In a measurement's `numbers` NaN is `null`; elsewhere `null` is None and NaN is `{"float": "nan"}`. Infinity is
+`{"float": "inf"}` or `{"float": "-inf"}` in both.
 """
 
 from __future__ import annotations
@@ -46,10 +43,10 @@ class Journal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other runs of this sweep out until the block, or the process, ends.
+        """Lock the sweep until the block or the process ends.
 
         Raises:
-            DataError: Another run holds it.
+            DataError: Another run has the lock.
         """
         results = self.folder.parent
         busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
@@ -57,19 +54,17 @@ class Journal:
             yield
 
     def append(self, record: Record) -> None:
-        """Write `record`, and when, at the end of its trial's file and return once it is on the disk.
-
-        Texts in it are kept as far as `storable` has it.
+        """Append `record` with the time to its trial's file, and sync it to disk; texts pass through `storable`.
 
         Raises:
-            PluginError: The record holds something that JSON cannot, an array in a method's notes, say.
-            StorageError: It cannot be written; the file is as it was.
+            PluginError: The record contains a value that JSON cannot, such as an array in a method's notes.
+            StorageError: It cannot be written; the file is unchanged.
         """
         dated = replace(record, at=datetime.now(UTC).strftime(AT_FORMAT))
         append_line(self._path(record.trial_id), _line_of(dated), "the journal's next line")
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
-        """Keep what each item has, then write the measurement, which names that file by its digest."""
+        """Write the items, then append the measurement with the digest of their file."""
         file = self._items_file(measurement)
         digest = write_items(file, items)
         try:
@@ -79,10 +74,10 @@ class Journal:
             raise
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
-        """Return what each item has, by metric; nothing if the measurement keeps none.
+        """Return a measurement's items by metric; empty if it has none.
 
         Raises:
-            DataError: The file is gone, or is not what was written.
+            DataError: The file is missing or damaged.
         """
         return read_items(self._items_file(measurement), measurement.items) if measurement.items else {}
 
@@ -92,12 +87,11 @@ class Journal:
     def read(self, trial_id: str) -> list[Record]:
         """Return a trial's records, oldest first; none if it was never started.
 
-        A broken line is left out: what it recorded is done again. A warning names it, unless it is
-        the last line, which is what any interrupted write leaves. A measurement whose items are gone or
-        damaged is left out alike.
+        Broken lines and measurements without intact items are left out with a warning. An interrupted write breaks
+        only the last line, which gets none.
 
         Raises:
-            DataError: It cannot be read, or a line that is whole is no record of this version.
+            DataError: It cannot be read, or an intact line is no record of this version.
         """
         path = self._path(trial_id)
         try:
@@ -125,7 +119,7 @@ class Journal:
         return records
 
     def write_plan(self, plan: Plan) -> None:
-        """Write `plan.json` again: whole, or not at all."""
+        """Replace `plan.json` atomically."""
         plain: dict[str, Json] = _encode(plan.model_dump(mode="json"), "plan", str)
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, "the plan", durable=True)
@@ -134,7 +128,7 @@ class Journal:
         """Return the plan of the last run.
 
         Raises:
-            DataError: There is no `plan.json`, or it is not as it was written.
+            DataError: `plan.json` is missing or damaged.
         """
         try:
             plain = json.loads(read_file(self._plan, "a sweep's plan"))
@@ -177,11 +171,7 @@ _TAIL_BYTES = len(_tail(b""))
 
 
 def _record_of(line: bytes) -> Record | None:
-    """Return the record that `_line_of` wrote, or None if a byte differs.
-
-    Raises:
-        ValueError: The line is whole, and its fields are not ours.
-    """
+    """Return the record of a line; None if its checksum differs."""
     text = line[:-_TAIL_BYTES] + b"}"
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
@@ -194,7 +184,7 @@ def _record_of(line: bytes) -> Record | None:
 
 
 def _is_plain(text: bytes) -> bool:
-    """Return whether JSON holds nothing that `_decode` would change: looking at all of a large journal takes long."""
+    """Return True if `_decode` would change nothing: decoding a large journal is slow."""
     return len(text) <= MAX_CHARACTERS and text.isascii() and b"\\u" not in text and b'"float"' not in text
 
 

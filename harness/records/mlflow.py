@@ -1,6 +1,6 @@
-"""The copy of a sweep in MLflow, on disk or on a server. `mlflow_runs` has what each run holds.
+"""The copy of a sweep in MLflow, on disk or on a server; `mlflow_runs` makes the content of each run.
 
-MLflow is imported when it is first needed, which takes seconds, as creating its database does.
+MLflow is imported late, since that takes seconds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from harness.records.artifacts import Artifacts
 from harness.records.mlflow_runs import (
     RunContent,
     candidate_run,
+    erased_tags,
     experiment_tags,
-    kept_tags,
     milliseconds,
     point_run,
     source_tags,
@@ -44,27 +44,25 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 EXPERIMENT = "lethe"
 PointTags = Mapping[str, Mapping[str, str]]
-"""By a point's id: what only the whole table shows of it."""
+"""Tags that depend on the whole table, by point id."""
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # A server has ten seconds for an answer, and a second try.
+    # Ten seconds for a server's answer, and one retry.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
-    # Jitter is drawn from the random numbers that a trial in this process draws from.
+    # Jitter would consume random numbers of a trial in this process.
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-# Here, since what is set while a module is imported is nobody's accident: after a trial it stays.
+# Set at import: trials restore the variables that were set while they ran.
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 
 
 class LiveCopy:
-    """Copies a sweep to MLflow while it runs, in a thread; the first failure ends that with one warning.
-
-    The thread is a daemon: a sweep that is interrupted does not wait for it.
+    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning.
 
     Args:
         folder: `results/<sweep>`.
@@ -83,16 +81,16 @@ class LiveCopy:
         self._steps.put(None)
 
     def start(self) -> None:
-        """Import MLflow and create the database, so that the first trial need not wait."""
+        """Import MLflow and create the database before the first trial ends."""
         self._steps.put(lambda: connect(self._folder.parent))
         self._thread.start()
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
-        """Have a trial's runs written; return at once."""
+        """Write a trial's runs later; return at once."""
         self._steps.put(lambda: copy_trial(self._folder, plan, trial))
 
     def finish(self, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
-        """Have the whole sweep written as `copy_sweep` does, and wait for that."""
+        """Write the whole sweep by `copy_sweep`, and wait."""
         self._steps.put(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
         self._steps.put(None)
         self._thread.join()
@@ -103,13 +101,13 @@ class LiveCopy:
                 step()
         except Exception as error:
             if not self._is_over:
-                reason = failure_of(error, self._folder.parent)
+                reason = describe_failure(error, self._folder.parent)
                 _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
 def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
-    """Write the runs of one trial of a sweep that goes on."""
-    with _opened(folder, plan, f" AND tags.trial_id = '{trial.spec.trial_id}'") as copy:
+    """Write one trial's runs of an unfinished sweep."""
+    with _open_copy(folder, plan, f" AND tags.trial_id = '{trial.spec.trial_id}'") as copy:
         sweep = copy.write(Results(plan, (trial,)), {})
         copy.client.update_run(sweep, "RUNNING")
 
@@ -117,16 +115,16 @@ def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
 def copy_sweep(
     folder: Path, results: Results, point_tags: PointTags, files: Iterable[Path] = (), answer: str = ""
 ) -> None:
-    """Make a sweep's runs equal to its journal, however often it is called, and end the sweep's run.
+    """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
 
     Args:
         folder: `results/<sweep>`.
-        results: What the journal holds of the sweep; a trial that was not begun gets no run.
-        point_tags: What only the whole table shows of each point, by its id.
-        files: Those that exist are attached, but for a report with samples in plain text.
-        answer: What the sweep found, as Markdown.
+        results: Its results; trials without records get no run.
+        point_tags: Tags that depend on the whole table.
+        files: Attached if they exist; a report with plain samples never is.
+        answer: The sweep's answer as Markdown.
     """
-    with _opened(folder, results.plan) as copy:
+    with _open_copy(folder, results.plan) as copy:
         sweep = copy.write(results, point_tags)
         for file in files:
             if file.exists() and not (file.suffix == ".html" and results.plan.samples == "plain"):
@@ -140,10 +138,10 @@ def copy_sweep(
 
 
 def connect(root: Path) -> MlflowClient:
-    """Return a client of the server that MLFLOW_TRACKING_URI names, or of the database in a results folder.
+    """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database.
 
     Raises:
-        DataError: What is there is no database of MLflow.
+        DataError: The file there is no MLflow database.
     """
     from mlflow import MlflowClient
 
@@ -152,8 +150,8 @@ def connect(root: Path) -> MlflowClient:
     if server := _server():
         return MlflowClient(server)
     database, unfinished = root / "mlflow.db", root / ".mlflow-unfinished.db"
-    with _alone(root):
-        if not database.exists():  # MLflow does not mend one that it was making when it was killed.
+    with _locked(root):
+        if not database.exists():  # MLflow does not repair one whose creation was interrupted.
             unfinished.unlink(missing_ok=True)
             MlflowClient(f"sqlite:///{unfinished}")
             unfinished.rename(database)
@@ -169,16 +167,16 @@ def connect(root: Path) -> MlflowClient:
     return MlflowClient(f"sqlite:///{database}")
 
 
-def place_of(root: Path) -> str:
-    """Return where runs are written, as people know it: without the password that a server's address may hold."""
+def describe_store(root: Path) -> str:
+    """Return the server's address without a password, or the database's path."""
     if server := _server():
         address = urlsplit(server)
         return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
     return str(root / "mlflow.db")
 
 
-def failure_of(error: Exception, root: Path) -> str:
-    """Return what failed as a sentence without the message of a library or a server, which may quote anything."""
+def describe_failure(error: Exception, root: Path) -> str:
+    """Return a sentence about a failure without the library's or server's message, which may quote anything."""
     if isinstance(error, LetheError):
         return str(error)
     cause: BaseException = error
@@ -186,25 +184,25 @@ def failure_of(error: Exception, root: Path) -> str:
         cause = earlier
     system = os.strerror(cause.errno) if isinstance(cause, OSError) and isinstance(cause.errno, int) else ""
     kinds = " from ".join(dict.fromkeys([type(error).__name__, type(cause).__name__]))
-    named = getattr(cause, "sqlite_errorname", system)
-    last = extract_tb(error.__traceback__)[-1]
-    at = f"{Path(last.filename).name}, line {last.lineno}"
-    return f"MLflow at {place_of(root)} failed: {kinds}{f' ({named})' if named else ''}, raised in {at}."
+    code = getattr(cause, "sqlite_errorname", system)
+    frame = extract_tb(error.__traceback__)[-1]
+    location = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"MLflow at {describe_store(root)} failed: {kinds}{f' ({code})' if code else ''}, raised in {location}."
 
 
 def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Become MLflow's web server for these results, on 127.0.0.1 only.
+    """Replace this process by MLflow's web server on 127.0.0.1.
 
     Raises:
-        DataError: Nothing has been written here yet, or no database of MLflow.
+        DataError: There is no database, or it is not MLflow's.
     """
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
-    os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server has the database.
-    known = connect(root).get_experiment_by_name(EXPERIMENT)
-    if known:  # MLflow's own front page is that of chat traces.
-        for name, page in view_addresses(known.experiment_id, known.tags).items():
+    os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
+    experiment = connect(root).get_experiment_by_name(EXPERIMENT)
+    if experiment:  # MLflow's front page shows chat traces.
+        for name, page in view_addresses(experiment.experiment_id, experiment.tags).items():
             tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
     stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
@@ -219,8 +217,8 @@ def _server() -> str:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Keep other sweeps and `lethe collate` out: SQLite refuses a writer at once that read while another one wrote."""
+def _locked(root: Path) -> Iterator[None]:
+    """Lock the database: SQLite fails at once where two writers meet."""
     lock = root / ".mlflow-lock"
     busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
     with locked(lock, wait=600, busy=busy):
@@ -228,38 +226,38 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folder: Path, plan: Plan, only: str = "") -> Iterator[_Copy]:
+def _open_copy(folder: Path, plan: Plan, condition: str = "") -> Iterator[_Copy]:
     root = folder.parent
     client = connect(root)
-    with _alone(root):
+    with _locked(root):
         if not (experiment := client.get_experiment_by_name(EXPERIMENT)):
             artifacts = None if _server() else (root / "mlartifacts").as_uri()
             experiment = client.get_experiment(client.create_experiment(EXPERIMENT, artifacts))
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
-        # On a server others may have a sweep of that name.
+        # A server may have another results folder's sweep of the same name.
         identity = {"sweep": plan.sweep} | ({"results": str(root)} if _server() else {})
         copy = _Copy(client, experiment.experiment_id, Artifacts(root / "artifacts"), identity)
-        for condition in (" AND tags.kind = 'sweep'", only):
-            copy.look_up(condition)
+        copy.look_up(" AND tags.kind = 'sweep'")
+        copy.look_up(condition)
         yield copy
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """A sweep's runs in MLflow, as far as they were looked up."""
+    """A sweep's runs in MLflow that were looked up."""
 
     client: MlflowClient
     experiment: str
     artifacts: Artifacts
     identity: Mapping[str, str]
-    """Tags of all runs of this sweep, and of no others."""
+    """Tags that identify this sweep's runs."""
     runs: dict[str, Run] = field(default_factory=dict)
 
     def look_up(self, condition: str) -> None:
-        """Find the runs of this sweep that meet a condition; of two with one key one is deleted.
+        """Find the sweep's runs that meet a condition.
 
-        There are two where MLflow restored an experiment with the runs that had been replaced.
+        One of two runs with the same key is deleted: restoring an experiment brings replaced runs back.
         """
         ours = " AND ".join(f"tags.{name} = '{value}'" for name, value in self.identity.items())
         for run in self.client.search_runs([self.experiment], ours + condition, max_results=50_000):
@@ -268,7 +266,7 @@ class _Copy:
                 self.client.delete_run(run.info.run_id)
 
     def write(self, results: Results, point_tags: PointTags) -> str:
-        """Write the runs of a sweep, of its trials and of its candidates, and its view; return the sweep's id."""
+        """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
         if "sweep" not in self.runs:
             tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question, **source_tags(plan.sweep)}
@@ -282,7 +280,7 @@ class _Copy:
                 shared = set.intersection(*tags_of_points) if points else set()
                 parent = self.put(trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    self.put(content, parent, {**kept_tags(point, self.artifacts), **point_tags.get(content.key, {})})
+                    self.put(content, parent, {**erased_tags(point, self.artifacts), **point_tags.get(content.key, {})})
         for study in results.studies:
             for candidate in study.candidates:
                 self.put(candidate_run(study, candidate), sweep, {})
@@ -292,25 +290,22 @@ class _Copy:
         return sweep
 
     def put(self, content: RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
-        """Have a run hold what it is to hold, and return its id.
-
-        One with other numbers or settings is replaced, and one that was cut off: it has not the status yet.
-        """
+        """Write a run and return its id; an interrupted run, or one with other numbers or settings, is replaced."""
         from mlflow.entities import Metric, Param, RunTag
 
-        held, start = self.runs.get(content.key), content.started_ms
+        run, start = self.runs.get(content.key), content.started_ms
         digest = digest_of([content.params, content.metrics, content.status, start, content.ended_ms])
         tags = {**self.identity, **content.tags, **more_tags, "mlflow.parentRunId": parent, "content": digest}
-        if held and (held.data.tags.get("content"), held.info.status) == (digest, content.status):
-            changed = [RunTag(name, value) for name, value in tags.items() if held.data.tags.get(name) != value]
-            self.client.log_batch(held.info.run_id, tags=changed)
-            return str(held.info.run_id)
-        if held:
-            self.client.delete_run(held.info.run_id)
-        # MLflow would draw a name from the random numbers that a trial in this process draws from.
-        run = self.client.create_run(self.experiment, start, tags, run_name=tags["mlflow.runName"]).info.run_id
+        if run and (run.data.tags.get("content"), run.info.status) == (digest, content.status):
+            changed_tags = [RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value]
+            self.client.log_batch(run.info.run_id, tags=changed_tags)
+            return str(run.info.run_id)
+        if run:
+            self.client.delete_run(run.info.run_id)
+        # Without a name MLflow would consume random numbers of a trial in this process.
+        run_id = self.client.create_run(self.experiment, start, tags, run_name=tags["mlflow.runName"]).info.run_id
         metrics = [Metric(name, value, start, step) for name, step, value in content.metrics]
-        self.client.log_batch(run, metrics, [Param(*param) for param in content.params.items()])
+        self.client.log_batch(run_id, metrics, [Param(*param) for param in content.params.items()])
         if content.status != "RUNNING":
-            self.client.set_terminated(run, content.status, content.ended_ms)
-        return str(run)
+            self.client.set_terminated(run_id, content.status, content.ended_ms)
+        return str(run_id)

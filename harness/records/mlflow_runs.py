@@ -1,6 +1,6 @@
-"""What MLflow's runs of a sweep hold, and the view that its page opens on.
+"""Content of a sweep's runs in MLflow, and the view on which its page opens.
 
-Numbers, settings and digests: no notes, samples or error messages, and so no text of the forget set.
+Runs contain numbers, settings and digests: no notes, samples or error messages, hence no text of the forget set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, kept_name, time_of
+from harness.records.record import DIRTY, Candidate, erased_key, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
 from harness.settings import PROBED_UTILITY, TrialSpec
 
@@ -24,10 +24,10 @@ _STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
 
 class RunContent(NamedTuple):
-    """What one run is to hold."""
+    """The content of one run."""
 
     key: str
-    """Names it among all runs of its sweep."""
+    """Unique in the sweep."""
     tags: dict[str, str]
     settings: dict[str, Json]
     numbers: dict[tuple[str, int], float]
@@ -38,7 +38,7 @@ class RunContent(NamedTuple):
 
     @property
     def params(self) -> dict[str, str]:
-        """Return the settings as MLflow takes them."""
+        """Return the settings as MLflow's texts."""
         return {
             _legal(name): value if isinstance(value, str) else json.dumps(value)
             for name, value in self.settings.items()
@@ -46,12 +46,12 @@ class RunContent(NamedTuple):
 
     @property
     def metrics(self) -> list[tuple[str, int, float]]:
-        """Return the numbers as MLflow takes them: the finite ones, each with its name and step."""
+        """Return the finite numbers: name, step, value."""
         return [(_legal(name), step, value) for (name, step), value in self.numbers.items() if math.isfinite(value)]
 
 
 def trial_run(trial: TrialResults) -> RunContent:
-    """Return a trial's run: its points' numbers, at the strength if all are whole, else at its place."""
+    """Return a trial's run; the step of a number is its strength if all are whole, else the strength's index."""
     spec, strengths = trial.spec, [point.strength for point in trial.points]
     numbers: dict[tuple[str, int], float] = {}
     for point, step in zip(trial.points, _steps(strengths), strict=True):
@@ -64,14 +64,14 @@ def trial_run(trial: TrialResults) -> RunContent:
         "versions": ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none",
     }
     started, ended = map(milliseconds, trial.written or (None, None))
-    # Records tell whole seconds, in which a short trial begins and ends.
-    measured = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
-    started = min(started, ended - int(measured * 1000))
+    # Records have whole seconds; a short trial begins and ends in one.
+    seconds = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
+    started = min(started, ended - int(seconds * 1000))
     return RunContent(spec.trial_id, tags, run_settings(spec), numbers, _STATUS[trial.status], started, ended)
 
 
 def point_run(trial: TrialResults, point: PointResults) -> RunContent:
-    """Return a point's run: the row of a table, with all that it was made with, since its model was erased."""
+    """Return a point's run, a row of the table; it starts when the model was erased."""
     spec, strength = point.spec, point.strength
     numbers = {(name, 0): value for name, value in _numbers(point).items()}
     for name in _unbounded(_declared([point])):
@@ -81,7 +81,7 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     if strength is not None:
         settings |= {"strength": strength, f"settings.{spec.strength_name}": strength}
     tags = _tags(spec, "point", spec.trial_id, strength) | _measured_tags(trial, (point,), point.stop_reason)
-    is_whole = all(left != strength for left, _ in trial.remaining)
+    is_whole = strength not in dict(trial.remaining)
     ends = [milliseconds(measurement.at) for measurement in point.measurements]
     starts = [end - int(each.seconds * 1000) for end, each in zip(ends, point.measurements, strict=True)]
     starts += [milliseconds(point.made.at)] if point.made else []
@@ -90,7 +90,7 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
 
 
 def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
-    """Return a candidate's run; `least/TARGET` is the least perplexity among its probes that reach a level."""
+    """Return a candidate's run; `least/TARGET` is the least perplexity of its probes that reach a level."""
     spec, key = study.spec.trial_with(candidate.settings, ()), f"{candidate.trial_id}-{candidate.number}"
     numbers: dict[tuple[str, int], float] = {}
     for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
@@ -109,7 +109,7 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
 
 
 def run_settings(spec: TrialSpec) -> dict[str, Json]:
-    """Return what a trial is run with, flat; a model that is measured as it is has no settings of a method."""
+    """Return a trial's settings by dotted path; reference rows have no settings of a method."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
@@ -118,32 +118,32 @@ def run_settings(spec: TrialSpec) -> dict[str, Json]:
     return settings
 
 
-def kept_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
-    """Return where a point's erased model lies, if it was kept, and the command that hands it on."""
+def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
+    """Return the folder of a point's erased model, if it was kept, and the command that exports it."""
     spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    kept = kept_name(spec.model_id(point.strength), point.made.code if point.made else "")
-    if not artifacts.has("erased", kept):
+    key = erased_key(spec.model_id(point.strength), point.made.code if point.made else "")
+    if not artifacts.has("erased", key):
         return {}
-    elsewhere = [] if results == "results" else ["--results", results]
-    command = ["lethe", "export", f"{spec.sweep}:{point_id}", *elsewhere, "--out", f"{spec.sweep}-{point_name(point)}"]
-    return {"kept_in": f"artifacts/erased/{kept}", "export": shlex.join(command)}
+    folder = [] if results == "results" else ["--results", results]
+    command = ["lethe", "export", f"{spec.sweep}:{point_id}", *folder, "--out", f"{spec.sweep}-{point_name(point)}"]
+    return {"kept_in": f"artifacts/erased/{key}", "export": shlex.join(command)}
 
 
 def source_tags(sweep: str) -> dict[str, str]:
-    """Return what MLflow's column *Source* shows."""
+    """Return the tags of MLflow's column *Source*."""
     return {"mlflow.source.name": f"sweep {sweep}", "mlflow.source.type": "LOCAL"}
 
 
 def milliseconds(at: str | None) -> int:
-    """Return a record's moment as MLflow takes it."""
-    return int(time_of(at).timestamp() * 1000) if at else 0
+    """Return a record's time in milliseconds; 0 if unknown."""
+    return int(parse_time(at).timestamp() * 1000) if at else 0
 
 
 def _tags(spec: TrialSpec, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
     at = "" if strength is None else f"@{strength:g}"
     name = {"mlflow.runName": f"{spec.variant}{at} {spec.model.id} seed {spec.seed}", **source_tags(spec.sweep)}
-    known_by = {"kind": kind, "trial_id": trial_id}
-    return {**name, **known_by, "variant": spec.variant, "method": spec.method, "model": spec.model.id}
+    identity = {"kind": kind, "trial_id": trial_id}
+    return {**name, **identity, "variant": spec.variant, "method": spec.method, "model": spec.model.id}
 
 
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_rea
 
 
 def _numbers(point: PointResults) -> dict[str, float]:
-    """Return a point's numbers as `group/metric`; costs are in a group that MLflow's comparison shows late."""
+    """Return a point's numbers as `group/metric`; MLflow shows the costs' group late."""
     numbers: dict[str, float] = {}
     for name, metric in _declared([point]).items():
         if point.spec.shows(metric["group"], metric.get("items")) and metric["name"] in point.numbers:
@@ -176,30 +176,28 @@ def _numbers(point: PointResults) -> dict[str, float]:
 
 
 def _steps(strengths: Sequence[Number | None]) -> list[int]:
-    whole = [strength for strength in strengths if isinstance(strength, int)]
-    return whole if len(whole) == len(strengths) else list(range(len(strengths)))
+    integers = [strength for strength in strengths if isinstance(strength, int)]
+    return integers if len(integers) == len(strengths) else list(range(len(strengths)))
 
 
 def _flat(path: str, value: Json) -> dict[str, Json]:
-    """Return a value under its path in dots, and what is in a dictionary under paths of its own."""
+    """Return a value by dotted path, nested dictionaries flattened."""
     if not isinstance(value, Mapping):
         return {path: value}
     return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}
 
 
 def _type_of(error: str) -> str:
-    """Return the exception's type without its message, which may quote what a plugin worked on."""
+    """Return the exception's type: its message may quote a text."""
     exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
     return exception.group() if exception else "see the journal"
 
 
 def _legal(name: str) -> str:
-    """Return `name` with what MLflow refuses in a key replaced."""
     return re.sub(r"[^\w\-./: ]", "_", name)
 
 
 def _declared(points: Iterable[PointResults]) -> dict[str, Mapping[str, Json]]:
-    """Return the declared metrics of points as `group/metric`."""
     declared: dict[str, Mapping[str, Json]] = {}
     for point in points:
         for measurement in point.measurements:
@@ -208,9 +206,9 @@ def _declared(points: Iterable[PointResults]) -> dict[str, Mapping[str, Json]]:
 
 
 def _unbounded(declared: Mapping[str, Mapping[str, Json]]) -> list[str]:
-    """Return the metrics that a figure's axis has and that have no upper bound: perplexity.
+    """Return the metrics on an axis without an upper bound, such as perplexity.
 
-    Their logarithm is drawn, since MLflow's charts have no such scale and one collapsed model would squeeze all others.
+    Their logarithm is drawn: MLflow's charts have no logarithmic scale, and a collapsed model would squeeze the others.
     """
     on_axes = [name for name, metric in declared.items() if metric.get("axis") is not None]
     return [name for name in on_axes if not math.isfinite(declared[name].get("high", math.inf))]
@@ -222,10 +220,9 @@ def _logarithm(name: str) -> str:
 
 
 def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
-    """Return the experiment's kind, without which MLflow asks for it, and the sweep's view as MLflow's page saves one.
+    """Return the experiment's kind, and the sweep's view in the form that MLflow's page saves.
 
-    The view has the sweep's points by name, with their settings and ranked metrics; the trade-off, erasure upwards
-    and generation across; and a line for each point through its variant, what it forgot and what it kept.
+    The view contains a table of points, the trade-off (erasure upwards, generation across), and parallel coordinates.
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
@@ -250,7 +247,7 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
 
 
 def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the page of each sweep's points by the sweep's name: what follows the server's address."""
+    """Return the page of each sweep's points by sweep, as a path on the server."""
     page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey="
     names = sorted(tag.removeprefix(_VIEW) for tag in tags if tag.startswith(_VIEW))
     return {name: f"{page}{quote(name)}" for name in names}
@@ -272,12 +269,12 @@ def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> li
     ]
 
 
-_SHOWN = {"deleted": False, "isGenerated": False}
+_VISIBLE = {"deleted": False, "isGenerated": False}
 
 
 def _section(uuid: str, name: str) -> dict[str, Any]:
-    shown = {"display": True, "isReordered": True, **_SHOWN}
-    return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **shown}
+    state = {"display": True, "isReordered": True, **_VISIBLE}
+    return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **state}
 
 
 def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
@@ -286,14 +283,14 @@ def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
         names = [
             name for name in declared if declared[name]["group"] == group and declared[name].get("axis") is not None
         ]
-        # What methods are compared by, perplexity, comes first.
+        # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name]["axis"]))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
-    every: dict[str, Any] = {"runsCountToCompare": 1000, **_SHOWN}
+    common: dict[str, Any] = {"runsCountToCompare": 1000, **_VISIBLE}
     charts = []
     for number, (x, y) in enumerate(zip(axes["generation"], axes["erasure"], strict=False)):
-        drawn = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        charts.append({"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **drawn, **every})
+        both = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+        charts.append({"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **both, **common})
     lines = {"selectedParams": ["variant"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]}
     parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", "showAllRuns": True}
-    return [*charts, {**parallel, **lines, **every}]
+    return [*charts, {**parallel, **lines, **common}]

@@ -1,4 +1,4 @@
-"""Published tables: where their figures lie, what they were measured on, and how far they can be trusted."""
+"""Published tables: their conditions and tolerances."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ from harness.contracts import Definition, Json, Number
 from harness.errors import DataError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "published"
-"""In Lethe's own repository, wherever a sweep's results are."""
+"""Part of Lethe's repository, not of a sweep's results folder."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """Which row of a sweep a row of a published table is."""
+    """The row of a sweep that a published row corresponds to."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     label: str
-    """As printed there."""
     method: str
-    """The plugin's name, or a reference row's."""
+    """Name of a plugin or reference row."""
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """Those that differ from the method's defaults."""
+    """Settings that differ from the method's defaults."""
     strength: Number | None = None
-    """Of a cumulative method the most that it reaches; None: of a reference row."""
+    """The last strength of a cumulative method; None for a reference row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a published table was measured on.
+    """Conditions of a published table.
 
-    Texts and judges that are left out may be any. A setting of training that is left out has its default, so that one
-    which is added later is compared too.
+    Texts and judges left out may be any. Training settings left out have their defaults, so settings added later are
+    compared too.
     """
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -48,23 +47,23 @@ class Conditions:
     title: str
     definition: Definition
     models: Mapping[str, str]
-    """The name of each model in the table, and its id on the hub."""
+    """Name of each model in the table to its id on the hub."""
     rows: Mapping[str, PublishedRow]
-    """By what the table has in `row_column`, in the order of the source."""
+    """By value of `row_column`, in the source's order."""
     row_column: str | None = None
-    """None: a table with one row for each model."""
+    """None: one row for each model."""
     measured_as: Mapping[str, str] = field(default_factory=dict)
-    """The table's columns that are called otherwise here, and what they are called."""
+    """The table's column names to Lethe's, where they differ."""
     forget: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.settings.Source`: its digest alone, which names the texts as they are cut."""
+    """Only the `digest` of `harness.settings.Source`, which identifies the texts as cut."""
     about_forget: str = ""
-    """The forget set in words."""
+    """Description of the forget set."""
     utility: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.settings.Source` but its defaults, as in the next two."""
+    """Fields of `harness.settings.Source` without defaults, as in the next two."""
     retain: Mapping[str, Json] = field(default_factory=dict)
     validation: Mapping[str, Json] = field(default_factory=dict)
     judges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Role to the names under which a sweep may have that judge."""
+    """Names that a sweep may give the judge, by role."""
     training: Mapping[str, Json] = field(default_factory=dict)
     """Fields of `harness.contracts.Training`."""
     memorized_model: Mapping[str, Json] = field(default_factory=dict)
@@ -73,18 +72,18 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far a figure may lie from the published one."""
+    """Allowed distance from a published figure."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     why: str
-    """What differs by about as much among published figures themselves."""
+    """Published figures that differ by about as much."""
     difference: float = 0.0
     share: float = 0.0
-    """Of the published figure."""
+    """Share of the published figure."""
 
     def at(self, published: float) -> float:
-        """Return the tolerance around a figure.
+        """Return the absolute tolerance around a figure.
 
         Example:
             >>> Tolerance(difference=0.05, why="").at(0.6), Tolerance(share=0.1, why="").at(30.0)
@@ -95,20 +94,20 @@ class Tolerance:
 
 @cache
 def published_conditions() -> dict[str, Conditions]:
-    """Return what each table that a sweep can reproduce was measured on, by the table's name.
+    """Return the conditions of each reproducible table by its name.
 
     Raises:
-        DataError: The file of them is gone, or is not what it should be.
+        DataError: The file is missing or malformed.
     """
     return _published_file("conditions.yaml", dict[str, Conditions])
 
 
 @cache
 def published_tolerances() -> dict[str, Tolerance]:
-    """Return the tolerance of each metric, by its name.
+    """Return the tolerance of each metric by its name.
 
     Raises:
-        DataError: The file of them is gone, or is not what it should be.
+        DataError: The file is missing or malformed.
     """
     return _published_file("tolerances.yaml", dict[str, Tolerance])
 

@@ -1,4 +1,4 @@
-"""The records of what happened in a trial: what the journal holds, one a line."""
+"""The records of a trial: one line each in the journal."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from harness.contracts import Json, Number
 
 AT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 DIRTY = "-dirty"
-"""What follows a commit where the files were not as it has them."""
+"""Suffix of a commit whose files had uncommitted changes."""
 
 
-def time_of(at: str) -> datetime:
-    """Return the moment that a record's `at` names.
+def parse_time(at: str) -> datetime:
+    """Parse a record's `at`.
 
     Raises:
-        ValueError: It is not of the form that the journal writes.
+        ValueError: Not in `AT_FORMAT`.
 
     Example:
-        >>> time_of("2026-02-03T04:05:06Z").isoformat()
+        >>> parse_time("2026-02-03T04:05:06Z").isoformat()
         '2026-02-03T04:05:06+00:00'
     """
     return datetime.strptime(at, AT_FORMAT).replace(tzinfo=UTC)
@@ -32,107 +32,106 @@ def time_of(at: str) -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Journaled:
-    """What every record has."""
+    """The field that all records share."""
 
     at: str | None = field(default=None, repr=False, compare=False)
-    """When the journal wrote its line: UTC, ISO 8601, to the second; None until then."""
+    """Time at which the journal wrote the line, UTC in `AT_FORMAT`; None until then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Journaled):
-    """One evaluator's numbers on one point: the unit of work that is never done twice."""
+    """One evaluator's numbers on one point: the unit of work that is never repeated."""
 
     trial_id: str
     point_id: str
     strength: Number | None
     evaluator: str
     key: str
-    """The evaluator spec's key: with the point's id, the measurement's identity."""
+    """`EvaluatorSpec.key`: with the point's id it identifies the measurement."""
     definition: str
     numbers: Mapping[str, float]
     metrics: tuple[Mapping[str, Json], ...]
-    """The declared `Metric`s, so that tables can be made without loading the plugin."""
+    """The declared `Metric`s: tables need no plugin."""
     samples: tuple[Mapping[str, str], ...]
     notes: Mapping[str, Json]
     seconds: float
     code: str = ""
-    """The digest of the evaluator's code."""
+    """Digest of the evaluator's code."""
     items: str = ""
-    """The digest of the file that holds what each item has; '' where the evaluator reports no items."""
+    """Digest of the file of item values; '' where the evaluator reports no items."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Journaled):
-    """One erased model of a trial, before any evaluator saw it."""
+    """One erased model of a trial, before it is measured."""
 
     trial_id: str
     point_id: str
     strength: Number | None
     erase_seconds: float
-    """From the trial's start to this model: a cumulative trial's later points hold the earlier ones."""
+    """Seconds since the trial's start, so a cumulative trial's later points include the earlier ones."""
     peak_memory_bytes: int | None
-    """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
+    """Peak GPU memory of erasing so far, in the worker with the highest peak; None on a CPU."""
     notes: Mapping[str, Json]
     code: str = ""
-    """The digest of the method's code; '' for a model that is measured as it is."""
+    """Digest of the method's code; '' for a reference row."""
     worker_nodes: tuple[str, ...] = ()
-    """Where each worker that erased ran, as `Started.node`; empty where the trial's own process did."""
+    """`Started.node` of each worker; empty where the trial's own process erased."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walked(Journaled):
-    """The end of a walked trial's search for its strength; it is not searched again."""
+    """The end of a walked trial's search for its strength, which is never repeated."""
 
     trial_id: str
     level: float
-    """The level in numbers."""
     strength: Number | None
-    """The strength that is at the level; None: none was found."""
+    """None: no strength reached the level."""
     reached: bool
     nearest: Mapping[str, Json]
-    """The probe whose MA is nearest to the level: `strength`, `ma` and `perplexity`."""
+    """Probe whose MA is nearest to the level: `strength`, `ma` and `perplexity`."""
     probes: tuple[Mapping[str, Json], ...]
-    """All probes, in the order in which they were made."""
+    """All probes in order."""
     reason: str = ""
-    """Why the level was not reached."""
+    """Reason why the level was not reached."""
 
 
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
 ENDS = (WHOLE, COLLAPSED, PAST, STOPPED)
-"""How a candidate's trajectory ends: at its last strength, where utility is out of bounds, where no target is left to
-reach, or where the training itself stopped."""
+"""Ends of a candidate's trajectory: at its last strength, at utility out of bounds, after the last target, or at an
+early stop of the training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Journaled):
-    """One candidate of a study, whole: what was tried, and what its probes saw."""
+    """One candidate of a study: its settings and probes."""
 
     trial_id: str
     """The study's id."""
     number: int
-    """0 is the method's defaults; the others follow from the candidates that were known when they were asked for."""
+    """0: the method's defaults; the sampler suggests the others from the candidates before them."""
     settings: Mapping[str, Json]
-    """A value for each dimension of the study's space; of a cumulative strength the last one of the trajectory."""
+    """A value for each dimension of the study's space; a cumulative strength has the trajectory's last."""
     probes: tuple[Mapping[str, Json], ...]
-    """Rising: `strength`, the targets' metrics and the utility by name, and `optimiser_steps` so far."""
+    """By rising `strength`: the targets' metrics, the utility, and `optimiser_steps` so far."""
     targets: Mapping[str, float]
-    """Each level in numbers, by its key."""
+    """Number of each level by its key."""
     original: Mapping[str, float]
-    """The original's own probe."""
+    """The original's probe."""
     end: str
-    """Why the trajectory ended, one of `ENDS`; or the error of one that failed."""
+    """One of `ENDS`, or the error of a failed candidate."""
     seconds: float
-    """Of erasing and probing, without what candidates share."""
+    """Time of erasing and probing, without work that candidates share."""
 
     @property
     def error(self) -> str | None:
-        """Return how it failed, if it did; what its probes saw before that counts all the same."""
+        """Return the error, if it failed; probes before it count all the same."""
         return None if self.end in ENDS else self.end
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped(Journaled):
-    """A trajectory that ended early; its later strengths are never tried again."""
+    """A trajectory that ended early; its later strengths are never tried."""
 
     trial_id: str
     strength: Number
@@ -145,9 +144,9 @@ class Failed(Journaled):
 
     trial_id: str
     error: str
-    """The exception's type and message, without any text of the forget set."""
+    """Exception type and message, without texts of the forget set."""
     log: tuple[str, ...]
-    """The last lines of the traceback."""
+    """Last lines of the traceback."""
 
     @property
     def reason(self) -> str:
@@ -157,17 +156,17 @@ class Failed(Journaled):
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Journaled):
-    """A trial's first record: the spec itself, and the versions it ran with."""
+    """The first record of each attempt at a trial."""
 
     trial_id: str
     spec: Mapping[str, Json]
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """The processor, its instructions and cores, the memory and the GPU."""
+    """Processor, instructions, cores, memory and GPU."""
     commit: str = ""
-    """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
+    """`own_commit()` at that time."""
     node: str = ""
-    """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`."""
+    """Host name and, on a cluster, address: `gpu-3 (10.0.0.7)`."""
 
 
 Record = Started | Walked | Point | Measurement | Candidate | Stopped | Failed
@@ -178,7 +177,7 @@ KINDS: dict[str, type[Record]] = {
 
 @cache
 def own_commit() -> str:
-    """Return Lethe's own commit, with `-dirty` where files differ from it; '' if it was installed from a package."""
+    """Return Lethe's commit, with `-dirty` where files differ from it; '' if installed from a package."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
@@ -191,13 +190,13 @@ def own_commit() -> str:
     return answer.stdout.strip()
 
 
-def kept_name(point_id: str, code: str) -> str:
-    """Return the name under which an erased model is kept: a method's edited code makes another model."""
+def erased_key(point_id: str, code: str) -> str:
+    """Return the artifact name of an erased model, which depends on the digest of the method's code."""
     return f"{point_id}-{code}" if code else point_id
 
 
 def cpu_kind(hardware: Mapping[str, str]) -> str:
-    """Return what a machine computes on, by which the last digits of what it trains are decided; '' if nobody knows.
+    """Return a machine's processor, which decides the last digits of trained weights; '' if unknown.
 
     Example:
         >>> cpu_kind({"processor": "AMD EPYC", "instructions": "AVX512"}), cpu_kind({"processor": "AMD EPYC"})

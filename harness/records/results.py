@@ -1,4 +1,4 @@
-"""What a sweep's journal says: every trial's status, what was measured of it, and what is still to be done."""
+"""Results of a sweep by its journal: each trial's status, measurements and remaining work."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Probe = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class ChosenPoint:
-    """The probe that reaches a level at the least cost, and the candidate whose it is."""
+    """A probe at the least perplexity, or the nearest to a level, with its candidate."""
 
     candidate: Candidate
     probe: Probe
     is_collapsed: bool
-    """Only where every probe that reaches the level has collapsed."""
+    """True only where every probe that reaches the level has collapsed."""
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """How far a study got towards one level."""
+    """The outcome of a study at one level."""
 
     target: Level
     chosen: ChosenPoint | None
-    """None: no probe reached it."""
+    """None: no probe reached the level."""
     nearest: ChosenPoint | None
-    """The probe of the least MA, which is walked where none reached the level; None: nothing was probed."""
+    """The probe of the least MA, walked where none reached the level; None: no probes."""
 
     def __str__(self) -> str:
-        """Return it in words, such as `not reached: best MA 0.71`."""
+        """Return a clause such as `not reached: best MA 0.71`."""
         best = self.chosen or self.nearest
         if best is None:
             return "not reached: nothing was probed"
@@ -49,24 +49,22 @@ class TargetResult:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What the journal says of one study."""
+    """The candidates and outcomes of one study."""
 
     spec: StudySpec
     candidates: tuple[Candidate, ...]
-    """By number."""
     targets: tuple[TargetResult, ...]
-    """In the file's order."""
 
     @property
     def optimiser_steps(self) -> int:
-        """Return how many steps all candidates took together."""
+        """Return the total of all candidates."""
         return sum(int(candidate.probes[-1]["optimiser_steps"]) for candidate in self.candidates if candidate.probes)
 
 
 def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
-    """Return what a study's records, oldest first, say of it; of a number that is there twice, the first.
+    """Return a study's results from its records, oldest first; the first record of a number counts.
 
-    Those of an earlier, larger budget are left out: methods are compared at an equal one.
+    Candidates beyond the budget are left out: methods are compared at equal budgets.
     """
     by_number: dict[int, Candidate] = {}
     for record in records:
@@ -77,21 +75,21 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
 
 
 def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
-    reaching, seen = [], []
+    reaching, probed = [], []
     for candidate in candidates:
         for probe in reaching_probes(target, candidate):
             reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
         for probe in candidate.probes:
             if not math.isnan(probe[PROBED_ERASURE]):
-                seen.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
-    # Of equal ones the first: the earliest candidate, and the least strength.
+                probed.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
+    # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
-    nearest = min(seen, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
+    nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
     return TargetResult(target, chosen, nearest)
 
 
 def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
-    """Return the probes of a candidate that reach a level and whose perplexity is known."""
+    """Return a candidate's probes with a known perplexity that reach a level."""
     reaching = []
     for probe in candidate.probes:  # One that failed before its first probe does not know its levels.
         if probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]):
@@ -100,94 +98,92 @@ def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
-    """Return whether a probe's perplexity is outside of the study's bounds, times the original's, or not known."""
-    least, most = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
-    return not least <= probe[PROBED_UTILITY] <= most
+    """Return True if a probe's perplexity is unknown, or outside the study's bounds times the original's."""
+    low, high = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
+    return not low <= probe[PROBED_UTILITY] <= high
 
 
 Status = Literal["done", "failed", "missing"]
 Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
-"""Strengths, each with the evaluators that it lacks."""
+"""Strengths with their missing evaluators."""
 
 
 @dataclass(frozen=True)
 class PointResults:
-    """One strength of a trial: the row of a table, once it is measured."""
+    """One strength of a trial: a row of the table."""
 
     spec: TrialSpec
     strength: Number | None
     made: Point | None
-    """How the erased model was made, the first time; None until it is, or if only its measurements were kept."""
+    """The first record of the erased model; None: not erased, or only its measurements were kept."""
     measurements: tuple[Measurement, ...]
-    """Of the evaluators that the sweep asks for now, with their settings; the last of each."""
+    """The last of each evaluator in the plan, with its current settings."""
     stop_reason: str
-    """Why the trajectory ended here; '' everywhere else."""
+    """Reason why the trajectory ended here; '' elsewhere."""
     walked: Walked | None = None
-    """The walk that found the strength; None for a strength that the sweep names."""
+    """The walk that found the strength; None for a listed strength."""
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Return every metric's number."""
+        """Return numbers by metric."""
         return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
 
 
 @dataclass(frozen=True)
 class TrialResults:
-    """What the journal says of one trial."""
+    """The status and points of one trial."""
 
     spec: TrialSpec
     points: tuple[PointResults, ...]
-    """One for each strength that this trial has or will have a model at, rising."""
+    """By rising strength, measured or not."""
     remaining: Remaining
-    """What is still to be measured."""
     status: Status
-    """`done`, `failed` if the last attempt raised and something remains, else `missing`."""
+    """`done`; else `failed` if the last attempt raised, or `missing`."""
     stop: Stopped | None
-    """Where the trajectory ended early, if it did."""
+    """The early end of the trajectory."""
     failure: Failed | None
-    """How the last attempt ended, if the trial failed."""
+    """The last attempt's error, if the trial failed."""
     is_begun: bool
-    """Whether the journal holds anything of it."""
+    """True if the journal has a record of it."""
     attempts: tuple[Started, ...] = ()
-    """What each attempt ran on, and with which Lethe."""
     written: tuple[str, ...] = ()
-    """When the first and the last of its records were, as `Journaled.at`; nothing where that was not kept."""
+    """`Journaled.at` of its first and last record; empty where unknown."""
     walked: Walked | None = None
-    """The end of a walked trial's search for its strength; None until it is known, and for other trials."""
+    """The end of a walk; None before it, and for other trials."""
 
     @property
     def versions(self) -> tuple[Mapping[str, str], ...]:
-        """Return the versions of packages at each attempt."""
+        """Return the package versions of each attempt."""
         return tuple(attempt.versions for attempt in self.attempts)
 
     @property
     def measured(self) -> tuple[PointResults, ...]:
-        """Return the points that any evaluator saw."""
+        """Return the points with any measurement."""
         return tuple(point for point in self.points if point.measurements)
 
 
 @dataclass(frozen=True)
 class Results:
-    """What the journal says of a whole sweep: read once, and passed on to all that show it."""
+    """The results of a whole sweep."""
 
     plan: Plan
     trials: tuple[TrialResults, ...]
     studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
-    """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
+    """Reads a measurement's items by metric; none without a folder."""
     folder: Path | None = None
-    """Where they were read from."""
+    """The sweep's folder."""
 
     @property
     def measured(self) -> list[PointResults]:
-        """Return every measured point, in the order of the trials."""
+        """Return every measured point in the order of the trials."""
         return [point for trial in self.trials for point in trial.measured]
 
     def items(self, point: PointResults) -> dict[str, MetricItems]:
-        """Return what each item has of the point's metrics, by metric, as far as they are made of items.
+        """Return a point's items by metric; metrics without items are left out.
 
         Raises:
-            DataError: A file of them is gone, or is not what was written.
+            DataError: A file of items is missing or damaged.
         """
         by_metric: dict[str, MetricItems] = {}
         for measurement in point.measurements:
@@ -196,17 +192,17 @@ class Results:
 
     @property
     def unfinished(self) -> list[TrialResults]:
-        """Return the trials that leave something to be measured."""
+        """Return the trials with remaining measurements."""
         return [trial for trial in self.trials if trial.status != "done"]
 
     @property
     def statuses(self) -> dict[str, Status]:
-        """Return each trial's status by its id."""
+        """Return statuses by trial id."""
         return {trial.spec.trial_id: trial.status for trial in self.trials}
 
 
 def read_results(plan: Plan, journal: Journal) -> Results:
-    """Return what the journal says of every trial and study of a plan."""
+    """Return the results of a plan's trials and studies."""
     return Results(
         plan,
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
@@ -217,14 +213,14 @@ def read_results(plan: Plan, journal: Journal) -> Results:
 
 
 def read_studies(studies: Sequence[StudySpec], journal: Journal) -> tuple[StudyResults, ...]:
-    """Return what the journal says of studies."""
+    """Return the results of studies."""
     return tuple(study_results(spec, journal.read(spec.study_id)) for spec in studies)
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
-    """Return what a trial's records, oldest first, say of it."""
+    """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
-    made: dict[str, Point] = {}
+    points_by_id: dict[str, Point] = {}
     measurements: dict[str, dict[str, Measurement]] = {}
     starts, moments = [], []
     stop, failure, walked = None, None, None
@@ -232,7 +228,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         if record.at:
             moments.append(record.at)
         if isinstance(record, Point):
-            made.setdefault(record.point_id, record)
+            points_by_id.setdefault(record.point_id, record)
         elif isinstance(record, Measurement) and record.key in keys:
             measurements.setdefault(record.point_id, {})[record.key] = record
         elif isinstance(record, Stopped):
@@ -247,11 +243,12 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     points, remaining = [], []
     for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
-        measured = measurements.get(point_id, {})
+        measurement_by_key = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
-        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason, walked))
-        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
-            remaining.append((strength, lacking))
+        point, measured = points_by_id.get(point_id), tuple(measurement_by_key.values())
+        points.append(PointResults(spec, strength, point, measured, reason, walked))
+        if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measurement_by_key):
+            remaining.append((strength, missing))
     unfinished: Status = "failed" if failure else "missing"
     return TrialResults(
         spec=spec,
@@ -268,23 +265,23 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
 
 
 def _reachable(spec: TrialSpec, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
-    """Return the strengths that a trial has or will have a model at, rising.
+    """Return a trial's strengths with a model, now or later, rising.
 
-    A walked trial has the one that was found, None until then, and none where the level was not reached. Others end
-    where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
-    one was asked for: no other point shows the last part of the trajectory.
+    A walked trial has the strength that was found: None before, no strength where the level was not reached. Others
+    end where the trajectory stopped; that strength is included if a larger one was listed, since no other point shows
+    the last part of the trajectory.
     """
     if spec.until is not None:
         return (None,) if walked is None else (walked.strength,) if walked.reached else ()
     if not stop:
         return spec.points()
-    kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)
-    is_cut = len(kept) < len(spec.strengths)
-    return (*kept, stop.strength) if is_cut and stop.strength not in kept else kept
+    strengths = tuple(strength for strength in spec.strengths if strength <= stop.strength)
+    is_cut = len(strengths) < len(spec.strengths)
+    return (*strengths, stop.strength) if is_cut and stop.strength not in strengths else strengths
 
 
 NAMES_SHOWN = 8
-"""How many points a message lists."""
+"""Number of points that a message lists."""
 
 
 def point_name(point: PointResults) -> str:
@@ -292,8 +289,8 @@ def point_name(point: PointResults) -> str:
     return point.spec.variant if point.strength is None else f"{point.spec.variant}@{point.strength:g}"
 
 
-def points_called(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
-    """Return the points that a name may mean: several seeds, models and settings can share one."""
+def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
+    """Return the points with a name, which several seeds, models and settings may share."""
     variant, at, strength = name.rpartition("@")
     called = []
     for point in measured:
@@ -312,16 +309,16 @@ def _is_same(text: str, strength: Number | None) -> bool:
         return False
 
 
-def only_point(name: str, called: Sequence[tuple[str, PointResults]], measured: Sequence[PointResults]) -> int:
-    """Return the place of the one point that a name means.
+def require_one_point(name: str, called: Sequence[tuple[str, PointResults]], measured: Sequence[PointResults]) -> int:
+    """Return the index of the only point with a name.
 
     Args:
         name: As the user gave it.
-        called: The points that it may mean, each with the name of its sweep.
-        measured: All points among which they were looked for, for the message.
+        called: The points with that name, each after its sweep.
+        measured: All points searched, for the message.
 
     Raises:
-        DataError: There is none, or more than one.
+        DataError: No point has that name, or more than one.
     """
     if len(called) == 1:
         return 0

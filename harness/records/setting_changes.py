@@ -1,4 +1,4 @@
-"""What differs between two trials' settings, and which measured rows of a sweep others would take the place of."""
+"""Differences between trials' settings, and the rows of a sweep that new ones would replace."""
 
 from __future__ import annotations
 
@@ -26,88 +26,85 @@ _NOT_COMPARED = (
     "evaluators",
     "method_version",
 )
-"""Of a trial: names and ids, and what is compared in another way."""
+"""Fields of a trial that are names, or compared in another way."""
 _PLACES = ("path", "location", "tokenizer", "id")
-"""Where something is: no difference where its digest is the same."""
+"""Names of a location, which makes no difference where the digest is the same."""
 _ABSENT = "—"
 Change = tuple[str, str, str]
-"""What differs, and both values."""
+"""Dotted path and both values."""
 
 
 def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
-    """Return what differs between two trials' settings and data: the path in dots, and both values as text."""
-    return unequal(_flat_settings(a), _flat_settings(b))
+    """Return the differences between two trials' settings and data."""
+    return find_differences(_flat_settings(a), _flat_settings(b))
 
 
 def _flat_settings(spec: TrialSpec) -> dict[str, str]:
-    kept = spec.model_dump(mode="json")
-    for name in _NOT_COMPARED:
-        kept.pop(name, None)
+    settings = spec.model_dump(mode="json", exclude=set(_NOT_COMPARED))
     for evaluator in spec.evaluators:
-        kept[f"evaluators.{evaluator.name}"] = {
+        settings[f"evaluators.{evaluator.name}"] = {
             "settings": evaluator.settings,
             "precision": evaluator.precision,
             "judge_precision": evaluator.judge_precision,
             "identity": evaluator.key,
         }
-    return flat_texts(kept)
+    return flatten_texts(settings)
 
 
-def flat_texts(value: Any, path: str = "") -> dict[str, str]:
-    """Return each value by its path in dots, as a sweep file has it; items of a list that have parts by their place."""
+def flatten_texts(value: Any, path: str = "") -> dict[str, str]:
+    """Return each value's text by dotted path; items of a list of mappings have their index as name."""
     if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
     texts: dict[str, str] = {}
     for name, item in value.items():
-        texts |= flat_texts(item, f"{path}.{name}" if path else str(name))
+        texts |= flatten_texts(item, f"{path}.{name}" if path else str(name))
     return texts
 
 
-def unequal(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
-    """Return the paths where two differ with both values, but for those that follow from others of them."""
-    known = {**a, **b}
-    paths = [path for path in known if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
-    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, known)]
+def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
+    """Return the differences, without those that follow from others."""
+    both = {**a, **b}
+    paths = [path for path in both if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
+    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, both)]
 
 
-def _follows(path: str, unequal: Collection[str], known: Collection[str]) -> bool:
-    """Return whether a difference says no more than others do: another place of the same contents, say."""
+def _follows(path: str, unequal: Collection[str], paths: Collection[str]) -> bool:
+    """Return True if a difference follows from others, such as a new location of the same contents."""
     parent, _, name = path.rpartition(".")
-    if name in _PLACES and f"{parent}.digest" in known:
+    if name in _PLACES and f"{parent}.digest" in paths:
         return f"{parent}.digest" not in unequal
-    of_evaluator = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
-    deciding = (*of_evaluator, "judges.", "forget.", "measured.", "utility.")
-    return name == "identity" and any(other.startswith(deciding) for other in unequal)
+    settings = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
+    causes = (*settings, "judges.", "forget.", "measured.", "utility.")
+    return name == "identity" and any(other.startswith(causes) for other in unequal)
 
 
 _IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
-"""What of a trial's settings changes its erased model."""
+"""Settings that change an erased model."""
 
 
 def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
-    """Return the variants that were measured under this name with other settings, by what differs.
+    """Return the measured variants that a new plan would replace, by difference.
 
-    Rows that tuning chose are not among them, and those that the new plan has no row of the same name for: no number
-    takes the place of theirs.
+    Tuned rows are left out, and rows without one of the same name in the plan.
 
     Returns:
-        By a text such as `training.learning_rate: 1e-05 there, 3e-05 here`.
+        Variants by a text such as `training.learning_rate: 1e-05 there, 3e-05 here`.
     """
     if not (journal.folder / "plan.json").is_file():
         return {}
-    wanted = _by_row(planned.trials)
+    new_specs = _by_row(planned.trials)
     replaced: dict[str, list[str]] = {}
     results = read_results(journal.read_plan(), journal)
     for row, specs in _by_row(point.spec for point in results.measured).items():
-        identities = set(map(_identity, wanted.get(row, ())))
+        identities = set(map(_identity, new_specs.get(row, ())))
         if not identities or identities & set(map(_identity, specs)):
             continue
         changes = []
-        for what, there, here in setting_changes(specs[0], wanted[row][0]):
-            if what.startswith(_IDENTITY) or (what.startswith("memorization.") and specs[0].reference != "none"):
-                changes.append(f"{what}: {there} there, {here} here")
+        for path, old, new in setting_changes(specs[0], new_specs[row][0]):
+            if path.startswith(_IDENTITY) or (path.startswith("memorization.") and specs[0].reference != "none"):
+                changes.append(f"{path}: {old} there, {new} here")
         if changes:
             variants = replaced.setdefault("; ".join(changes), [])
             variants += [row[1]] if row[1] not in variants else []
@@ -115,7 +112,7 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
 
 
 def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -> str:
-    """Return what to say of rows whose numbers others would take the place of; '' where there are none."""
+    """Return the error about rows that would be replaced; '' without any."""
     if not replaced:
         return ""
     rows = []
@@ -141,11 +138,11 @@ def _identity(spec: TrialSpec) -> str:
 
 
 Made = tuple[str, str, int, str]
-"""A number's kind (`point` or `measurement`), its plugin's name and version, and the digest of the code behind it."""
+"""Kind (`point` or `measurement`), the plugin's name and version, and the digest of its code."""
 
 
 def changed_plugins(results: Results) -> list[tuple[str, str]]:
-    """Return each plugin's file that has changed while its version has not, and a clause of what it made before."""
+    """Return each plugin's file that has changed without its version, and a clause about its earlier results."""
     changes = []
     for (kind, name, number, code), count in sorted(Counter(_made(results)).items()):
         try:
@@ -159,7 +156,7 @@ def changed_plugins(results: Results) -> list[tuple[str, str]]:
 
 
 def changed_sentences(results: Results) -> list[str]:
-    """Return a sentence for each plugin that has changed, with what can be done."""
+    """Return a sentence for each changed plugin, with the remedy."""
     sentences = []
     for file, clause in changed_plugins(results):
         sentences.append(
@@ -171,7 +168,7 @@ def changed_sentences(results: Results) -> list[str]:
 
 def _made(results: Results) -> Iterator[Made]:
     for trial in results.trials:
-        versions = {measuring.name: measuring.version for measuring in trial.spec.evaluators}
+        versions = {evaluator.name: evaluator.version for evaluator in trial.spec.evaluators}
         for point in trial.points:
             if point.made is not None and point.made.code:
                 yield "point", trial.spec.method, trial.spec.method_version, point.made.code

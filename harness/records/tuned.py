@@ -1,4 +1,4 @@
-"""Studies on their way to trials: which are unfinished, how large their candidates get, and what the others chose."""
+"""Unfinished studies, and the trials that follow from finished ones."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from harness.settings import Choice, Dimension, LogUniform, Plan, StudySpec, Tri
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
-    """Return the studies that have candidates left to try."""
+    """Return the studies with candidates left to try."""
     return [study for study in results.studies if not is_over(study.spec, study.candidates)]
 
 
 def largest_candidate(study: StudySpec) -> TrialSpec:
-    """Return a study's trial at the end of each of its ranges, which needs most: what is sized for all of them."""
+    """Return a study's trial at the end of every range, whose memory bounds that of all candidates."""
     settings = {name: end_of(dimension) for name, dimension in study.space.items()}
     return study.trial_with(settings, study.strengths(settings))
 
 
-def specs_left(results: Results) -> list[TrialSpec]:
-    """Return what is left to run of a sweep: unfinished trials, and of each unfinished study its largest candidate."""
+def list_remaining_specs(results: Results) -> list[TrialSpec]:
+    """Return a sweep's unfinished trials, and the largest candidate of each unfinished study."""
     specs = [trial.spec for trial in results.unfinished]
     for study in unfinished_studies(results):
         specs.append(largest_candidate(study.spec))
     return specs
 
 
-def read_tuned(plan: Plan, journal: Journal) -> Results:
-    """Return what the journal says of a plan, and of the walked trials of what its finished studies chose."""
+def read_sweep_results(plan: Plan, journal: Journal) -> Results:
+    """Return a plan's results, with the walked trials that follow from its finished studies."""
     studies = [study for study in read_studies(plan.studies, journal) if is_over(study.spec, study.candidates)]
-    return read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies))), journal)
+    return read_results(replace(plan, trials=(*plan.trials, *list_tuned_trials(studies))), journal)
 
 
-def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
-    """Return a walked trial for each seed and each level of finished studies, seeds outermost.
+def list_tuned_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
+    """Return a walked trial for each seed and level of finished studies, seeds outermost.
 
-    It has the settings that the study chose for the level, or that came nearest to it.
+    Its settings are those chosen for the level, or the nearest to it.
     """
     trials: list[TrialSpec] = []
     for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
@@ -62,10 +62,10 @@ def _end_of_dial(study: StudySpec) -> Number:
     return end
 
 
-def edges_reached(study: StudyResults) -> list[str]:
-    """Return a clause for each chosen value at an end of its range, beyond which a better one may lie.
+def find_edges_reached(study: StudyResults) -> list[str]:
+    """Return a clause for each chosen value at an end of its range: a better value may lie beyond.
 
-    The strength is left out, since it is walked, and so are choices, which have no order.
+    Strengths are left out, since they are walked, and so are choices, which have no order.
     """
     clauses = []
     for result in study.targets:
@@ -78,35 +78,27 @@ def edges_reached(study: StudyResults) -> list[str]:
     return clauses
 
 
-def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:
-    """Return whether a study has tried what it was to try, or has nothing left to try."""
-    if not {*range(study.trials)} - {candidate.number for candidate in known}:
+def is_over(study: StudySpec, candidates: Sequence[Candidate]) -> bool:
+    """Return True if the budget is spent or no untried settings are left."""
+    if not {*range(study.trials)} - {candidate.number for candidate in candidates}:
         return True
-    return bool(known) and untried_settings(study, [candidate.settings for candidate in known]) == []
+    return bool(candidates) and untried_settings(study, [candidate.settings for candidate in candidates]) == []
 
 
-def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
-    """Return what candidates differ in: not in a cumulative strength, which each of them raises step by step."""
-    tried = dict(study.space)
+def sampled_dimensions(study: StudySpec) -> dict[str, Dimension]:
+    """Return the dimensions in which candidates differ: a cumulative strength is raised by each of them."""
+    space = dict(study.space)
     if study.is_cumulative:
-        tried.pop(study.trial.strength_name, None)
-    return tried
+        space.pop(study.trial.strength_name, None)
+    return space
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
-    """Return the settings that are left where there are finitely many; None where there are not.
-
-    How far a cumulative strength goes makes no difference between two.
-    """
-    searched = dimensions_tried(study)
-    choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
-    if len(choices) < len(searched):
+    """Return the settings left to try; None where a dimension is continuous."""
+    space = sampled_dimensions(study)
+    choices = [dimension.values for dimension in space.values() if isinstance(dimension, Choice)]
+    if len(choices) < len(space):
         return None
-    alike = []
-    for settings in tried:
-        alike.append(tuple(settings[name] for name in searched))
-    untried: list[dict[str, Json]] = []
-    for values in product(*choices):
-        if values not in alike:
-            untried.append({**study.defaults, **dict(zip(searched, values, strict=True))})
-    return untried
+    tried_values = [tuple(settings[name] for name in space) for settings in tried]
+    combinations = [values for values in product(*choices) if values not in tried_values]
+    return [{**study.defaults, **dict(zip(space, values, strict=True))} for values in combinations]

@@ -19,7 +19,7 @@ from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
 from harness.records.journal import Journal
-from harness.records.tuned import read_tuned
+from harness.records.tuned import read_sweep_results
 from harness.reporting.render import Column, cell_texts
 from harness.reporting.section import PageContext, Section, html_templates
 from harness.reporting.sections import SECTIONS
@@ -60,7 +60,7 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
 def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
     """Write the report of a sweep that was ended early; return a sentence with its location."""
     try:
-        measured = read_tuned(plan, journal)
+        measured = read_sweep_results(plan, journal)
         if not measured.measured:
             return "Nothing is measured yet, so there is no report."
         write(Analysis(measured), folder)

@@ -16,12 +16,12 @@ from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
 from harness.planning.machine import this_machine
-from harness.planning.memory import MemoryNeed, gigabytes, memory_needs, needs_warning, unfit
+from harness.planning.memory import MemoryNeed, find_unfit, gigabytes, memory_needs, needs_warning
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
-from harness.records.tuned import is_over, largest_candidate, read_tuned, specs_left
+from harness.records.tuned import is_over, largest_candidate, list_remaining_specs, read_sweep_results
 from harness.settings import EvaluatorSpec, Plan, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
@@ -191,7 +191,7 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     """Print every trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
-    measured = read_tuned(planned, journal)
+    measured = read_sweep_results(planned, journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
@@ -200,7 +200,7 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
     machine = this_machine()
     needs = memory_needs(trials, machine)
-    faults, doubts = unfit(specs_left(measured), machine, needs)
+    faults, doubts = find_unfit(list_remaining_specs(measured), machine, needs)
     terminal.print(needs_table(trials, needs))
     replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
     for sentence in filter(None, (replaced, *changed_sentences(measured), needs_warning(doubts) if doubts else "")):

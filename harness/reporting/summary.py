@@ -21,7 +21,7 @@ from harness.analysis.metrics import lower_title, number
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE
 from harness.analysis.seeds import seed_count
 from harness.base.messages import amount
-from harness.records.record import kept_name
+from harness.records.record import erased_key
 from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
 from harness.settings import Level
@@ -169,7 +169,7 @@ def export_command(point: PointResults, analysis: Analysis) -> str:
 
 def _is_kept(point: PointResults, analysis: Analysis) -> bool:
     folder = analysis.results.folder
-    name = kept_name(point.spec.point_id(point.strength), point.made.code if point.made else "")
+    name = erased_key(point.spec.point_id(point.strength), point.made.code if point.made else "")
     return folder is not None and (folder.parent / "artifacts" / "erased" / name).is_dir()
 
 

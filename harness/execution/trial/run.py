@@ -35,7 +35,7 @@ from harness.models.loading import load_model, save_model
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Measurement, Point, Started, Stopped, kept_name, own_commit
+from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, TrialSpec
 from harness.toolkit.cached_models import PairModel
@@ -139,7 +139,7 @@ def models_of(
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    kept = {strength: artifacts.find("erased", kept_name(spec.model_id(strength), code)) for strength in strengths}
+    kept = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
     if not strengths or None in kept.values():
         yield from erase(spec, artifacts, tuple(strengths), progress)
         return
@@ -233,7 +233,7 @@ class _RunningTrial:
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest
-        name = kept_name(self.spec.model_id(strength), code)
+        name = erased_key(self.spec.model_id(strength), code)
         if names is not None:
 
             def make(folder: Path) -> None:

@@ -18,7 +18,7 @@ from harness.analysis.seeds import seed_count, strength_text, work_seconds
 from harness.contracts import Metric
 from harness.errors import PluginError
 from harness.plugins import METHODS
-from harness.records.record import DIRTY, cpu_kind, time_of
+from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
@@ -219,7 +219,7 @@ def _period(results: Results) -> str:
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     if not moments:
         return NOTHING
-    first, last = time_of(moments[0]), time_of(moments[-1])
+    first, last = parse_time(moments[0]), parse_time(moments[-1])
     elapsed = duration_text(round((last - first).total_seconds()))
     end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
     return f"{first:%Y-%m-%d %H:%M:%S} to {end} UTC ({elapsed} from the first record to the last)"

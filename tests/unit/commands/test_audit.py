@@ -11,8 +11,8 @@ from rich.console import Console
 from harness.analysis.analysis import Analysis
 from harness.drafting.first_sweep import audit_file
 from harness.drafting.given_texts import Given
-from harness.planning.plan import plan_of
-from harness.planning.sweep_file import sweep_file_of
+from harness.planning.plan import plan_sweep
+from harness.planning.sweep_file import parse_sweep_file
 from harness.reporting.files import page, write
 from harness.reporting.sections.main_table import ranking_table
 
@@ -80,11 +80,11 @@ def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
 def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", "Mr Ost")
     given = Given(str(world / "MODEL"), texts, unseen=others)
-    planned = plan_of(sweep_file_of(audit_file(given), tmp_path / "audit.yaml"))
+    planned = plan_sweep(parse_sweep_file(audit_file(given), tmp_path / "audit.yaml"))
     assert [spec.method for spec in planned.trials] == ["original", "holdout"]
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
     fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
-    [spec] = plan_of(sweep_file_of(audit_file(fewer), tmp_path / "audit.yaml")).trials
+    [spec] = plan_sweep(parse_sweep_file(audit_file(fewer), tmp_path / "audit.yaml")).trials
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)

@@ -5,7 +5,7 @@ import pytest
 from harness import plugins
 from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
-from harness.planning.tuning import searchable
+from harness.planning.tuning import searchable_types
 from harness.records.artifacts import memorized_key
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
@@ -101,6 +101,6 @@ def test_a_target_that_no_module_has_is_found_before_anything_runs(check):
 
 
 def test_a_search_does_not_vary_it():
-    names = searchable(plugins.METHODS.load("gradient_ascent"))
+    names = searchable_types(plugins.METHODS.load("gradient_ascent"))
     assert "training.learning_rate" in names
     assert not [name for name in names if "lora" in name]

@@ -12,8 +12,8 @@ from harness.contracts import Checkpoint, ErasedModel
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.planning import memory
-from harness.planning.machine import PROCESS_BYTES, Machine, share_of
-from harness.planning.memory import MemoryTracker, memory_need, memory_needs, on_engine, rehearse, unfit
+from harness.planning.machine import PROCESS_BYTES, Machine, memory_share
+from harness.planning.memory import MemoryTracker, add_engine_bytes, find_unfit, memory_need, memory_needs, rehearse
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
@@ -113,7 +113,7 @@ def test_deepspeeds_buffers_come_by_stage_and_worker(specs):
     spec = specs()["gradient_ascent"]
     told = memory.Rehearsal(peak=4 * 4000, weights=4000, state=8000, trained=1000, models=1)
     held = [
-        on_engine(replace(spec, engine=Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=workers))), told)
+        add_engine_bytes(replace(spec, engine=Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=workers))), told)
         for stage, workers in ((0, 1), (1, 1), (2, 4), (3, 8))
     ]
     assert held[0] == 4000 + 4000 + 8000 + 2 * 4000
@@ -151,27 +151,27 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     spec = replace(known, method="Looks")
     needs = memory_needs([spec], MACHINE)
     assert (needs[spec.trial_id].needs, needs[spec.trial_id].why_unknown[:12]) == (None, "RuntimeError")
-    assert unfit([spec], replace(MACHINE, memory=2 << 30), needs) == ([], [])
+    assert find_unfit([spec], replace(MACHINE, memory=2 << 30), needs) == ([], [])
     console = Console(width=160, record=True, file=StringIO())
     console.print(needs_table([spec], needs))
     assert "its need is not known, since its code could not be counted without values" in console.export_text()
 
 
 def faults(spec, machine):
-    return unfit([spec], machine, memory_needs([spec], machine))
+    return find_unfit([spec], machine, memory_needs([spec], machine))
 
 
 def test_too_little_memory_is_a_fault_on_cpus_and_a_doubt_on_a_gpu(specs):
     spec = specs()["kl_divergence"]
     needs = memory_need(spec, MACHINE).needs
     tight = replace(MACHINE, memory=2 * (needs - 1 + PROCESS_BYTES))
-    assert share_of(tight, spec) == needs - 1
+    assert memory_share(tight, spec) == needs - 1
     [fault], doubts = faults(spec, tight)
     assert (fault.path, doubts) == ("kl_divergence on miniature-m", [])
     assert re.match(r"needs \d+ MB, and has \d+ MB\. Lower training\.micro_batch, set ", fault.reason)
     assert faults(spec, replace(tight, memory=2 * (needs + PROCESS_BYTES))) == ([], [])
     on_gpu = replace(spec, gpus=1.0)
-    assert share_of(replace(GPU, gpu_memory=8 << 30), replace(spec, gpus=0.5)) == (4 << 30) - (600 << 20)
+    assert memory_share(replace(GPU, gpu_memory=8 << 30), replace(spec, gpus=0.5)) == (4 << 30) - (600 << 20)
     none, [doubt] = faults(on_gpu, replace(GPU, gpu_memory=700 << 20))
     assert (none, doubt.path) == ([], "kl_divergence on miniature-m")
     assert faults(on_gpu, GPU) == ([], [])
@@ -179,16 +179,16 @@ def test_too_little_memory_is_a_fault_on_cpus_and_a_doubt_on_a_gpu(specs):
 
 def test_what_a_machine_has_not_is_said(specs):
     def reason(spec, machine):
-        [fault], _ = unfit([spec], machine, {})
+        [fault], _ = find_unfit([spec], machine, {})
         return fault.reason
 
     spec = specs("training.precision=bf16")["gradient_ascent"]
     on_gpu = replace(spec, gpus=1.0)
-    assert unfit([on_gpu], GPU, {}) == ([], [])
+    assert find_unfit([on_gpu], GPU, {}) == ([], [])
     assert reason(on_gpu, replace(GPU, has_bf16=False)) == (
         "computes in bf16, which this machine's GPU does not: set training.precision to fp32."
     )
-    assert unfit([replace(on_gpu, training=replace(spec.training, precision="fp32"))], GPU, {}) == ([], [])
+    assert find_unfit([replace(on_gpu, training=replace(spec.training, precision="fp32"))], GPU, {}) == ([], [])
     assert reason(on_gpu, MACHINE).startswith("needs 1 GPU (resources.gpus), and this machine has none")
     two = replace(on_gpu, engine=Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)))
     assert reason(two, GPU).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from harness.commands.plugins import sweep_schema
-from harness.planning.plan import check_form, plan_of
+from harness.planning.plan import check_form, plan_sweep
 from harness.planning.sweep_file import read_sweep_file
 from harness.settings import Plan, Training, TrialSpec, replace
 
@@ -27,7 +27,7 @@ def test_a_trial_carries_the_files_own_settings(world, name):
     """Field for field: nothing between the file and the worker has a copy that could miss a setting."""
     judges = [f"judges.{role}={world}/OTHER" for role in ("similarity", "coherence", "perplexity", "features")]
     file = read_sweep_file(SWEEPS / name, [f"models=[{{id: {world}/MODEL, training: {{weight_decay: 0.5}}}}]", *judges])
-    sweep, found = check_form(file).sweep, plan_of(file)
+    sweep, found = check_form(file).sweep, plan_sweep(file)
     rows = {template.variant: template for template in (*check_form(file).templates, *check_form(file).studies)}
     erasing = [spec for spec in found.trials if not spec.is_reference] + [study.trial for study in found.studies]
     assert erasing

@@ -18,8 +18,8 @@ from harness.errors import DataError
 from harness.library import find_point
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, failure_of, place_of
-from harness.records.mlflow_runs import candidate_run, experiment_tags, kept_tags, point_run, trial_run
+from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, describe_failure, describe_store
+from harness.records.mlflow_runs import candidate_run, erased_tags, experiment_tags, point_run, trial_run
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.files import point_tags
@@ -211,8 +211,8 @@ def test_a_kept_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial,
         journal.append(record)
     kept = Artifacts(root / "artifacts")
     kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
-    assert kept_tags(trial.points[0], kept) == {}
-    tags = kept_tags(trial.points[1], kept)
+    assert erased_tags(trial.points[0], kept) == {}
+    tags = erased_tags(trial.points[1], kept)
     assert (root / tags["kept_in"] / "patch.safetensors").exists()
     assert tags["export"] == f"lethe export s:{spec.point_id(2)} --results 'my results' --out s-emso@2"
     assert find_point(f"s:{spec.point_id(2)}", root) == (root / "s", spec.point_id(2))
@@ -274,18 +274,18 @@ def test_a_failure_is_told_without_the_words_of_others(folder):
         except OSError:
             raise ValueError(SECRET)  # noqa: B904
     except ValueError as error:
-        said = failure_of(error, folder.parent)
+        said = describe_failure(error, folder.parent)
     at = rf"raised in {Path(__file__).name}, line \d+\."
     assert re.fullmatch(rf"MLflow at \S+ failed: ValueError from OSError \(No space left on device\), {at}", said)
-    assert failure_of(DataError("our own words."), folder.parent) == "our own words."
+    assert describe_failure(DataError("our own words."), folder.parent) == "our own words."
 
 
 @pytest.mark.parametrize("uri", ["", "sqlite:///relative.db"])
 def test_only_a_server_replaces_the_results_own_database(folder, monkeypatch, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert place_of(folder.parent) == f"{folder.parent}/mlflow.db"
+    assert describe_store(folder.parent) == f"{folder.parent}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:word@runs.example/some/path?token=word")
-    assert place_of(folder.parent) == "https://runs.example"
+    assert describe_store(folder.parent) == "https://runs.example"
 
 
 def test_collate_fills_in_what_is_lacking_and_ends_with_1_where_it_cannot(folder, results, spec, records, capsys):

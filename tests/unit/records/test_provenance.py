@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harness.records.journal import Journal
-from harness.records.record import Failed, Started, time_of
+from harness.records.record import Failed, Started, parse_time
 from harness.records.results import trial_results
 from harness.reporting.sections.repeat import describe_machines, provenance
 
@@ -81,6 +81,6 @@ def test_the_journal_says_when_and_a_record_is_the_same_for_that(tmp_path):
     record = Failed(trial_id="t", error="E", log=())
     Journal(tmp_path).append(record)
     [read] = Journal(tmp_path).read("t")
-    assert before <= time_of(read.at) <= before + timedelta(minutes=5)
+    assert before <= parse_time(read.at) <= before + timedelta(minutes=5)
     assert read == record
     assert repr(read) == repr(record)
