@@ -70,8 +70,7 @@ class _Said:
 class Memorization(Evaluator):
     """EL_n, MA, SS and exact match on the forget set, and the damage to unseen and general texts.
 
-    Damage is teacher-forced under both definitions: MA and mean NLL on unseen texts of the forget set's kind, and mean
-    NLL on general texts.
+    Damage is teacher-forced: MA and mean NLL on unseen texts, and mean NLL on general texts.
 
     `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens sampled
     after each fifth of the length, sets of n-grams, and MA only at those four places.
@@ -90,7 +89,6 @@ class Memorization(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return EL_n, MA and SS, and unranked companions."""
         share = partial(erasure_metric, unit="fraction", high=1.0, source=PAPER)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
@@ -123,7 +121,6 @@ class Memorization(Evaluator):
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts without an n-gram after any prefix of EL."""
         first = forget.longest // 5 if self.definition == "table" else 1
         most = forget.longest - max(first, 1)
         if self.n <= most:
@@ -134,11 +131,9 @@ class Memorization(Evaluator):
         )
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
-        """Decode the original's continuations."""
         self._continuations_of_original(task, lambda: original)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers under this definition; exact match is greedy under both."""
         forget = task.forget
         el_prefixes = self._el_prefixes(forget)
         prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
@@ -262,7 +257,7 @@ class Memorization(Evaluator):
 
 
 def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
-    """Return an unranked metric of damage, by default a mean NLL."""
+    """Return an unranked metric, by default a mean NLL."""
     nll = {
         "better": "lower",
         "unit": "nats a token",

@@ -19,7 +19,7 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.toolkit import Continuations, greedy_continuations
 
 LOOSE, COPY = 0.75, 0.95
-"""Token similarities of a near-verbatim continuation, and of a copy but for a few tokens."""
+"""Token similarities of a near-verbatim continuation and of a copy."""
 SaidAndTrue: TypeAlias = tuple[list[int], list[int]]
 """A model's tokens after a prompt, and as many true ones."""
 HUANG, MERULLO = "Huang et al., arXiv:2407.17817", "Merullo et al., arXiv:2510.24256"
@@ -32,20 +32,19 @@ class PrefixStress(Evaluator):
     A prefix of n tokens becomes x_1 … x_{n+i} for 1 ≤ i ≤ `tokens`, and its last m tokens for `tokens` < m < n; at most
     `prefixes` of each, evenly spread. Continuations are greedy, under both definitions.
 
-    Differs from the paper: an extended prefix leaves at least half of the continuation, since any model guesses a
-    text's last tokens now and then.
+    Differs from the paper: an extended prefix leaves at least half of the continuation, since any model may guess the
+    last tokens.
     """
 
     version = 1
 
     tokens: PositiveCount = 20
-    """Longest extension of a prefix; a shifted prefix keeps more tokens than this."""
+    """Longest extension of a prefix; a shifted one keeps more tokens."""
     prefixes: PositiveCount = 8
     """Extended prefixes of each sequence, and shifted ones, at most."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the longest match, in tokens and as a share, and two shares of near-verbatim sequences."""
         others = "over other prefixes: longer by some tokens, or without the first ones"
         tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
         share = f"the same as a share of the text that is left after the prefix; the largest {others}"
@@ -63,7 +62,6 @@ class PrefixStress(Evaluator):
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse prefixes that are too short to shift."""
         kept = self.tokens + 1
         if forget.prefix_tokens > kept:
             return None
@@ -74,7 +72,6 @@ class PrefixStress(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return all numbers; near-verbatim texts count after the unchanged prefix too."""
         forget = task.forget
         extensions = spread(1, self.tokens, self.prefixes)
         dropped = spread(1, forget.prefix_tokens - self.tokens - 1, self.prefixes)
@@ -127,7 +124,7 @@ def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequen
 
 
 def without_first_tokens(sequences: Sequences, dropped: Sequence[int]) -> Sequences:
-    """Return the sequences without so many first tokens: all for the first number, and so on."""
+    """Return the sequences without the first tokens: all for the first number, and so on."""
     parts, lengths = [], []
     for tokens in dropped:
         parts.append(functional.pad(sequences.tokens_NT[:, tokens:], (0, tokens)))
@@ -144,7 +141,7 @@ def said_and_true(continuations: Continuations, row: int, prefix: int) -> SaidAn
 
 
 def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]) -> dict[str, float]:
-    """Return a sequence's metrics, from the continuations after its prefix and after at least one other."""
+    """Return a sequence's metrics, from continuations after its prefix and after at least one other."""
     matched, shares = [], []
     closest = token_similarity(*after_prefix)
     for said, true in after_others:

@@ -54,13 +54,11 @@ RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
 class Relearning(Evaluator):
     """MA, extraction strength and EL_n of forget sequences that an attacker never shows, in three attacks.
 
-    *Relearned*: a copy is trained for a few steps on some forget sequences; others are measured, without copies of a
-    shown continuation. *Retain only*: it is trained on retain texts. *In context*: shown texts stand before the
-    measured one, as many as the context has room for.
+    *Relearned*: a copy is trained for a few steps on some forget sequences, and others without copies are measured.
+    *Retain only*: it is trained on retain texts. *In context*: as many shown texts as fit come before the measured one.
 
-    MA and extraction strength of the first two are mean heights of curves over the steps, 0 included. The worst
-    learning rate counts, the one with the highest MA. EL_n is that after its last step. Samples depend only on the
-    texts.
+    MA and extraction strength of the first two are mean heights of curves over the steps, 0 included. The learning rate
+    with the highest MA counts; EL_n is after its last step.
     """
 
     version = 1
@@ -85,7 +83,6 @@ class Relearning(Evaluator):
     """Shown texts before a measured one."""
 
     def __post_init__(self) -> None:
-        """Put steps and rates in order, each once, so that equal attacks have equal settings; refuse a list of none."""
         if not (self.steps and self.rates):
             raise ValueError(f"{'rates' if self.steps else 'steps'} is an empty list: give at least one number")
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
@@ -93,12 +90,10 @@ class Relearning(Evaluator):
 
     @property
     def trained_texts(self) -> int:
-        """Return the texts in one training step."""
         return self.batch
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the unranked numbers of the three attacks."""
         last = self.steps[-1]
         of = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
@@ -118,7 +113,6 @@ class Relearning(Evaluator):
         return shown, self.measured or min(MAX_TEXTS, sequences - shown)
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse too few texts to show some and measure others."""
         shown, measured = self._counts(forget.sequences)
         if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
             return None
@@ -128,7 +122,6 @@ class Relearning(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers of the three attacks; a sequence that is not measured has NaN."""
         texts = self._texts(task)
         warnings: list[str] = []
         if not texts.is_whole:
@@ -267,7 +260,7 @@ class Relearning(Evaluator):
 
 @dataclass(frozen=True)
 class Texts:
-    """Shown and measured texts of one evaluation."""
+    """Shown and measured texts."""
 
     shown: Sequences
     retain: Sequences
@@ -275,11 +268,11 @@ class Texts:
     rows: list[int]
     """Measured positions in the forget set."""
     is_whole: bool
-    """As many are measured as were asked for."""
+    """As many are measured as requested."""
 
 
 def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metric, Metric]:
-    """Return an attack's MA, shown in the table of attacks, and its extraction strength."""
+    """Return an attack's MA, in the table of attacks, and its extraction strength."""
     share = partial(attack_share, source=source)
     strength = f"Extraction strength ({attack.lower()})"
     return (
@@ -289,7 +282,7 @@ def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metri
 
 
 def shuffled(sequences: Sequences) -> list[int]:
-    """Return the indices of the sequences in a random order that depends only on them."""
+    """Return the sequences' indices in a random order that depends only on them."""
     generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
     order: list[int] = torch.randperm(len(sequences), generator=generator).tolist()
     return order
@@ -330,11 +323,9 @@ def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
 def mean_height(steps: Sequence[int], values_S: ArrayLike) -> np.ndarray:
     """Return the mean height of curves over steps from 0: the area by trapezoids, divided by the last step.
 
-    The first dimension is the steps. NaN where a point is.
+    The first dimension is the steps.
 
     Example:
-        A text that is not known before the first step, and known from then on to the second:
-
         >>> float(mean_height([0, 1, 2], [0.0, 1.0, 1.0]))
         0.75
     """
@@ -365,7 +356,7 @@ def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hasha
 
 
 def that_fit(lengths: Sequence[int], *, first: int, most: int, room: int) -> list[int]:
-    """Return at most `most` texts that fit in `room` tokens together, from `first` on and round again.
+    """Return at most `most` texts that fit in `room` tokens together, from `first` on, cyclically.
 
     Example:
         >>> that_fit([50, 90, 40], first=1, most=2, room=100), that_fit([50, 90, 40], first=2, most=2, room=100)

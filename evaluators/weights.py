@@ -23,9 +23,8 @@ Parameters = Mapping[str, torch.Tensor]
 class Weights(Evaluator):
     """The relative change of a model's matrices, and its stable rank, against the original.
 
-    A large change in many directions is harder to undo, but not a merit: a collapsed model has moved as well. All
-    parameters of two dimensions or more count, embeddings included; tied ones once. A pair of models moves none, and a
-    note says so.
+    A large change is no merit: a collapsed model has moved as well. All parameters of two dimensions or more count,
+    embeddings included; tied ones once.
     """
 
     version = 1
@@ -34,7 +33,6 @@ class Weights(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, not ranked."""
         moved = (
             "how far the weights moved: the norm of the change of all matrices, as a share of the "
             "original's own; what moved little is easily moved back"
@@ -52,7 +50,6 @@ class Weights(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return both numbers; an unmoved model has no stable rank."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -86,7 +83,7 @@ class Weights(Evaluator):
 
 @dataclass
 class Change:
-    """Change of a layer's matrices, or of those outside the layers."""
+    """Change of one layer's matrices, or of all others."""
 
     moved: float = 0.0
     """Sum of squared differences."""
@@ -134,8 +131,6 @@ def _shapes(parameters: Parameters) -> dict[str, torch.Size]:
 
 def stable_rank(matrix: torch.Tensor) -> float:
     """Return ‖A‖_F² / ‖A‖_2², at most the rank; NaN for zeros and values that are not finite.
-
-    The largest singular value comes from the eigenvalues of the smaller of A Aᵀ and AᵀA, in fp64.
 
     Source: M. Rudelson and R. Vershynin, "Sampling from large matrices", 2007.
 

@@ -51,17 +51,14 @@ class BalancedSubnet(Method):
     """AdamW's learning rate for the scores."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def refuses_training(self, training: Training) -> str | None:
-        """Refuse LoRA."""
         if training.lora is None:
             return None
         return "it trains masks, and no weights or adapters. Say lora: null in this row's training."
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the masked model once."""
         model = task.load_original()
         names = [matrix.parameter for matrix in mlp_matrices(model)]
         loss = LossTerms(self.ascent, mean_nll)
@@ -71,5 +68,4 @@ class BalancedSubnet(Method):
         yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
 
     def ascent(self, model: Model, forget: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)

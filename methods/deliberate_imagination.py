@@ -44,7 +44,6 @@ class DeliberateImagination(Method):
     """Passes over the forget set, unless stopped early."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the distilled model once."""
         model, teacher = task.load_original(), task.load_original()
 
         def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

@@ -64,7 +64,6 @@ class EMSO(Method):
     """Drop chosen blocks whose M is not negative, down to one."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models without known blocks, or with fewer than k."""
         if self.selection == "all":
             return None
         reason = lacks_blocks(str(config.get("model_type")))
@@ -73,7 +72,6 @@ class EMSO(Method):
         return f"{reason} Or use selection: all, which trains the whole model." if reason else None
 
     def refuses_training(self, training: Training) -> str | None:
-        """Refuse LoRA unless all weights are trained."""
         if training.lora is None or self.selection == "all":
             return None
         return (
@@ -82,7 +80,7 @@ class EMSO(Method):
         )
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for; the notes contain blocks and scores."""
+        """Yield the model after each epoch; the notes contain blocks and scores."""
         model = task.load_original()
         if self.selection == "all":
             yield from train_and_yield(task, model, self.erasure_loss)

@@ -59,15 +59,12 @@ class RepSelect(Method):
     """Rank of the adapters, whose update B A is not scaled."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for; the gradient is taken before the first."""
         model = task.load_original()
         matrices = mlp_matrices(model)
         changed = tuple(f"L{matrix.layer}.{kind}" for matrix in matrices for kind in matrix.kinds)

@@ -1,8 +1,7 @@
-"""What a study tries next: worked out from its candidates of lower numbers, and from nothing else.
+"""Proposals of a study, which depend only on its candidates of lower numbers.
 
-A candidate knows the results of all candidates but the one before it, and of that one only its settings. So two can
-run at once, and what is proposed is the same whether they do: on any executor, and after a sweep was killed.
-Optuna's sampler gets all of it again for each proposal.
+A proposal knows the results of all earlier candidates except the last, whose settings it knows. So two can run at once,
+and every executor proposes the same, also after a killed sweep.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Settings = Mapping[str, Json]
 
 
 def results_awaited(study: StudySpec, number: int) -> int:
-    """Return below which number all candidates must be over before this one is proposed.
+    """Return the number below which all candidates must be finished before this proposal.
 
     Example:
-        The first five learn from none, so they may all run at once; the sixth waits for the first four. ::
+        The first five run at once; the sixth waits for the first four. ::
 
             >>> from types import SimpleNamespace
             >>> [results_awaited(SimpleNamespace(search="optuna"), number) for number in range(8)]
@@ -37,13 +36,13 @@ def results_awaited(study: StudySpec, number: int) -> int:
 def next_settings(
     study: StudySpec, number: int, known: Sequence[Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
-    """Return what to try as candidate `number`; None if nothing is left, or nothing before the others are over.
+    """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
     Args:
         study: The search.
-        number: 0 is the method's defaults, and 1 its published recipe where that is something else.
-        known: The candidates that are over. Those of numbers that this one must not wait for are not looked at.
-        others: The settings of those that run, or whose process died, by number.
+        number: 0 is the method's defaults, 1 its published recipe if that differs.
+        known: Finished candidates; those that this one must not wait for are ignored.
+        others: Settings of running and died ones, by number.
     """
     if number == 0:
         return dict(study.defaults)
@@ -81,15 +80,14 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 STARTUP = 4
-"""Candidates before the search learns from them; the others until then are random."""
+"""Random candidates before the search learns."""
 
 
 def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[float, float] | None:
-    """Return a candidate's distance from a level and its cost; None if it failed before anything was known.
+    """Return a candidate's distance from a level and its cost; None without a probe of the original.
 
-    The distance is how far above the level MA stayed, at most 0 where it was reached. The cost is the log of the least
-    perplexity among the probes that reach it, infinite where none does. A probe below the lower bound of perplexity
-    writes the same word for ever: it is nothing to aim at, and is not seen.
+    The distance is the smallest MA less the level. The cost is the log of the lowest perplexity at or below the level,
+    or infinite. Probes below the lower bound of perplexity repeat one word and are ignored.
     """
     if not candidate.original:
         return None
@@ -114,15 +112,15 @@ def sampled_settings(
     unseen: Sequence[Mapping[str, Json]],
     seed: int,
 ) -> dict[str, Json]:
-    """Return a value for each dimension, as Optuna's sampler chooses them.
+    """Return a value for each dimension, drawn by Optuna's sampler.
 
     Args:
         study: The search.
-        space: Where to look: wide enough for all that was tried.
-        target: What the candidate is to reach at the least cost.
-        seen: The candidates whose results the sampler gets.
-        unseen: The settings of the others, near which it is not to look.
-        seed: Of the sampler.
+        space: Ranges that contain all tried values.
+        target: Level to reach at the least cost.
+        seen: Candidates with results.
+        unseen: Settings of unfinished candidates, to keep away from.
+        seed: Seed of the sampler.
     """
     with warnings.catch_warnings():  # Of what Optuna calls experimental.
         warnings.simplefilter("ignore")
@@ -156,7 +154,7 @@ def _tell(
     target: Level,
     seen: Sequence[Candidate],
 ) -> None:
-    """Add what is known; the others are ranked by how far they stayed from the target, and not by what they cost."""
+    """Add the results; candidates above the target rank by their distance only."""
     from optuna.trial import TrialState, create_trial
 
     for candidate in sorted(seen, key=lambda candidate: candidate.number):
@@ -170,7 +168,7 @@ def _tell(
 
 
 _NO_COST = 1e9
-"""In place of an infinite cost, which Optuna's estimates cannot hold; what is infeasible is not compared by it."""
+"""Replaces an infinite cost, which Optuna cannot estimate with."""
 
 
 def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution]:

@@ -1,8 +1,7 @@
-"""Several workers for one trial: a Ray Train job inside it, for what its engine distributes.
+"""Several workers for one trial, in a Ray Train job.
 
-Only training is distributed. Every worker runs the same code on its share of each global batch; the
-first one writes what came out, as plain weights, into a folder that the trial reads. Each worker's
-failure ends the job, and so the trial, whose error then has the last lines of the workers' logs.
+Only training is distributed: each worker trains on its share of a global batch, and the first writes plain weights into
+a folder that the trial reads. One worker's failure fails the trial.
 """
 
 from __future__ import annotations
@@ -30,29 +29,27 @@ from ray.train.torch import TorchConfig, TorchTrainer  # isort: skip
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # isort: skip
 
 WORKER_LOG_LINES = 5
-"""How many lines of each worker's log are shown when one of them fails."""
+"""Lines of each worker's log in an error."""
 POLL_SECONDS = 1.0
-"""The time between two looks at what the first worker reports."""
 _PROGRESS_FILE, _NODE, _UNLIKE = "progress", ".node", ".unlike"
-"""Files beside the logs: what the first worker reports, where each one ran, and how its node differs."""
+"""Files next to the logs: progress of the first worker, each one's node, and its differences."""
 
 
 def run_on_workers(
     work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Call `work` on every worker of a trial's engine, and return where each one ran.
+    """Call `work` on every worker of a trial's engine, and return their nodes.
 
     Args:
-        work: `module:function`; it gets the trial, the data, the folder, and where to say how far it is.
+        work: `module:function` of (spec, data, folder, progress).
         spec: The trial.
         data: Plain data.
-        folder: Where the first worker writes; on a cluster, shared by all of its machines.
-        progress: Told what the first worker says.
+        folder: Output of the first worker; shared by a cluster's machines.
+        progress: Receives the first worker's messages.
 
     Raises:
-        TrialError: Ray does not run here, a worker's node has other packages or code than the trial's, or a worker
-            failed, with the last lines of the workers' logs.
-        WorkerDiedError: A worker failed because it, or its machine, died.
+        TrialError: Ray does not run, a node differs from the trial's, or a worker failed.
+        WorkerDiedError: A worker, or its machine, died.
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
@@ -107,10 +104,10 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
 
 @dataclass
 class _OnLoopback(TorchConfig):  # type: ignore[misc]
-    """How workers meet that listen on 127.0.0.1 alone."""
+    """Configures workers that listen only on 127.0.0.1."""
 
     store: str = ""
-    """The path of the file; it must not exist."""
+    """Path of a new file."""
 
     @property
     def backend_cls(self) -> type[_LoopbackBackend]:
@@ -169,7 +166,7 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
-    """Return the failure, with the last lines of every worker's log that this machine can read and may record."""
+    """Return the error, with the last readable lines of every worker's log."""
     failures = list(getattr(error, "worker_failures", {}).values())
     text = str(failures[0] if failures else error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

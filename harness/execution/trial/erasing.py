@@ -1,4 +1,4 @@
-"""Erasing for a trial: in its own process, or on the workers that its engine asks for."""
+"""Erasing, in the trial's process or on its engine's workers."""
 
 from __future__ import annotations
 
@@ -35,30 +35,29 @@ from harness.records.artifacts import Artifacts
 from harness.settings import TrialSpec
 
 FACTS = "erased.json"
-"""In a worker's folder, what is known of the model that it hands in."""
+"""File of a worker's notes on the model in its folder."""
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """An erased model, and how it was made."""
+    """An erased model and its making."""
 
     erased: ErasedModel
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
-    """The peak of the worker that needed most; None if this process erased, or if it is not measured."""
+    """Largest peak of the workers; None without workers."""
     adapter: Adapter | None = None
-    """What LoRA trained and merged into the model, if anything."""
+    """The adapter that LoRA trained and merged, if any."""
     worker_nodes: tuple[str, ...] = ()
-    """Where each worker ran; nothing if this process erased."""
+    """Empty without workers."""
 
 
 def erase(
     spec: TrialSpec, artifacts: Artifacts, wanted: tuple[Number, ...], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
-    """Yield the erasures at the wanted strengths. A caller that wants no more closes the generator.
+    """Yield the erasures at the wanted strengths; close the generator to stop early.
 
-    A method that trains nothing, or whose training is the memorised model's, erases in this process: workers hand in
-    plain weights, and what it yields may be none.
+    Only a method that trains runs on workers, which write plain weights.
     """
     strength = METHODS.load(spec.method).strength
     settings = spec.settings
@@ -98,7 +97,7 @@ def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) ->
 
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
-    """Erase on one of several workers; the first writes each model and what is known of it."""
+    """Erase on one of several workers; the first writes each model and its notes."""
     memory = PeakMemory(device_of(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, data["settings"], task)):
@@ -123,9 +122,9 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
 
 
 def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
-    """Write an erased model for `load_erased`: the blocks or the adapter that changed, where these make it, else whole.
+    """Write an erased model for `load_erased`: changed blocks, an adapter, or all weights.
 
-    What a method says of its blocks is not taken for granted: laid over the original they have to give the same bits.
+    Blocks or adapter must give the same bits when loaded over the original.
     """
     folder.mkdir(parents=True)
     adapter = merged_adapter(erased.model)
@@ -143,7 +142,6 @@ def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return the digest of every file of weights in a folder, by its name."""
     return {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
 
 

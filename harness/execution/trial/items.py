@@ -1,4 +1,4 @@
-"""Turns an evaluation's per-item values into records, and checks them against the numbers that they make up."""
+"""Per-item values of evaluations, checked against their aggregates."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
 
 TOLERANCE = 1e-5
-"""The relative tolerance between a number and the aggregate of its items: sums in fp32 differ by less."""
+"""Relative tolerance of an aggregate: fp32 sums differ by less."""
 _LEAST_SIZE = 1e-3
-"""A number nearer to zero is compared as one of this size."""
+"""Smaller numbers are compared as of this size."""
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
-"""The id of each item, and the cluster of each item."""
+"""Ids of the items, and their clusters."""
 TokenRows = tuple[tuple[int, ...], ...]
 
 
@@ -35,18 +35,17 @@ def metric_items(
     utility: Utility,
     more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
-    """Return what each item has of every metric that is made of items and could be measured.
+    """Return the items of every measured metric that declares some.
 
     Args:
-        evaluation: What the evaluator reported.
-        metrics: What it declares.
-        forget: Whose sequences are the items of the kind `sequence`.
-        utility: Whose prompts are the items of the kind `prompt`.
-        more: The unseen and validation texts that the evaluator reads, the items of the kinds `holdout` and
-            `validation`.
+        evaluation: The evaluator's result.
+        metrics: Its declared metrics.
+        forget: Items of the kind `sequence`.
+        utility: Its prompts are the items of the kind `prompt`.
+        more: Items of the kinds `holdout` and `validation`.
 
     Raises:
-        TrialError: Values are missing, or of another number than the items, or do not make up the number.
+        TrialError: Values are missing, too many or too few, or do not give the number.
     """
     kinds = {metric.items for metric in metrics}
     identities: dict[ItemKind, Identities] = {}
@@ -73,7 +72,7 @@ def metric_items(
 
 
 def sequence_identities(forget: Sequences) -> Identities:
-    """Return each sequence's id, and a cluster for each distinct continuation; related texts share one."""
+    """Return each sequence's id and cluster; related texts share a cluster."""
     rows = tuple(map(tuple, token_rows(forget)))
     return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
 
@@ -85,9 +84,9 @@ def _prompt_identities(utility: Utility) -> Identities:
 
 @lru_cache(maxsize=8)
 def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
-    """Return an id for each item, numbered where it repeats, and its cluster: the least digest of a part in it.
+    """Return an id for each item, numbered where it repeats, and its cluster's smallest digest.
 
-    Texts that share their part, or half of their n-grams, are in one cluster. Computed once for all points of a sweep.
+    A cluster's texts share their part or half of their n-grams. Computed once a sweep.
     """
     seen: Counter[str] = Counter()
     ids = []

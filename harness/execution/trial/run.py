@@ -1,7 +1,6 @@
-"""Runs one job in this process: train a memorised model, or erase and then measure.
+"""Runs one job in this process, under every executor.
 
-The same function runs under every executor. It never raises for a trial that goes wrong: that
-becomes a record and an event, and the sweep goes on.
+A failed trial becomes a record and an event, and the sweep goes on.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Do a job and journal all of it; a trial that raises becomes a `Failed` record.
+    """Run and journal a job.
 
     Raises:
-        StorageError: The journal cannot be written, so that not even the failure is kept.
-        WorkerDiedError: A worker of the trial's died: nothing is recorded, since it may be tried again.
+        StorageError: The journal cannot be written.
+        WorkerDiedError: A worker died; nothing is recorded, so that the job may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
@@ -81,7 +80,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Erase and measure what the journal lacks of a trial."""
+    """Erase and measure a trial's missing points."""
     spec, journal = job.spec, Journal(folders.results / "journal")
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
@@ -133,7 +132,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 def models_of(
     spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
-    """Yield a trial's models at some strengths: kept ones if all were kept, else erased again; or its reference."""
+    """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
     device = device_of(spec)
     if spec.is_reference:
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
@@ -155,17 +154,17 @@ def evaluated(
     artifacts: Artifacts,
     progress: Callable[[str], None],
 ) -> Evaluation:
-    """Return what an evaluator measures on a model, in evaluation mode, with the texts of a trial.
+    """Return an evaluator's measurements of a model.
 
     Args:
         spec: The trial.
         measuring: One of the trial's evaluators.
-        measured: The model, left as it is but for what it has written; all of its evaluators share it.
-        artifacts: Where reference features are.
-        progress: Is told what is going on.
+        measured: The model, shared by the evaluators.
+        artifacts: Reference features.
+        progress: Receives messages.
 
     Raises:
-        TrialError: The evaluator changed what it was lent, or reported other metrics than it declares.
+        TrialError: The evaluator changed its task, or reported other metrics than it declares.
     """
     name = measuring.name
     evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
@@ -187,7 +186,7 @@ def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
 
 
 class _RunningTrial:
-    """A trial while it runs: its spec, where it writes, and how far it is, for all of its steps."""
+    """State of a trial that runs."""
 
     def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, journal
@@ -197,11 +196,10 @@ class _RunningTrial:
         self.memory = PeakMemory(device_of(self.spec))
 
     def progress(self, message: str) -> None:
-        """Show what is going on."""
         self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
 
     def warn(self, message: str) -> None:
-        """Say what was damaged and is built again, now and in the next record."""
+        """Show a warning, and add it to the next record."""
         self._damage.append(message)
         self.progress(message)
 
@@ -210,7 +208,7 @@ class _RunningTrial:
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
     def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
-        """Check the erased model, journal the point, and keep the model if the sweep wants that."""
+        """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
@@ -246,7 +244,7 @@ class _RunningTrial:
             self.artifacts.build("erased", name, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
-        """Run each evaluator on the erased model and journal what it measured, one line each."""
+        """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
         release_free_memory()
         measured = MeasuredModel(erased.model)

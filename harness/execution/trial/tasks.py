@@ -1,4 +1,4 @@
-"""The two tasks of the contracts, the model that evaluators share, and what they prepare of the original."""
+"""Tasks of methods and evaluators, the measured model, and arrays computed from the original."""
 
 from __future__ import annotations
 
@@ -61,28 +61,25 @@ TABLE_TOP_K = 50
 
 @dataclass
 class _TrialTask:
-    """What both tasks have."""
-
     spec: TrialSpec
     artifacts: Artifacts
     process_state: ProcessState = field(default_factory=ProcessState.capture, kw_only=True)
-    """The trial's own state, in which everything that a plugin asks for is made."""
+    """Global state in which models, texts and judges are made for the plugin."""
 
     def __post_init__(self) -> None:
-        """Take over the trial's seed."""
         self.seed: int = self.spec.seed
 
 
 @dataclass
 class ErasingTask(_TrialTask):
-    """The contracts' `ErasureTask`, with the warnings that its trial journals."""
+    """The contracts' `ErasureTask`, with warnings for the journal."""
 
     strengths: tuple[Number, ...]
     progress: Callable[[str], None]
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts, which are read once for all trials of the process."""
+        """Copy the trial's texts."""
         super().__post_init__()
         spec = self.spec
         self.training: Training = spec.training
@@ -103,21 +100,19 @@ class ErasingTask(_TrialTask):
         return fingerprints
 
     def changes(self) -> list[str]:
-        """Return what has changed since the task was made."""
         return changes(self._as_given, self._fingerprints())
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, a copy: few methods need it, and loading it takes a while."""
+        """A copy; loading it takes a while."""
         return copy.deepcopy(load_tokenizer(self.spec.model))
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model on the trial's device."""
         with self.process_state.applied():
             return load_model(self.spec.model).to(device_of(self.spec))
 
     def memorized_model(self) -> Model:
-        """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
+        """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
             model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
@@ -128,36 +123,33 @@ class ErasingTask(_TrialTask):
         return model.to(device_of(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return the model's own perplexity on the validation texts."""
         with self.process_state.applied():
             return own_perplexity(model, inputs.validation_set(self.spec))
 
 
 @dataclass
 class MeasuringTask(_TrialTask):
-    """The contracts' `EvaluationTask` for one evaluator on one erased model."""
+    """The contracts' `EvaluationTask` for one evaluator and model."""
 
     model: Model
     plugin: str = "the evaluator"
-    """As errors call it."""
+    """Name in errors."""
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
-    """The model's, for all of its evaluators."""
+    """Shared by the model's evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
-    """What the evaluator gets besides the forget set and the utility prompts."""
+    """Texts besides forget set and utility prompts."""
     retrained: Checkpoint | None = None
-    """The retrained model, where the evaluator reads it."""
+    """Set if the evaluator reads it."""
     reads: tuple[Read, ...] = ()
-    """What the evaluator says that it reads."""
     prepares: bool = False
-    """Whether it computes what it needs of the original before any model is measured."""
+    """The evaluator has a `prepare`."""
     precision: Precision = "fp32"
-    """Of all models that it is lent."""
+    """Precision of the original and the retrained model."""
     judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
-    """Shows what is going on."""
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts and tokenizer, which are read once for all trials of the process."""
+        """Copy the trial's texts and tokenizer."""
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = inputs.measured_set(self.spec)
@@ -165,7 +157,7 @@ class MeasuringTask(_TrialTask):
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self.cached_keys: dict[str, None] = {}
-        """The artifact keys of the arrays that were asked for, in that order."""
+        """Artifact keys of the requested arrays, in order."""
         self._is_making = False
         self._as_given = self._fingerprints()
 
@@ -176,11 +168,10 @@ class MeasuringTask(_TrialTask):
         return fingerprints | dict(model_fingerprints(self.model))
 
     def changes(self) -> list[str]:
-        """Return what has changed since the task was made, including the model and the judges that were asked for."""
+        """Return the changed parts by name, the model and judges included."""
         return [*changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
-        """Return the sampled continuations of the utility prompts, made at the first call."""
         if definition not in self.shared_generations:
             with self.process_state.applied():
                 self.shared_generations[definition] = self._generate(definition)
@@ -200,15 +191,14 @@ class MeasuringTask(_TrialTask):
         return Generations(prompts, texts, references, texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return the judge for `role`, where the trial computes; a large one goes when the next is asked for."""
         with self.process_state.applied(), judging_on(device_of(self.spec), DTYPES[self.judge_precision]):
             return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for all trials of all sweeps.
+        """Return `make()`, computed once for all sweeps.
 
         Raises:
-            TrialError: The evaluator has changed what it was lent: others must not get what it makes of that.
+            TrialError: The evaluator changed its task, so others must not share the result.
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
@@ -225,10 +215,10 @@ class MeasuringTask(_TrialTask):
             return self.artifacts.arrays(tuple(key), make_guarded)
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, on the trial's device and in the precision of what is measured.
+        """Return a fresh original in the evaluator's precision.
 
         Raises:
-            TrialError: The evaluator does not say that it reads it: no plan counts it beside the model.
+            TrialError: The evaluator's `reads` lacks it, so no plan counts its memory.
         """
         if "original" not in self.reads and not (self.prepares and self._is_making):
             raise TrialError(
@@ -240,21 +230,19 @@ class MeasuringTask(_TrialTask):
             return load_model(self.spec.model, DTYPES[self.precision]).to(device_of(self.spec))
 
     def original_digest(self) -> str:
-        """Return the digest of the original's weights, in the precision in which they are lent."""
         return self._digest_of(self.spec.model)
 
     def retrained_digest(self) -> str:
-        """Return the digest of the retrained model's weights, in the precision in which they are lent."""
         return self._digest_of(self._retrained_model())
 
     def _digest_of(self, checkpoint: Checkpoint) -> str:
         return checkpoint.digest if self.precision == "fp32" else f"{checkpoint.digest} in {self.precision}"
 
     def load_retrained(self) -> Model:
-        """Return a fresh copy of the retrained model on the trial's device.
+        """Return a fresh retrained model.
 
         Raises:
-            TrialError: The evaluator does not say that it reads it.
+            TrialError: The evaluator's `reads` lacks it.
         """
         with self.process_state.applied():
             return load_model(self._retrained_model(), DTYPES[self.precision]).to(device_of(self.spec))
@@ -276,7 +264,7 @@ def measuring_task(
     artifacts: Artifacts,
     progress: Callable[[str], None],
 ) -> MeasuringTask:
-    """Return an evaluator's task on a model that is lent to it, in the evaluator's precision already."""
+    """Return an evaluator's task for a model in its precision."""
     return MeasuringTask(
         spec,
         artifacts,
@@ -298,16 +286,15 @@ DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.
 
 @dataclass
 class MeasuredModel:
-    """A model, with what its evaluators share."""
+    """A model and its evaluators' shared generations."""
 
     model: Model
-    """As it was erased, in fp32."""
+    """In fp32."""
     generations: dict[Definition, Generations] = field(default_factory=dict)
-    """What it has written so far."""
     _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
 
     def in_precision(self, precision: Precision) -> MeasuredModel:
-        """Return the model with weights in this precision: itself in fp32, else a copy, made at the first call."""
+        """Return the model in this precision, copied at the first call."""
         if precision == "fp32":
             return self
         if precision not in self._lowered:
@@ -315,11 +302,7 @@ class MeasuredModel:
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return how many greedy choices over texts, each after the true text before it, the precision changes.
-
-        Returns:
-            `precision`; `choices`, how many there are; `changed`, how many are another token than in fp32.
-        """
+        """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
         exact_NT = greedy_choices(self.model, sequences)
         lowered_NT = greedy_choices(self.in_precision(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
@@ -330,16 +313,16 @@ class MeasuredModel:
 
 _KIND = "prepared"
 _KEYS = "arrays.json"
-"""In an artifact of this kind: the keys of the arrays that an evaluator computed."""
+"""File of the keys of an evaluator's arrays."""
 
 
 def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
-    """Return the artifact key of the arrays that an evaluator computes of an original."""
+    """Return the artifact key of an evaluator's arrays of an original."""
     return digest_of([model.digest, measuring.key])
 
 
 def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
-    """Return whether an evaluator's arrays of this original are there, undamaged, or it needs none; load nothing."""
+    """Return whether an evaluator's arrays of this original exist undamaged, or it needs none."""
     evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
     if not prepares(evaluator):
         return True
@@ -350,13 +333,13 @@ def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifact
 def prepare(
     spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
 ) -> None:
-    """Let evaluators compute what they need of the original; load nothing where that is there already.
+    """Compute evaluators' missing arrays of the original.
 
     Args:
         spec: A trial of the model.
-        evaluators: Those of the trial's that are going to measure.
+        evaluators: Those to prepare.
         artifacts: Location of the arrays.
-        progress: Called with a sentence for each evaluator.
+        progress: Receives a message for each evaluator.
 
     Raises:
         TrialError: An evaluator changed its task.
@@ -386,11 +369,9 @@ def _keep(model: Checkpoint, measuring: EvaluatorSpec, keys: list[str], artifact
 
 
 class PeakMemory:
-    """The largest number of bytes that a trial's erasing held on its GPU; None on a CPU.
+    """Peak bytes of erasing on the GPU; None on a CPU, whose resident memory contains the whole process's history.
 
-    Neither the judges that were there before nor what measuring leaves counts: a trial has the same peak in a fresh
-    process and in one that has measured before. A CPU has no such number: what is resident is the process's whole
-    history, libraries and freed memory among it.
+    Judges and memory left by measuring do not count, so a fresh process has the same peak.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -402,12 +383,11 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far."""
         return max(self._most, torch.cuda.max_memory_allocated() - self._others) if self._is_counted else None
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
-        """Leave out the block, and memory that it still holds afterwards."""
+        """Leave out the block, and memory still allocated afterwards."""
         if not self._is_counted:
             yield
             return
@@ -418,10 +398,7 @@ class PeakMemory:
 
 
 def release_free_memory() -> None:
-    """Return what is free of the process's memory to the system, where its C library is glibc.
-
-    glibc keeps what was freed, 450 MB after a trial of the embedded model, and every worker would hold that.
-    """
+    """Return free memory to the system with glibc, which would keep 450 MB a worker after a miniature trial."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

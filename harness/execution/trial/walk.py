@@ -1,4 +1,4 @@
-"""Erasing that probes watch: a walk, which raises a dial to a level of MA, and the candidates of a search."""
+"""Erasing to a level of MA: walked trials and candidates of a search."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
 VERSION = 1
-"""Raised when the numbers of probes change; part of the key of those that are shared."""
+"""Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
-"""How far from the level the MA of a model at it may be."""
+"""Largest distance of MA from its level."""
 MAX_HALVINGS = 12
 """Erasures between the ends of a dial that is not cumulative."""
 
 
 def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
-    """Return a model's `ma` on texts, and its own `perplexity` on the validation texts.
+    """Return `ma` on the texts and `perplexity` on the validation texts.
 
-    MA is that of the table under the exact definition: teacher-forced, over the continuation without its last
-    token, the mean over sequences. Where perplexity is NaN, so is MA.
+    MA is the table's under `exact`: teacher-forced over the continuation without its last token, the mean over
+    sequences. Where perplexity is NaN, so is MA.
     """
     perplexity = own_perplexity(model, validation)
     if math.isnan(perplexity):
@@ -63,7 +63,7 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
 
 
 def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
-    """Return the probe of a model that is not erased, computed once for all trials."""
+    """Return the probe of a model that is not erased, shared by all trials."""
     validation = validation_set(spec)
 
     def make() -> dict[str, np.ndarray]:
@@ -75,7 +75,7 @@ def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, arti
 
 
 def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
-    """Return a level's MA: its own number, the original's on the holdout, or the retrained model's on the texts."""
+    """Return a level's MA: a number, the original's on the holdout, or the retrained model's on the texts."""
     if level.at == UNSEEN:
         assert spec.unseen is not None
         holdout = more_texts(spec, {"holdout": spec.unseen})["holdout"]
@@ -87,10 +87,10 @@ def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts:
 
 
 def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
-    """Return where a walked trial's dial is at its level, or how near it comes.
+    """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
-        TrialError: The level is not below what the original has, or is that of another level of the sweep.
+        TrialError: The level is not below the original's MA, or equals another level.
     """
     assert spec.walk_to is not None
     texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
@@ -169,20 +169,20 @@ def found_probes(
     models_at: Callable[[Sequence[Number]], Generator[Probe, None, None]],
     steps_per_epoch: int,
 ) -> tuple[list[Probe], str]:
-    """Return the probes of a walk, and why it did not get to the level; where it did, the last one is at it.
+    """Return the probes of a walk and the reason why it missed the level; '' if the last probe is at it.
 
-    A cumulative dial is raised by whole steps until MA is at or below the level. A divisible one is then refined
-    within that epoch: in quarters, and in quarters of the quarter, down to one optimiser step, by an erasure each.
-    A dial that is not cumulative is bisected, at first where the line between both ends is at the level.
+    A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
+    that epoch, in quarters and their quarters, down to one optimiser step. Another dial is bisected, first where the
+    line between both ends meets the level.
 
     Args:
         dial: The method's.
         walk_to: Its largest value.
         level: MA, below the original's.
-        original: The probe of the original, at the value that erases nothing.
-        models_at: Gives the probe of the erased model at each of some rising values; it is closed when no more of
-            them are wanted. `steps` are those of the epoch so far, and `stop` says why a trajectory ended.
-        steps_per_epoch: Of an epoch that notes none.
+        original: Probe of the original.
+        models_at: Yields probes at rising values, and is closed after the last. `steps` are those of the epoch so far;
+            `stop` is the reason of an early end.
+        steps_per_epoch: Default for probes without `steps`.
     """
     probes: list[Probe] = []
 
@@ -217,7 +217,7 @@ def found_probes(
 
 
 def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Number]:
-    """Return the strengths at the quarters between two of one epoch, each after a whole optimiser step."""
+    """Return the quarters between two strengths of one epoch, each after a whole step."""
     start = math.ceil(upper["strength"]) - 1
     share = upper["strength"] - start
     steps = max(1, round(upper["steps"] / share)) if "steps" in upper else steps_per_epoch
@@ -227,7 +227,7 @@ def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Num
 
 
 def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -> list[Number]:
-    """Return a value between two, their middle or where the line between them is at the level; nothing if none is."""
+    """Return the middle of two values, or the point where their line meets the level; [] if nothing is between them."""
     low, high = lower["strength"], upper["strength"]
     share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
@@ -237,10 +237,7 @@ def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -
 
 
 def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
-    """Try a candidate, journal it as one record, and return a sentence about how it went.
-
-    An exception ends it, and what it saw before still counts.
-    """
+    """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
     task, seen = job.candidate, Seen()
 
@@ -270,7 +267,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
 def _erase_and_probe(
     task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, seen: Seen, progress: Callable[[str], None]
 ) -> str:
-    """Probe the erased model at each strength, and return why there are no more."""
+    """Probe each strength, and return the reason of the end."""
     study = task.study
     selection, validation = forget_set(replace(study.trial, forget=study.selection)), validation_set(spec)
     seen.original |= shared_probe(spec, spec.model, selection, artifacts)
