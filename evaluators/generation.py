@@ -14,17 +14,8 @@ import numpy as np
 
 from evaluators.metrics import ngrams, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Generations,
-    Metric,
-    Model,
-    PositiveCount,
-    Sample,
-    exponential,
-)
+from harness import contracts
+from harness.contracts import Evaluation, EvaluationTask, Generations, Metric, Model, PositiveCount, Sample, exponential
 from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
@@ -45,7 +36,7 @@ TABLE_COHERENCE_TOKENS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generation(Evaluator):
+class Generation(contracts.Evaluator):
     """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
 
     `exact`: the judge scores only the generated tokens, diversity is a share of n-grams, MAUVE compares texts of one

@@ -22,18 +22,8 @@ from evaluators.metrics import (
     weighted_mean,
 )
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    ItemKind,
-    Metric,
-    Model,
-    PositiveCount,
-    Sample,
-    Sequences,
-    TextsShape,
-)
+from harness import contracts
+from harness.contracts import Evaluation, EvaluationTask, ItemKind, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit import (
     Continuations,
     before_end,
@@ -67,7 +57,7 @@ class _Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memorization(Evaluator):
+class Memorization(contracts.Evaluator):
     """EL_n, MA, SS and exact match on the forget set, and the damage to unseen and general texts.
 
     Damage is teacher-forced: MA and mean NLL on unseen texts, and mean NLL on general texts.
@@ -120,7 +110,7 @@ class Memorization(Evaluator):
             *DAMAGE,
         )
 
-    def refuses_texts(self, forget: TextsShape) -> str | None:
+    def refuses_texts(self, forget: contracts.TextsShape) -> str | None:
         first = forget.longest // 5 if self.definition == "table" else 1
         most = forget.longest - max(first, 1)
         if self.n <= most:

@@ -20,19 +20,8 @@ from evaluators.metrics import (
     seeded_prefixes,
     weighted_mean,
 )
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Json,
-    MeasuredCurve,
-    Metric,
-    Model,
-    Positive,
-    PositiveCount,
-    Sequences,
-    TextsShape,
-)
+from harness import contracts
+from harness.contracts import EvaluationTask, Json, MeasuredCurve, Metric, Model, Positive, PositiveCount, Sequences
 from harness.errors import TrialError
 from harness.toolkit import (
     chosen_sequences,
@@ -51,7 +40,7 @@ RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relearning(Evaluator):
+class Relearning(contracts.Evaluator):
     """MA, extraction strength and EL_n of forget sequences that an attacker never shows, in three attacks.
 
     *Relearned*: a copy is trained for a few steps on some forget sequences, and others without copies are measured.
@@ -112,7 +101,7 @@ class Relearning(Evaluator):
         shown = self.shown or min(MAX_TEXTS, sequences // 2, sequences - (self.measured or 1))
         return shown, self.measured or min(MAX_TEXTS, sequences - shown)
 
-    def refuses_texts(self, forget: TextsShape) -> str | None:
+    def refuses_texts(self, forget: contracts.TextsShape) -> str | None:
         shown, measured = self._counts(forget.sequences)
         if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
             return None
@@ -121,7 +110,7 @@ class Relearning(Evaluator):
             f"{forget.sequences}. Lower shown or measured, or give it more sequences (data.forget.sequences)."
         )
 
-    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+    def evaluate(self, model: Model, task: EvaluationTask) -> contracts.Evaluation:
         texts = self._texts(task)
         warnings: list[str] = []
         if not texts.is_whole:

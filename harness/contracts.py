@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from harness.metric import CloserTo, Group, ItemKind, Metric, exponential
+from harness.metric import CloserTo, Group, ItemKind, MeasuredCurve, Metric, Sample, exponential
 from harness.settings import (
     Checkpoint,
     Choice,
@@ -19,7 +19,6 @@ from harness.settings import (
     Json,
     LogUniform,
     LoRA,
-    LossRegion,
     MoreTexts,
     NonNegative,
     Number,
@@ -49,13 +48,12 @@ Read = Literal["holdout", "retain", "retrained", "original"]
 
 @dataclass(frozen=True)
 class Strength:
-    """The dial of a method that turns erasure up, a field of its settings."""
+    """The dial of a method that turns erasure up, a field of its settings; `off` erases nothing."""
 
     field: str
     cumulative: bool
     """One trial goes through the values (epochs); otherwise each value is a trial."""
     off: Number
-    """Erases nothing."""
     divisible: bool = False
     """May stop within an epoch: 2.25 is after a quarter of the third."""
 
@@ -77,51 +75,41 @@ class Sequences:
 
 @dataclass(frozen=True)
 class ErasedModel:
-    """A model after erasure."""
+    """A model after erasure; `stop_reason` is set if a trajectory ended early."""
 
     strength: Number
     model: Model
     notes: Mapping[str, Json] = field(default_factory=dict)
-    """For the journal: blocks, losses, skipped steps."""
     changed_blocks: tuple[str, ...] | None = None
     """The only blocks that differ from the original; None promises nothing."""
     stop_reason: str | None = None
-    """Set if a trajectory ended early."""
 
 
 class TrainingTask(Protocol):
-    """Input of the training loop."""
+    """Input of the training loop; `engine` is a `harness.settings.Engine`."""
 
     seed: int
     forget: Sequences
     retain: Sequences | None
-    """Set for the reference `retain_data`."""
     training: Training
     engine: Any
-    """A `harness.settings.Engine`."""
 
     def validation_perplexity(self, model: Model) -> float:
         """Return perplexity on held-out text; NaN without any."""
 
-    def progress(self, message: str) -> None:
-        """Show a message: `epoch 2 of 7`."""
+    def progress(self, message: str) -> None: ...
 
 
 class ErasureTask(TrainingTask, Protocol):
-    """Input of a method."""
+    """Input of a method: copies of the original and of the original overfitted on the forget set."""
 
     strengths: tuple[Number, ...]
     """Rising; one unless the dial is cumulative."""
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Return a copy of the model's tokenizer."""
-
-    def load_original(self) -> Model:
-        """Return a fresh original, in evaluation mode."""
-
-    def memorized_model(self) -> Model:
-        """Return a fresh original overfitted on the forget set."""
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+    def load_original(self) -> Model: ...
+    def memorized_model(self) -> Model: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +120,6 @@ class Method(ABC):
     """
 
     label: ClassVar[str]
-    """In tables: "EMSO"."""
     source: ClassVar[str]
     version: ClassVar[int]
     """Raise it when numbers change."""
@@ -152,7 +139,7 @@ class Method(ABC):
         """Yield the model at each of `task.strengths`; at an early end a last one with the reason."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model with this `config.json` is refused, and what to do; None if it is not."""
+        """Return why a model with this `config.json` is refused, and what to do."""
         return None
 
     def refuses_training(self, training: Training) -> str | None:
@@ -162,15 +149,13 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Generations:
-    """Continuations of the utility prompts."""
+    """Continuations of the utility prompts, up to the first end of text."""
 
     prompts: tuple[str, ...]
     texts: tuple[str, ...]
-    """Up to the first end of text."""
     references: tuple[str, ...]
     """By humans; of equal token lengths under `exact`."""
     digest: str
-    """Digest of prompts and references."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +165,10 @@ class TextsShape:
     sequences: int
     prefix_tokens: int
     longest: int
-    """Tokens of the longest sequence."""
 
 
 class EvaluationTask(Protocol):
-    """Input of an evaluator; the report shows the first `sample_count` samples."""
+    """Input of an evaluator, which loads only models that it `reads`, or the original within `cached`."""
 
     seed: int
     forget: Sequences
@@ -195,59 +179,25 @@ class EvaluationTask(Protocol):
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
 
-    def progress(self, message: str) -> None:
-        """Show a message: `attack 2 of 6`."""
-
-    def generations(self, definition: Definition) -> Generations:
-        """Return the model's sampled continuations."""
-
+    def progress(self, message: str) -> None: ...
+    def generations(self, definition: Definition) -> Generations: ...
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
         """Return `load(checkpoint)`; drop one judge before the next."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for each key of all digests that matter."""
 
-    def original_digest(self) -> str:
-        """Return the original's digest."""
-
-    def load_original(self) -> Model:
-        """Return a fresh original, if the evaluator `reads` it or within `cached`."""
-
-    def retrained_digest(self) -> str:
-        """Return the retrained model's digest."""
-
-    def load_retrained(self) -> Model:
-        """Return a fresh retrained model, if the evaluator `reads` it."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A text for the report, redacted if `forget`."""
-
-    kind: Literal["forget", "utility"]
-    prompt: str
-    generated: str
-    reference: str
-
-
-@dataclass(frozen=True)
-class MeasuredCurve:
-    """Numbers by step or layer; curves of one name share a panel."""
-
-    name: str
-    title: str
-    x_title: str
-    y_title: str
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
+    def original_digest(self) -> str: ...
+    def load_original(self) -> Model: ...
+    def retrained_digest(self) -> str: ...
+    def load_retrained(self) -> Model: ...
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of one model."""
+    """Measurements of one model: a number for each metric, NaN if not measured."""
 
     numbers: Mapping[str, float]
-    """One for each metric; NaN is not measured."""
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -285,7 +235,7 @@ class Evaluator(ABC):
         return {}
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse a model, as `Method.refuses` does."""
+        """Return why a model with this `config.json` is refused, and what to do."""
         return None
 
     def refuses_texts(self, forget: TextsShape) -> str | None:

@@ -1,4 +1,4 @@
-"""Declarations of metrics."""
+"""Declarations of metrics, and samples and curves next to them."""
 
 from __future__ import annotations
 
@@ -86,6 +86,28 @@ class Metric:
     def agrees_with(self) -> Literal["text", "original"] | None:
         """Return the texts that exact match compares with."""
         return {"exact_match": "text", "exact_match_original": "original"}.get(self.name)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text for the report, redacted if `forget`."""
+
+    kind: Literal["forget", "utility"]
+    prompt: str
+    generated: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class MeasuredCurve:
+    """Numbers by step or layer; curves of one name share a panel."""
+
+    name: str
+    title: str
+    x_title: str
+    y_title: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
 
 
 def check_group(group: Group) -> Group:

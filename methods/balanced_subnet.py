@@ -9,23 +9,13 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Lt
 
-from harness.contracts import (
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    Positive,
-    PositiveCount,
-    Strength,
-    Training,
-)
+from harness import contracts
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, Positive, PositiveCount, Training
 from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mean_nll, mlp_matrices, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class BalancedSubnet(Method):
+class BalancedSubnet(contracts.Method):
     """Trains masks of the MLPs' matrices on −L_NLL(forget) + L_NLL(retain), and drops a share of each matrix.
 
     Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
@@ -40,7 +30,7 @@ class BalancedSubnet(Method):
     source = "Sakarvadia et al. 2025, arXiv:2410.02159"
     reference = "retain_data"
     version = 1
-    strength = Strength("dropped", cumulative=False, off=0.0)
+    strength = contracts.Strength("dropped", cumulative=False, off=0.0)
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01

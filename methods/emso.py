@@ -8,25 +8,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import (
-    Choice,
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    PositiveCount,
-    Strength,
-    Training,
-)
+from harness import contracts
+from harness.contracts import Choice, ErasedModel, ErasureTask, Json, Model, PositiveCount, Training
 from harness.models.blocks import Block, block_count, blocks, counts_by_kind, lacks_blocks
-from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
+from harness.toolkit import Batch, Epochs, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class EMSO(Method):
+class EMSO(contracts.Method):
     """Entropy maximisation on the few blocks where it means forgetting; its ablations are its settings.
 
     Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global batch, and trains the k
@@ -43,9 +32,9 @@ class EMSO(Method):
     source = "Zhang et al. 2024, arXiv:2408.04983"
     reference = "none"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    strength = contracts.Strength("epochs", cumulative=True, off=0, divisible=True)
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 7
+    epochs: Epochs = 7
     """Passes over the forget set, with a new choice of blocks before each."""
     k: Annotated[PositiveCount, Choice(values=(1, 2, 4, 8))] = 2
     """Blocks trained in an epoch."""
