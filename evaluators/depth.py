@@ -59,8 +59,8 @@ class Depth(Evaluator):
         assert holdout is not None, "it is read"
         if isinstance(model, PairModel):
             unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(forget), np.nan))
-            said = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
-            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [said]}, unknown)
+            warning = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
+            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [warning]}, unknown)
         references = self._references(task, task.load_original)
         lens = LogitLens(task.load_original())
         by_texts = {"forget": forget, "unseen": holdout}

@@ -295,11 +295,11 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -75,14 +75,14 @@ class Membership(Evaluator):
         metrics = []
         for name, (title, _, source, sign) in ATTACKS.items():
             if name != "reference" or self.reference:
-                told = f"{recognised} {sign}: .5 is a guess"
+                meaning = f"{recognised} {sign}: .5 is a guess"
                 about = {"source": source, "attack": "Membership" if name == "min_k" else ""}
-                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
-        told = (
+                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=meaning, **about))
+        meaning = (
             "how well the tokens in them tell forget sequences from unseen texts, without any "
             "model: above .5 the other AUCs may show no more than that"
         )
-        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=told)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=meaning)
         return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -151,16 +151,16 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
 def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
     warnings = []
     blind = weighted_mean(per_item["blind_auc"])
-    least = blind - WIDTH * standard_error(per_item["blind_auc"])
-    if math.isnan(least):
+    bound = blind - WIDTH * standard_error(per_item["blind_auc"])
+    if math.isnan(bound):
         warnings.append(
             "whether forget sequences and unseen texts can be told apart without a model is not known: that takes two "
             "different texts of each at the least"
         )
-    elif least > 0.5:
+    elif bound > 0.5:
         warnings.append(
             f"the AUCs of membership are void: forget sequences and unseen texts can be told apart without any model, "
-            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {least:.2f}). Name unseen texts of "
+            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f}). Name unseen texts of "
             "the forget set's own kind (data.holdout)"
         )
     unknown = int(np.isnan(per_item["membership_loss"]).sum())

@@ -55,9 +55,9 @@ class Quantization(Evaluator):
             stored = STORED[scheme]
             after = f"once the model's linear layers are rounded to {stored}"
             share = partial(attack_share, source=SOURCE)
-            known, strength, likelihood = self._names(scheme)
+            accuracy, strength, likelihood = self._names(scheme)
             attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
-            metrics.append(share(name=known, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
+            metrics.append(share(name=accuracy, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
             metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
             meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
             title = f"EL_{self.n} ({stored})"
@@ -81,8 +81,8 @@ class Quantization(Evaluator):
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
             predicted_NT = continuations.predicted_NT
-            known, strength, likelihood = self._names(scheme)
-            per_item[known] = accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1)
+            accuracy, strength, likelihood = self._names(scheme)
+            per_item[accuracy] = accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1)
             per_item[strength] = extraction_strengths(forget, predicted_NT)
             per_item[likelihood] = likelihoods(continuations, self.n, prefixes)
             schemes[scheme] = {

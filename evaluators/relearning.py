@@ -84,17 +84,17 @@ class Relearning(contracts.Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         last = self.steps[-1]
-        of = f"of sequences that are not shown: its mean over {last} training steps on"
+        mean = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
-        before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
+        shown = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
         el = f"EL_{self.n}"
         meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
         likelihood = partial(attack_share, source=RELEARNING, meaning=meaning)
         return (
-            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}"),
+            *recall_metrics("relearned", "Relearned", RELEARNING, f"{mean} others of the forget set, {worst}"),
             likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
-            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}"),
-            *recall_metrics("in_context", "In context", IN_CONTEXT, before),
+            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{mean} retain texts alone, {worst}"),
+            *recall_metrics("in_context", "In context", IN_CONTEXT, shown),
         )
 
     def _counts(self, sequences: int) -> tuple[int, int]:
@@ -284,8 +284,8 @@ def recalled(model: Model, sequences: Sequences) -> np.ndarray:
 
 def teacher_forced(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
     """Return the same from the first choice for each token."""
-    known = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
-    return np.stack([known, extraction_strengths(sequences, predicted_NT)])
+    ma = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
+    return np.stack([ma, extraction_strengths(sequences, predicted_NT)])
 
 
 def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:

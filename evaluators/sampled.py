@@ -141,15 +141,15 @@ class Sampled(Evaluator):
             tokens_BT = forget.tokens_NT[first : first + at_once, :width].to(device)
             logits_BSV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits[:, start - 1 :]
             for row, logits_SV in enumerate(logits_BSV, start=first):
-                kept = min(int(forget.lengths_N[row]), width) - start
-                logits_KV = logits_SV[:kept].float()
+                count = min(int(forget.lengths_N[row]), width) - start
+                logits_KV = logits_SV[:count].float()
                 if logits_KV.isnan().any():
                     raise TrialError(
                         f"the logits of {type(model).__name__} hold NaN, so it cannot be sampled: erase it less."
                     )
-                tokens_K = tokens_BT[row - first, start : start + kept]
+                tokens_K = tokens_BT[row - first, start : start + count]
                 log_p_K = sampling_log_p(logits_KV, tokens_K, self.top_p, self.top_k, self.temperature)
-                log_p_NS[row, :kept] = log_p_K.cpu().numpy()
+                log_p_NS[row, :count] = log_p_K.cpu().numpy()
         return log_p_NS
 
 

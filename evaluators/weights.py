@@ -58,8 +58,8 @@ class Weights(Evaluator):
         original = dict(task.load_original().named_parameters())
         unknown = dict.fromkeys(("weight_change", "stable_rank"), math.nan)
         if _shapes(erased) != _shapes(original):
-            said = "the change of the weights is not known: the model's parameters are others than the original's"
-            return Evaluation(unknown, notes={"warnings": [said]})
+            warning = "the change of the weights is not known: the model's parameters are others than the original's"
+            return Evaluation(unknown, notes={"warnings": [warning]})
         change_by_layer = matrix_changes(original, erased)
         ranks = [rank for change in change_by_layer.values() for rank in change.stable_ranks]
         numbers = {"weight_change": relative_change(change_by_layer.values()), "stable_rank": weighted_mean(ranks)}
@@ -71,13 +71,13 @@ class Weights(Evaluator):
             }
         }
         if all(torch.equal(erased[name], weight) for name, weight in original.items()):
-            how = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
-            notes["erasure_warnings"] = [f"no weight differs from the original's{how}"]
+            reason = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
+            notes["erasure_warnings"] = [f"no weight differs from the original's{reason}"]
         elif math.isnan(numbers["weight_change"]):
             notes["warnings"] = ["the change of the weights is not known: some weights are not numbers"]
         elif math.isnan(numbers["stable_rank"]):
-            said = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
-            notes["erasure_warnings"] = [said]
+            warning = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
+            notes["erasure_warnings"] = [warning]
         return Evaluation(numbers, notes=notes)
 
 
@@ -120,9 +120,9 @@ def relative_change(parts: Iterable[Change]) -> float:
         >>> relative_change([Change(moved=9.0, size=100.0), Change(moved=0.0, size=125.0)])
         0.2
     """
-    known = list(parts)
-    size = sum(change.size for change in known)
-    return math.sqrt(sum(change.moved for change in known) / size) if size else math.nan
+    changes = list(parts)
+    size = sum(change.size for change in changes)
+    return math.sqrt(sum(change.moved for change in changes) / size) if size else math.nan
 
 
 def _shapes(parameters: Parameters) -> dict[str, torch.Size]:

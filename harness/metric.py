@@ -132,5 +132,5 @@ def metric_of(declared: Mapping[str, Any]) -> Metric:
     """
     better = declared.get("better")
     revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}
-    known = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
-    return Metric(**{**known, **revived})
+    fields = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
+    return Metric(**{**fields, **revived})

@@ -34,10 +34,10 @@ def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
         >>> weighted_mean([1.0, 4.0, float("nan")]), weighted_mean([1.0, 4.0], weights=[2, 1])
         (2.5, 2.0)
     """
-    known = ~np.isnan(values)
-    if not known.any():
+    valid = ~np.isnan(values)
+    if not valid.any():
         return math.nan
-    return float(np.average(np.asarray(values)[known], weights=None if weights is None else np.asarray(weights)[known]))
+    return float(np.average(np.asarray(values)[valid], weights=None if weights is None else np.asarray(weights)[valid]))
 
 
 def standard_error(values: ArrayLike) -> float:
@@ -47,8 +47,8 @@ def standard_error(values: ArrayLike) -> float:
         >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
         0.2887
     """
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
+    numbers = np.asarray(values)[~np.isnan(values)]
+    return float(np.std(numbers, ddof=1) / math.sqrt(len(numbers))) if len(numbers) > 1 else math.nan
 
 
 def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:

@@ -21,9 +21,9 @@ from harness.plugins import EVALUATORS, METHODS
 from harness.settings import TrialSpec
 from harness.toolkit.device import device_for
 
-_OF_MODELS = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
-_OF_METRICS = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
-PACKAGES = tuple(f"lethe {_OF_MODELS} {_OF_METRICS} ray optuna".split())
+_MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
+_METRIC_PACKAGES = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
+PACKAGES = tuple(f"lethe {_MODEL_PACKAGES} {_METRIC_PACKAGES} ray optuna".split())
 _CPUINFO = Path("/proc/cpuinfo")
 _PART_BYTES = 1 << 16
 """Bytes read at each end of a file; loading checks the whole file's digest."""
@@ -33,13 +33,13 @@ _OWN_CODE = "harness"
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python, of the machine and of each package."""
-    of_packages = {"python": platform.python_version(), "machine": platform.machine()}
+    version_by_package = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
-            of_packages[package] = version(package)
+            version_by_package[package] = version(package)
         except ModuleNotFoundError:
-            of_packages[package] = "not installed"
-    return of_packages
+            version_by_package[package] = "not installed"
+    return version_by_package
 
 
 @cache
@@ -160,7 +160,7 @@ def _source_digest(name: str) -> str:
 def _paths_of(spec: TrialSpec) -> Iterator[str]:
     for checkpoint in (spec.model, spec.retrained, *spec.judges.values()):
         if checkpoint is not None:
-            yield from (place for place in (checkpoint.location, checkpoint.tokenizer) if Path(place).is_dir())
+            yield from (path for path in (checkpoint.location, checkpoint.tokenizer) if Path(path).is_dir())
     sources = [spec.forget, spec.measured, spec.retain, spec.utility, spec.validation]
     for evaluator in spec.evaluators:
         sources += evaluator.texts.values()

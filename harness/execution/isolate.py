@@ -262,5 +262,5 @@ def modules_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:
         yield value
     elif depth:
         inside = value if isinstance(value, list | tuple | dict) else vars(value) if hasattr(value, "__dict__") else ()
-        for held in list(inside.values()) if isinstance(inside, Mapping) else inside:
-            yield from modules_in(held, depth - 1)
+        for item in list(inside.values()) if isinstance(inside, Mapping) else inside:
+            yield from modules_in(item, depth - 1)

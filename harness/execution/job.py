@@ -34,7 +34,7 @@ class Folders:
 
 
 @dataclass
-class Seen:
+class CandidateLog:
     """Results of a running candidate, kept if it fails."""
 
     original: dict[str, float] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class CandidateTask(Strict):
     settings: Mapping[str, Json]
     """A value for each dimension of the search space."""
 
-    def record(self, seen: Seen, end: str, seconds: float) -> Candidate:
+    def record(self, log: CandidateLog, end: str, seconds: float) -> Candidate:
         return Candidate(
             trial_id=self.study.study_id,
             number=self.number,
             settings=dict(self.settings),
-            probes=tuple(seen.probes),
-            targets=seen.targets,
-            original=seen.original,
+            probes=tuple(log.probes),
+            targets=log.targets,
+            original=log.original,
             end=end,
             seconds=seconds,
         )
@@ -129,6 +129,6 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
         "trial's identity: what is done stays done), or make the trial smaller."
     )
     if job.candidate is not None:
-        record = job.candidate.record(Seen(), error, 60 * minutes)
+        record = job.candidate.record(CandidateLog(), error, 60 * minutes)
         Journal(folders.results / "journal").append(record)
     record_failure(job, folders, watch, error, ())

@@ -20,8 +20,8 @@ Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of generated words: filled if the reference has the same word in the same place."""
 MAX_LOG_LINES = 40
-_KEPT = "`report: {samples: plain}` keeps it"
-_WITHHELD = f"its message may quote the forget set; {_KEPT}."
+_PLAIN_HINT = "`report: {samples: plain}` keeps it"
+_WITHHELD = f"its message may quote the forget set; {_PLAIN_HINT}."
 _ROOT = Path(errors.__file__).resolve().parents[1]
 _OWN = str(_ROOT / "harness") + "/"
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
@@ -97,16 +97,16 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
     """
     if policy == "plain":
         return list(lines)
-    kept = []
+    safe_lines = []
     for line in lines:
         frame = _FRAME.match(line)
         if frame and (file := _path_in_package(frame[1])):
-            kept.append(f"{file}, line {frame[2]}")
+            safe_lines.append(f"{file}, line {frame[2]}")
         elif _FATAL.match(line):
-            kept.append(line)
-    left_out = len(lines) - len(kept)
-    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_KEPT})"
-    return [*kept, counted] if left_out else kept
+            safe_lines.append(line)
+    left_out = len(lines) - len(safe_lines)
+    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_PLAIN_HINT})"
+    return [*safe_lines, counted] if left_out else safe_lines
 
 
 def _is_own(error: BaseException) -> bool:

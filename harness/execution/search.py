@@ -34,28 +34,28 @@ def results_awaited(study: StudySpec, number: int) -> int:
 
 
 def next_settings(
-    study: StudySpec, number: int, known: Sequence[Candidate], others: Mapping[int, Settings] | None = None
+    study: StudySpec, number: int, candidates: Sequence[Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
     """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
     Args:
         study: The search.
         number: 0 is the method's defaults, 1 its published recipe if that differs.
-        known: Finished candidates; those that this one must not wait for are ignored.
+        candidates: Finished candidates; those that this one must not wait for are ignored.
         others: Settings of running and died ones, by number.
     """
     if number == 0:
         return dict(study.defaults)
     if number == 1 and study.published:
         return dict(study.published)
-    unseen = {other: settings for other, settings in (others or {}).items() if other < number}
-    seen, learnt = [], results_awaited(study, number)
-    for candidate in known:
-        if candidate.number < learnt:
-            seen.append(candidate)
+    unfinished = {other: settings for other, settings in (others or {}).items() if other < number}
+    finished, bound = [], results_awaited(study, number)
+    for candidate in candidates:
+        if candidate.number < bound:
+            finished.append(candidate)
         elif candidate.number < number:
-            unseen[candidate.number] = candidate.settings
-    untried = untried_settings(study, [*unseen.values(), *(candidate.settings for candidate in seen)])
+            unfinished[candidate.number] = candidate.settings
+    untried = untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
     if untried == []:
         return None
     seed, searched = int(digest_of([study.study_id, number])[:8], 16), dimensions_tried(study)
@@ -63,8 +63,8 @@ def next_settings(
         study,
         searched,
         target=study.targets[number % len(study.targets)],
-        seen=seen,
-        unseen=[unseen[other] for other in sorted(unseen)],
+        finished=finished,
+        unfinished=[unfinished[other] for other in sorted(unfinished)],
         seed=seed,
     )
     settings = {**study.defaults, **sampled}
@@ -91,16 +91,16 @@ def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[fl
     """
     if not candidate.original:
         return None
-    asked, least = candidate.targets[target.key], study.utility_bounds[0] * candidate.original[PROBED_UTILITY]
+    level, min_perplexity = candidate.targets[target.key], study.utility_bounds[0] * candidate.original[PROBED_UTILITY]
     nearest, cost = candidate.original[PROBED_ERASURE], math.inf
     for probe in candidate.probes:
-        reached, utility = probe[PROBED_ERASURE], probe[PROBED_UTILITY]
-        if not utility >= least or math.isnan(reached):
+        ma, perplexity = probe[PROBED_ERASURE], probe[PROBED_UTILITY]
+        if not perplexity >= min_perplexity or math.isnan(ma):
             continue
-        nearest = min(nearest, reached)
-        if reached <= asked:
-            cost = min(cost, math.log(utility))
-    return nearest - asked, cost
+        nearest = min(nearest, ma)
+        if ma <= level:
+            cost = min(cost, math.log(perplexity))
+    return nearest - level, cost
 
 
 def sampled_settings(
@@ -108,8 +108,8 @@ def sampled_settings(
     space: Mapping[str, Dimension],
     *,
     target: Level,
-    seen: Sequence[Candidate],
-    unseen: Sequence[Mapping[str, Json]],
+    finished: Sequence[Candidate],
+    unfinished: Sequence[Mapping[str, Json]],
     seed: int,
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
@@ -118,8 +118,8 @@ def sampled_settings(
         study: The search.
         space: Ranges that contain all tried values.
         target: Level to reach at the least cost.
-        seen: Candidates with results.
-        unseen: Settings of unfinished candidates, to keep away from.
+        finished: Candidates with results.
+        unfinished: Settings of other candidates, to keep away from.
         seed: Seed of the sampler.
     """
     with warnings.catch_warnings():  # Of what Optuna calls experimental.
@@ -128,43 +128,43 @@ def sampled_settings(
         from optuna.trial import TrialState, create_trial
 
         if study.search == "random":
-            asked = _study(RandomSampler(seed=seed))
+            optuna_study = _new_study(RandomSampler(seed=seed))
         else:
             sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True)
-            asked = _study(sampler)
+            optuna_study = _new_study(sampler)
         distributions = _distributions(space)
-        _tell(asked, study, distributions, target, seen)
-        for settings in unseen:
+        _add_results(optuna_study, study, distributions, target, finished)
+        for settings in unfinished:
             params = {name: settings[name] for name in space}
-            asked.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
-        return dict(asked.ask(distributions).params)
+            optuna_study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
+        return dict(optuna_study.ask(distributions).params)
 
 
-def _study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+def _new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(sampler=sampler)
 
 
-def _tell(
-    asked: optuna.Study,
+def _add_results(
+    optuna_study: optuna.Study,
     study: StudySpec,
     distributions: Mapping[str, BaseDistribution],
     target: Level,
-    seen: Sequence[Candidate],
+    finished: Sequence[Candidate],
 ) -> None:
     """Add the results; candidates above the target rank by their distance only."""
     from optuna.trial import TrialState, create_trial
 
-    for candidate in sorted(seen, key=lambda candidate: candidate.number):
+    for candidate in sorted(finished, key=lambda candidate: candidate.number):
         params = {name: candidate.settings[name] for name in distributions}
         result = objective(study, target, candidate)
-        told: dict[str, Any] = {"state": TrialState.FAIL}
+        outcome: dict[str, Any] = {"state": TrialState.FAIL}
         if result is not None:
             violation, cost = result
-            told = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
-        asked.add_trial(create_trial(params=params, distributions=dict(distributions), **told))
+            outcome = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
+        optuna_study.add_trial(create_trial(params=params, distributions=dict(distributions), **outcome))
 
 
 _NO_COST = 1e9
@@ -179,6 +179,6 @@ def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution
         if isinstance(dimension, Choice):
             distributions[name] = CategoricalDistribution(dimension.values)
         else:
-            of_kind: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
-            distributions[name] = of_kind(dimension.low, dimension.high, log=True)
+            distribution: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
+            distributions[name] = distribution(dimension.low, dimension.high, log=True)
     return distributions

@@ -136,8 +136,8 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
         started: Settings of candidates that this run started, by number; new ones are added. A candidate whose process
             died is tried again by the next run.
     """
-    known = study_results(study, Journal(folders.results / "journal").read(study.study_id)).candidates
-    recorded = {candidate.number for candidate in known}
+    candidates = study_results(study, Journal(folders.results / "journal").read(study.study_id)).candidates
+    recorded = {candidate.number for candidate in candidates}
     generation: list[Job] = []
     for number in range(study.trials):
         if number in recorded or number in started:
@@ -146,7 +146,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
         if any(job.candidate and job.candidate.number < awaited for job in generation):
             break
         others = {other: settings for other, settings in started.items() if other not in recorded}
-        settings = next_settings(study, number, known, others)
+        settings = next_settings(study, number, candidates, others)
         if settings is None:
             break
         started[number] = settings
@@ -167,13 +167,13 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
 def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, prepared: dict[str, bool]) -> tuple[str, ...]:
     """Return the key of the arrays that remaining evaluators lack of their original, if any."""
     spec = trial.spec
-    for measuring in spec.evaluators:
-        key = prepared_key(spec.model, measuring)
+    for evaluator_spec in spec.evaluators:
+        key = prepared_key(spec.model, evaluator_spec)
         if key not in prepared:
-            prepared[key] = is_prepared(spec.model, measuring, artifacts)
-    lacking = [key for measuring in spec.evaluators if not prepared[key := prepared_key(spec.model, measuring)]]
+            prepared[key] = is_prepared(spec.model, evaluator_spec, artifacts)
+    lacking = [key for each in spec.evaluators if not prepared[key := prepared_key(spec.model, each)]]
     for _, evaluators in trial.remaining:
-        if any(prepared_key(spec.model, measuring) in lacking for measuring in evaluators):
+        if any(prepared_key(spec.model, each) in lacking for each in evaluators):
             return (digest_of([*lacking, spec.engine.workers]),)  # Trials with other workers run apart.
     return ()
 

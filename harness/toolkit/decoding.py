@@ -239,9 +239,9 @@ def sample(
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = is_cache_exact(model, as_long.to(device))
     at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
-    chosen = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
+    choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
-        _sample(model, prompts.to(device), uniform.to(device), chosen, is_cached)
+        _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)
         for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
@@ -266,7 +266,7 @@ def _sample(
     model: Model,
     prompts_BT: torch.Tensor,
     draws_BS: torch.Tensor,
-    chosen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    choose_tokens: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     is_cached: bool,
 ) -> torch.Tensor:
     device = prompts_BT.device
@@ -282,7 +282,7 @@ def _sample(
     rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):
-        generated[:, step] = chosen(logits.float(), draws_BS[:, step])
+        generated[:, step] = choose_tokens(logits.float(), draws_BS[:, step])
         if step + 1 < steps:
             logits = rows_stepper.step(generated[:, step])
     return generated.cpu()

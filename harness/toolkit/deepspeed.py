@@ -214,13 +214,13 @@ def _as_only_worker() -> Iterator[None]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    said = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    said |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
-    os.environ.update(said)
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in said:
+        for name in variables:
             del os.environ[name]
 
 

@@ -16,26 +16,11 @@ from typing import Annotated, ClassVar, TypedDict, Unpack
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Number,
-    Reference,
-    Sequences,
-    Strength,
-    Training,
-    TrainingTask,
-)
+from harness.contracts import ErasedModel, ErasureTask, Method, Model, Reference, Sequences, Strength, TrainingTask
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
-from harness.settings import Engine, replace
+from harness.settings import Count, Engine, Json, LogUniform, NonNegative, Number, Training, replace
 from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
 from harness.toolkit.losses import Batch, mean_nll, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
@@ -148,11 +133,11 @@ def train(
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
-                chosen, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
-                selected.append([block.name for block in chosen])
+                selected_blocks, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
+                selected.append([block.name for block in selected_blocks])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
-                changed |= {block.name for block in chosen}
-                engine = engine_for(task.engine, model, training, chosen)
+                changed |= {block.name for block in selected_blocks}
+                engine = engine_for(task.engine, model, training, selected_blocks)
             assert engine is not None
             for other in parts.get("frozen", ()):
                 engine.freeze(other)
@@ -273,11 +258,11 @@ def _run_to_stops(
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
     values: list[dict[str, float]] = []
     seconds = 0.0
-    for stop, wanted in ends:
+    for stop, total in ends:
         if adapters:
             adapters.unmerge()
         began = time.perf_counter()
-        values += islice(steps, wanted - len(values))
+        values += islice(steps, total - len(values))
         seconds += time.perf_counter() - began
         engine.gather()
         if adapters:

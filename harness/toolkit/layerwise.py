@@ -53,15 +53,15 @@ def gradients_by_layer(
 @contextmanager
 def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.Parameter]) -> Iterator[None]:
     """Let only these weights require gradients."""
-    asked = [(weight, weight.requires_grad) for weight in module.parameters()]
+    flags = [(weight, weight.requires_grad) for weight in module.parameters()]
     module.requires_grad_(False)
     for weight in weights:
         weight.requires_grad_(True)
     try:
         yield
     finally:
-        for weight, is_asking in asked:
-            weight.requires_grad_(is_asking)
+        for weight, flag in flags:
+            weight.requires_grad_(flag)
 
 
 @dataclass

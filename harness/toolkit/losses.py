@@ -92,9 +92,9 @@ class Batch:
         return values_BS.masked_fill(~self.counted_BS, 0.0)
 
 
-def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
+def _refuse_shape(values: torch.Tensor, shape: torch.Size, expected: str) -> None:
     if values.shape != shape:
-        raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
+        raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {expected}, {tuple(shape)}.")
 
 
 class _InParts(torch.autograd.Function):

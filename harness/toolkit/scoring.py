@@ -82,31 +82,31 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
     device = next(model.parameters()).device
     answers: dict[int, tuple[float, bool]] = {}
     for batch, source, shared in _read_contexts(model, choices, device):
-        rows = [(row, place) for row, question in enumerate(batch) for place in question.places]
+        rows = [(row, number) for row, question in enumerate(batch) for number in question.places]
         rows.sort(key=lambda indexed_row: len(choices[indexed_row[1]].read_tokens), reverse=True)
         while rows:
             width = len(choices[rows[0][1]].read_tokens) - shared
             at_once = _rows_together(model, width, device, len(rows))
             part, rows = rows[:at_once], rows[at_once:]
-            places = [place for _, place in part]
-            read = [choices[place].read_tokens[shared:] for place in places]
+            numbers = [number for _, number in part]
+            read = [choices[number].read_tokens[shared:] for number in numbers]
             tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
             sources = torch.tensor([row for row, _ in part], device=device)
             logits = branched_logits(model, source, sources, tokens_BT)
             answers |= zip(
-                places, _answers(logits, read, [choices[place].continuation for place in places]), strict=True
+                numbers, _answers(logits, read, [choices[number].continuation for number in numbers]), strict=True
             )
             del logits  # Else they would lie beside the next part's.
         del source  # Else it would lie beside the next batch's.
-    return [answers[place] for place in range(len(choices))]
+    return [answers[number] for number in range(len(choices))]
 
 
 def _read_contexts(
     model: Model, choices: Sequence[AnswerChoice], device: torch.device
 ) -> Iterator[tuple[list[_Question], Cache | None, int]]:
     places: dict[tuple[int, ...], list[int]] = {}
-    for place, choice in enumerate(choices):
-        places.setdefault(choice.context, []).append(place)
+    for number, choice in enumerate(choices):
+        places.setdefault(choice.context, []).append(number)
     shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
     token_bytes = _branching_bytes(model, choices, device) if shares else None
     alone: list[_Question] = []
@@ -116,10 +116,10 @@ def _read_contexts(
         (sharing if shared else alone).append(_Question(shared, choice_places))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
-        kept = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
-        at_once = _rows_together(model, sharing[0].shared, device, kept)
-        least = ALIKE * sharing[0].shared
-        batch = [question for question in sharing[:at_once] if question.shared >= least]
+        max_rows = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
+        at_once = _rows_together(model, sharing[0].shared, device, max_rows)
+        min_shared = ALIKE * sharing[0].shared
+        batch = [question for question in sharing[:at_once] if question.shared >= min_shared]
         sharing = sharing[len(batch) :]
         shared = batch[-1].shared
         read = [choices[question.places[0]].context[:shared] for question in batch]

@@ -167,10 +167,10 @@ def only_running(*models: Model) -> Iterator[None]:
     Raises:
         TrialError: Another model ran.
     """
-    known = {id(module) for model in models for module in model.modules()}
+    module_ids = {id(module) for model in models for module in model.modules()}
 
     def check(module: torch.nn.Module, inputs: Any) -> None:
-        if id(module) not in known and next(module.parameters(recurse=False), None) is not None:
+        if id(module) not in module_ids and next(module.parameters(recurse=False), None) is not None:
             raise TrialError(
                 f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
                 "know. Use the model that it is given, and name all others: train_and_yield(task, model, loss, "

@@ -31,7 +31,7 @@ from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBacken
 WORKER_LOG_LINES = 5
 """Lines of each worker's log in an error."""
 POLL_SECONDS = 1.0
-_PROGRESS_FILE, _NODE, _UNLIKE = "progress", ".node", ".unlike"
+_PROGRESS_FILE, _NODE, _DIFFERENCES = "progress", ".node", ".differences"
 """Files next to the logs: progress of the first worker, each one's node, and its differences."""
 
 
@@ -57,7 +57,7 @@ def run_on_workers(
     with (
         tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
         # If the trial is killed, it goes with Ray's own temporary folder.
-        tempfile.TemporaryDirectory(prefix="group-", dir=session) as meeting,
+        tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
         trainer = TorchTrainer(
@@ -71,7 +71,7 @@ def run_on_workers(
                 "inputs": None if is_on_loopback() else inputs_of([spec]),
             },
             # If Ray runs on this machine only, so do the workers.
-            torch_config=_OnLoopback(store=f"{meeting}/store") if is_on_loopback() else TorchConfig(),
+            torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
                 use_gpu=spec.gpus > 0,
@@ -83,8 +83,8 @@ def run_on_workers(
             with _progress_forwarded(logs / _PROGRESS_FILE, progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
-            if unlike := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_UNLIKE}"))]:
-                raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
+            if differences := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_DIFFERENCES}"))]:
+                raise TrialError(f"a worker of {spec.engine} did not start: {differences[0]}.") from error
             raise _failure(error, spec, logs) from error
         return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
 
@@ -95,11 +95,11 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: _OnLoopback) -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
         count = len(worker_group)
-        joining = [
+        joins = [
             worker_group.execute_single_async(rank, _join, backend_config.backend, backend_config.store, rank, count)
             for rank in range(count)
         ]
-        ray.get(joining)
+        ray.get(joins)
 
 
 @dataclass
@@ -129,8 +129,8 @@ def _run_worker(config: dict[str, Any]) -> None:
     node = node_name()
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
     inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (unlike := input_differences(inputs, inputs.like())):
-        (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
+    if inputs is not None and (differences := input_differences(inputs, inputs.like())):
+        (logs / f"{rank}{_DIFFERENCES}").write_text(f"{node} {'; it '.join(differences)}", encoding="utf-8")
         raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))

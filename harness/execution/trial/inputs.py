@@ -19,11 +19,11 @@ from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
 from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
-KEPT = 18
-"""Most texts kept: of six roles, for each model or half of the forget set."""
+MAX_TEXTS = 18
+"""Texts in memory: of six roles, for each model or half of the forget set."""
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_TEXTS)
 def _as_read(load: Callable[..., Any], *arguments: Any) -> tuple[Any, Hashable]:
     texts = load(*arguments)
     return texts, _fingerprints(texts)

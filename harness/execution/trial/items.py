@@ -20,7 +20,7 @@ from harness.records.items import MetricItems, aggregated
 
 TOLERANCE = 1e-5
 """Relative tolerance of an aggregate: fp32 sums differ by less."""
-_LEAST_SIZE = 1e-3
+_MIN_SIZE = 1e-3
 """Smaller numbers are compared as of this size."""
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
@@ -55,11 +55,11 @@ def metric_items(
         if kind in kinds and kind in more:
             identities[kind] = sequence_identities(more[kind])
     if "sequence_and_holdout" in kinds and "holdout" in more:
-        seen, unseen = sequence_identities(forget), sequence_identities(more["holdout"])
+        forget_texts, holdout_texts = sequence_identities(forget), sequence_identities(more["holdout"])
         # One text in both is an item of each.
         identities["sequence_and_holdout"] = (
-            (*seen[0], *(f"holdout-{id}" for id in unseen[0])),
-            (*seen[1], *(f"holdout-{cluster}" for cluster in unseen[1])),
+            (*forget_texts[0], *(f"holdout-{id}" for id in holdout_texts[0])),
+            (*forget_texts[1], *(f"holdout-{cluster}" for cluster in holdout_texts[1])),
         )
     if "prompt" in kinds:
         identities["prompt"] = _prompt_identities(utility)
@@ -88,27 +88,29 @@ def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identit
 
     A cluster's texts share their part or half of their n-grams. Computed once a sweep.
     """
-    seen: Counter[str] = Counter()
+    count_by_digest: Counter[str] = Counter()
     ids = []
     for digest in map(digest_of, items):
-        seen[digest] += 1
-        ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
+        count_by_digest[digest] += 1
+        ids.append(digest if count_by_digest[digest] == 1 else f"{digest}-{count_by_digest[digest]}")
     digests = tuple(map(digest_of, parts))
     groups = near_duplicate_groups(texts, digests, RELATED_SHARE)
-    least = dict(sorted(zip(groups, digests, strict=True), reverse=True))
-    return tuple(ids), tuple(least[group] for group in groups)
+    cluster_by_group = dict(sorted(zip(groups, digests, strict=True), reverse=True))
+    return tuple(ids), tuple(cluster_by_group[group] for group in groups)
 
 
 def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:
-    asked = evaluation.item_ids.get(metric.name)
+    ids_given = evaluation.item_ids.get(metric.name)
     assert metric.items is not None
-    ids, clusters = (tuple(asked), tuple(asked)) if asked is not None else identities.get(metric.items, ((), ()))
+    ids, clusters = (
+        (tuple(ids_given), tuple(ids_given)) if ids_given is not None else identities.get(metric.items, ((), ()))
+    )
     if len(set(ids)) < len(ids):
         raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
     values = _per_item(evaluation, metric, metric.name, len(ids))
     weights = _per_item(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
-    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _LEAST_SIZE)
+    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
         raise TrialError(
             f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "

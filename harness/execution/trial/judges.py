@@ -55,8 +55,8 @@ class JudgeCache:
         changed: list[str] = []
         for key in [key for key in self._loaded if key in self._lent]:
             judge = self._loaded[key]
-            if of_judge := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
-                changed += of_judge
+            if changed_parts := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
+                changed += changed_parts
                 del self._loaded[key]
         self._lent.clear()
         return changed
@@ -71,11 +71,11 @@ class JudgeCache:
 
     def _make_room(self, size: int) -> None:
         """Drop the oldest judges until `size` bytes fit."""
-        left = size + sum(judge.bytes for judge in self._loaded.values())
+        needed = size + sum(judge.bytes for judge in self._loaded.values())
         for key in list(self._loaded):
-            if left <= self._kept_bytes:
+            if needed <= self._kept_bytes:
                 break
-            left -= self._loaded.pop(key).bytes
+            needed -= self._loaded.pop(key).bytes
             gc.collect()
 
 

@@ -27,7 +27,7 @@ from harness.execution.trial.inputs import clear_shared, device_of, measured_set
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import MeasuredModel, PeakMemory, measuring_task, prepare, release_free_memory
+from harness.execution.trial.tasks import MeasuredModel, PeakMemory, make_evaluating_task, prepare, release_free_memory
 from harness.execution.trial.walk import run_candidate, walk
 from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
 from harness.models.loading import load_model, save_model
@@ -84,7 +84,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     spec, journal = job.spec, Journal(folders.results / "journal")
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
-    known = {record.point_id for record in records if isinstance(record, Point)}
+    point_ids = {record.point_id for record in records if isinstance(record, Point)}
     journal.append(
         Started(
             trial_id=spec.trial_id,
@@ -105,11 +105,11 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         evaluators = {walked.strength: evaluators[None]}
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
     with trial.memory.not_counting():
-        lacking = {measuring.key: measuring for of_point in evaluators.values() for measuring in of_point}
+        lacking = {evaluator_spec.key: evaluator_spec for specs in evaluators.values() for evaluator_spec in specs}
         prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
     strengths = [strength for strength in evaluators if strength is not None]
-    with closing(models_of(spec, trial.artifacts, strengths, trial.progress)) as erasures:
+    with closing(yield_models(spec, trial.artifacts, strengths, trial.progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
@@ -118,7 +118,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
-                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
+                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in point_ids)
                 with trial.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
@@ -129,7 +129,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
 
 
-def models_of(
+def yield_models(
     spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
@@ -138,18 +138,18 @@ def models_of(
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    kept = {strength: artifacts.find("erased", kept_name(spec.model_id(strength), code)) for strength in strengths}
-    if not strengths or None in kept.values():
+    folders = {strength: artifacts.find("erased", kept_name(spec.model_id(strength), code)) for strength in strengths}
+    if not strengths or None in folders.values():
         yield from erase(spec, artifacts, tuple(strengths), progress)
         return
-    for strength, folder in kept.items():
+    for strength, folder in folders.items():
         assert folder is not None
         yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
 
 
-def evaluated(
+def run_evaluator(
     spec: TrialSpec,
-    measuring: EvaluatorSpec,
+    evaluator_spec: EvaluatorSpec,
     measured: MeasuredModel,
     artifacts: Artifacts,
     progress: Callable[[str], None],
@@ -158,7 +158,7 @@ def evaluated(
 
     Args:
         spec: The trial.
-        measuring: One of the trial's evaluators.
+        evaluator_spec: One of the trial's evaluators.
         measured: The model, shared by the evaluators.
         artifacts: Reference features.
         progress: Receives messages.
@@ -166,12 +166,12 @@ def evaluated(
     Raises:
         TrialError: The evaluator changed its task, or reported other metrics than it declares.
     """
-    name = measuring.name
-    evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
-    lent = measured.in_precision(measuring.precision)
-    task = measuring_task(spec, measuring, evaluator, lent, artifacts, progress)
+    name = evaluator_spec.name
+    evaluator: Evaluator = EVALUATORS.configure(name, dict(evaluator_spec.settings))
+    copy = measured.cast_to(evaluator_spec.precision)
+    task = make_evaluating_task(spec, evaluator_spec, evaluator, copy, artifacts, progress)
     with guarded(task.plugin, task):
-        evaluation = evaluator.evaluate(lent.model, task)
+        evaluation = evaluator.evaluate(copy.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
         missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
@@ -253,7 +253,7 @@ class _RunningTrial:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation = evaluated(self.spec, spec, measured, self.artifacts, self.progress)
+            evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
             notes = _notes_of(evaluation)
             if spec.precision != "fp32" and spec.precision not in changed_choices:
                 changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))

@@ -17,30 +17,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.base.files import digest_of, write_whole
-from harness.contracts import (
-    Checkpoint,
-    Definition,
-    Evaluator,
-    Generations,
-    Json,
-    Model,
-    MoreTexts,
-    Number,
-    Precision,
-    Read,
-    Sequences,
-    Training,
-)
+from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences
 from harness.errors import TrialError
-from harness.execution.isolate import (
-    Fingerprints,
-    ProcessState,
-    changes,
-    guarded,
-    model_fingerprints,
-    refuse_changes,
-    sequences_fingerprints,
-)
+from harness.execution import isolate
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
@@ -49,7 +28,7 @@ from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import ARRAYS, Artifacts
-from harness.settings import EvaluatorSpec, Source, TrialSpec
+from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
@@ -63,7 +42,7 @@ TABLE_TOP_K = 50
 class _TrialTask:
     spec: TrialSpec
     artifacts: Artifacts
-    process_state: ProcessState = field(default_factory=ProcessState.capture, kw_only=True)
+    process_state: isolate.ProcessState = field(default_factory=isolate.ProcessState.capture, kw_only=True)
     """Global state in which models, texts and judges are made for the plugin."""
 
     def __post_init__(self) -> None:
@@ -91,16 +70,16 @@ class ErasingTask(_TrialTask):
         )
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> Fingerprints:
+    def _fingerprints(self) -> isolate.Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {}
         for name in ("strengths", "seed", "training", "engine"):
             fingerprints[f"task.{name}", ""] = repr(getattr(self, name))
-        fingerprints |= sequences_fingerprints("task.forget", self.forget)
-        fingerprints |= sequences_fingerprints("task.retain", self.retain)
+        fingerprints |= isolate.sequences_fingerprints("task.forget", self.forget)
+        fingerprints |= isolate.sequences_fingerprints("task.retain", self.retain)
         return fingerprints
 
     def changes(self) -> list[str]:
-        return changes(self._as_given, self._fingerprints())
+        return isolate.changes(self._as_given, self._fingerprints())
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -128,7 +107,7 @@ class ErasingTask(_TrialTask):
 
 
 @dataclass
-class MeasuringTask(_TrialTask):
+class EvaluatingTask(_TrialTask):
     """The contracts' `EvaluationTask` for one evaluator and model."""
 
     model: Model
@@ -161,15 +140,15 @@ class MeasuringTask(_TrialTask):
         self._is_making = False
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> Fingerprints:
+    def _fingerprints(self) -> isolate.Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
         for name in ("forget", *get_args(MoreTexts)):
-            fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
-        return fingerprints | dict(model_fingerprints(self.model))
+            fingerprints |= isolate.sequences_fingerprints(f"task.{name}", getattr(self, name))
+        return fingerprints | dict(isolate.model_fingerprints(self.model))
 
     def changes(self) -> list[str]:
         """Return the changed parts by name, the model and judges included."""
-        return [*changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
+        return [*isolate.changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
         if definition not in self.shared_generations:
@@ -181,8 +160,8 @@ class MeasuringTask(_TrialTask):
         tokenizer = load_tokenizer(self.spec.model)
         utility = inputs.utility_texts(self.spec)
         table = definition == "table"
-        wanted = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
-        new_tokens = min(wanted, room_after(self.model, utility.prompts_NT.shape[1]))
+        max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
+        new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
         rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
         ends = text_ends(self.spec.model)
         ended = [before_end(row, ends) for row in rows.tolist()]
@@ -207,7 +186,7 @@ class MeasuringTask(_TrialTask):
                 arrays = make()
             finally:
                 self._is_making = outer
-            refuse_changes(self.plugin, self)
+            isolate.refuse_changes(self.plugin, self)
             return arrays
 
         self.cached_keys[digest_of(list(key))] = None
@@ -256,27 +235,27 @@ class MeasuringTask(_TrialTask):
         return self.retrained
 
 
-def measuring_task(
+def make_evaluating_task(
     spec: TrialSpec,
-    measuring: EvaluatorSpec,
+    evaluator_spec: EvaluatorSpec,
     evaluator: Evaluator,
-    lent: MeasuredModel,
+    measured: MeasuredModel,
     artifacts: Artifacts,
     progress: Callable[[str], None],
-) -> MeasuringTask:
+) -> EvaluatingTask:
     """Return an evaluator's task for a model in its precision."""
-    return MeasuringTask(
+    return EvaluatingTask(
         spec,
         artifacts,
-        lent.model,
-        f"the evaluator '{measuring.name}'",
-        lent.generations,
-        measuring.texts,
-        retrained=measuring.retrained,
+        measured.model,
+        f"the evaluator '{evaluator_spec.name}'",
+        measured.generations,
+        evaluator_spec.texts,
+        retrained=evaluator_spec.retrained,
         reads=evaluator.reads,
         prepares=prepares(evaluator),
-        precision=measuring.precision,
-        judge_precision=measuring.judge_precision,
+        precision=evaluator_spec.precision,
+        judge_precision=evaluator_spec.judge_precision,
         progress=progress,
     )
 
@@ -293,7 +272,7 @@ class MeasuredModel:
     generations: dict[Definition, Generations] = field(default_factory=dict)
     _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
 
-    def in_precision(self, precision: Precision) -> MeasuredModel:
+    def cast_to(self, precision: Precision) -> MeasuredModel:
         """Return the model in this precision, copied at the first call."""
         if precision == "fp32":
             return self
@@ -304,7 +283,7 @@ class MeasuredModel:
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
         """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
         exact_NT = greedy_choices(self.model, sequences)
-        lowered_NT = greedy_choices(self.in_precision(precision).model, sequences)
+        lowered_NT = greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
         counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
         changed = int((exact_NT != lowered_NT)[counted_NT].sum())
@@ -316,17 +295,17 @@ _KEYS = "arrays.json"
 """File of the keys of an evaluator's arrays."""
 
 
-def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
+def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
     """Return the artifact key of an evaluator's arrays of an original."""
-    return digest_of([model.digest, measuring.key])
+    return digest_of([model.digest, evaluator_spec.key])
 
 
-def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
+def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
     """Return whether an evaluator's arrays of this original exist undamaged, or it needs none."""
-    evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+    evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
     if not prepares(evaluator):
         return True
-    folder = artifacts.find(_KIND, prepared_key(model, measuring))
+    folder = artifacts.find(_KIND, prepared_key(model, evaluator_spec))
     return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
 
 
@@ -344,28 +323,28 @@ def prepare(
     Raises:
         TrialError: An evaluator changed its task.
     """
-    left = [measuring for measuring in evaluators if not is_prepared(spec.model, measuring, artifacts)]
-    for precision in dict.fromkeys(measuring.precision for measuring in left):
+    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
+    for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
-        for measuring in left:
-            if measuring.precision == precision:
-                progress(f"{measuring.name} of the original")
-                evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
-                task = measuring_task(spec, measuring, evaluator, original, artifacts, progress)
-                with guarded(task.plugin, task):
+        for evaluator_spec in unprepared:
+            if evaluator_spec.precision == precision:
+                progress(f"{evaluator_spec.name} of the original")
+                evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
+                task = make_evaluating_task(spec, evaluator_spec, evaluator, original, artifacts, progress)
+                with isolate.guarded(task.plugin, task):
                     evaluator.prepare(original.model, task)
-                _keep(spec.model, measuring, list(task.cached_keys), artifacts)
+                _keep(spec.model, evaluator_spec, list(task.cached_keys), artifacts)
         del original
         release_free_memory()
-    if left:
+    if unprepared:
         JUDGES.shrink()
 
 
-def _keep(model: Checkpoint, measuring: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
+def _keep(model: Checkpoint, evaluator_spec: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
     def write(folder: Path) -> None:
         write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
 
-    artifacts.build(_KIND, prepared_key(model, measuring), write)
+    artifacts.build(_KIND, prepared_key(model, evaluator_spec), write)
 
 
 class PeakMemory:
@@ -391,9 +370,9 @@ class PeakMemory:
         if not self._is_counted:
             yield
             return
-        self._most, before = self.bytes or 0, torch.cuda.memory_allocated()
+        self._most, allocated = self.bytes or 0, torch.cuda.memory_allocated()
         yield
-        self._others += torch.cuda.memory_allocated() - before
+        self._others += torch.cuda.memory_allocated() - allocated
         torch.cuda.reset_peak_memory_stats()
 
 
