@@ -1,1 +1,1 @@
-"""The evaluators: one file each, named as in a sweep; formulas of several lie in `metrics/`."""
+"""The evaluators, one file each, and formulas of several in `metrics/`."""

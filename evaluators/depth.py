@@ -20,11 +20,11 @@ from harness.toolkit import LogitLens, hidden_states, lacks_layers, padded_batch
 class Depth(Evaluator):
     """Share of the forget set that is gone from the layers, by the logit lens: 0 for the original, 1 for the retrained.
 
-    The original's final norm and output matrix read what leaves each layer. A method that only closes the output is
-    near 0. A collapsed model is near 1 as well: read it next to the collapse flag. It is never ranked.
+    The original's final norm and output matrix read each layer's output. A method that only closes the output is near
+    0; a collapsed model is near 1 as well.
 
-    Differs from the paper: the mean loss on unseen texts of the same kind (`data.holdout`) is subtracted first, since
-    the original's output matrix reads little of a model retrained from scratch. `depth_uncorrected` is the paper's.
+    Differs from the paper: the mean loss on unseen texts (`data.holdout`) is subtracted first, since the original's
+    output matrix reads little of a retrained model. `depth_uncorrected` is the paper's.
     """
 
     version = 1
@@ -33,7 +33,6 @@ class Depth(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, not ranked."""
         gone = (
             "the share of what its layers could have lost of the continuations, read from each by the original's "
             "output matrix, that they have lost: 0 as the original, 1 as the retrained model, and nearly so a model "
@@ -47,15 +46,12 @@ class Depth(Evaluator):
         )
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose layers are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
-        """Read the layers of the original and of the retrained model."""
         self._references(task, lambda: original)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the means over sequences that some layer of the original knows."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -63,8 +59,8 @@ class Depth(Evaluator):
         assert holdout is not None, "it is read"
         if isinstance(model, PairModel):
             unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(forget), np.nan))
-            said = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
-            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [said]}, unknown)
+            warning = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
+            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [warning]}, unknown)
         references = self._references(task, task.load_original)
         lens = LogitLens(task.load_original())
         by_texts = {"forget": forget, "unseen": holdout}
@@ -136,19 +132,18 @@ def _depths(retrained_lost_NL: np.ndarray, model_lost_NL: np.ndarray) -> np.ndar
 
 
 MIN_DROP = 0.05
-"""Nats a token: below it a layer knows nothing of the text."""
+"""In nats a token: below it a layer knows nothing of the text."""
 
 
 def erasure_depth(lost_by_retrained_L: ArrayLike, lost_by_model_L: ArrayLike) -> float:
     """Return Σ d_ret · clip(d / d_ret, 0, 1) / Σ d_ret over the layers at which d_ret exceeds .05; NaN without one.
 
-    d_ret and d are the mean log p, in nats a token, that the original has on a layer and the retrained or the measured
-    model lacks.
+    d_ret and d are the mean log p at a layer, in nats a token, that the retrained and the measured model lost.
 
     Source: the logit lens of the meta-evaluation of arXiv:2605.24614, with its threshold.
 
     Example:
-        The first layer knows nothing of the text. Of the others the model has lost half, and more than all:
+        The first layer knows nothing; of the others the model lost half, and more than all:
 
         >>> erasure_depth([0.01, 1.0, 3.0], [0.5, 0.5, 4.0])
         0.875

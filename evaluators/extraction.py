@@ -18,17 +18,15 @@ from harness.toolkit import greedy_continuations
 class Extraction(Evaluator):
     """Extraction strength, and the share of sequences that are recited for 50 tokens and more.
 
-    Both are of greedy continuations and cost one forward pass: a continuation errs where the first teacher-forced
-    choice does.
+    Both are of greedy continuations and cost one forward pass.
     """
 
     version = 1
 
     tokens: PositiveCount = 50
-    """Tokens after the prefix that must all be right for a text to count as recited."""
+    """Right tokens after the prefix that make a text recited."""
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts without so many tokens after the prefix."""
         longest = forget.longest - forget.prefix_tokens
         if self.tokens <= longest:
             return None
@@ -39,7 +37,6 @@ class Extraction(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return extraction strength, ranked in its own group, and the recited share."""
         strength = "the share of a sequence's end that it says to the letter from the tokens before it"
         recited = f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter"
         ranked = partial(attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True)
@@ -54,7 +51,6 @@ class Extraction(Evaluator):
         return f"recited_{self.tokens}"
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return both numbers; shorter continuations have no recited share."""
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
         is_choice_NT = continuations.predicted_NT == forget.tokens_NT
@@ -75,7 +71,7 @@ class Extraction(Evaluator):
 
 
 def recited_for(is_right: Sequence[bool], tokens: int) -> float:
-    """Return 1 if the first so many tokens are all right, else 0; NaN if there are fewer.
+    """Return 1 if the first `tokens` are all right, else 0; NaN if there are fewer.
 
     Example:
         >>> recited_for([True, True, False], 2), recited_for([True, False, True], 2), recited_for([True], 2)

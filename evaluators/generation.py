@@ -14,23 +14,13 @@ import numpy as np
 
 from evaluators.metrics import ngrams, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Generations,
-    Metric,
-    Model,
-    PositiveCount,
-    Sample,
-    exponential,
-)
+from harness import contracts
+from harness.contracts import Evaluation, EvaluationTask, Generations, Metric, Model, PositiveCount, Sample, exponential
 from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
-"""1.5 standard deviations of a difference: ten samplings of one 1.3B model had 0.033 and 3 % (logs of
-dong-river/LLM_unlearning)."""
+"""1.5 standard deviations of a difference over ten samplings of a 1.3B model (logs of dong-river/LLM_unlearning)."""
 PERPLEXITY: dict[str, Any] = {
     "source": "EMSO paper, appendix E", "axis": 2, "noise": PERPLEXITY_NOISE,
     "judge": "perplexity", "aggregate": "exp_mean",
@@ -46,7 +36,7 @@ TABLE_COHERENCE_TOKENS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generation(Evaluator):
+class Generation(contracts.Evaluator):
     """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
 
     `exact`: the judge scores only the generated tokens, diversity is a share of n-grams, MAUVE compares texts of one
@@ -65,7 +55,6 @@ class Generation(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the five ranked metrics."""
         fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
         prompt_metric = partial(fraction, items="prompt")
         su = partial(prompt_metric, source="Su et al., arXiv:2202.06417")
@@ -91,7 +80,6 @@ class Generation(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers of the model's shared generations."""
         written = task.generations(self.definition)
         texts = written.texts
         table = self.definition == "table"
@@ -169,10 +157,10 @@ class Generation(Evaluator):
     def _mauve(
         self, task: EvaluationTask, written: Generations, scored: Mapping[str, Scores]
     ) -> tuple[list[float], float]:
-        """Return MAUVE for each clustering, and its judge's perplexity of the human texts; `scored` is by judge digest.
+        """Return MAUVE for each clustering, and its judge's perplexity of the human texts.
 
-        Differs from the paper: under `exact` a text's feature is the mean of its hidden states. A small judge's last
-        state tells little more than the last token: text of perplexity 1,500 scored 0.72 by it, and 0.01 by the mean.
+        Differs from the paper: under `exact` a text's feature is the mean of its hidden states. By a small judge's last
+        state, text of perplexity 1,500 scored 0.72; by the mean, 0.01.
         """
         judge = task.judge("features", CausalJudge)
         scores = scored.get(judge.digest) or self._score(judge, written.prompts, written.texts)
@@ -204,10 +192,10 @@ def perplexity(nll: Sequence[Sequence[float]]) -> float:
 
 
 def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
-    """Return the perplexity that the published tables were almost certainly made with.
+    """Return the published tables' perplexity, almost certainly.
 
-    Prompt and generation are cut at 200 tokens, in batches of 16 without a partial one; padding is predicted too, as
-    ends of text, but not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
+    Prompt and generation are cut at 200 tokens, in full batches of 16; padding is predicted too, as ends of text, but
+    not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
 
     Differs from the paper: it does not describe this; these are the habits of arXiv:2402.10052's code.
 
@@ -223,7 +211,7 @@ def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence
 def rep_n(text: str, n: int) -> float:
     """Return 1 − unique / all n-grams of whitespace words: 0 without repetition, near 1 for one n-gram.
 
-    A text without an n-gram gets 1.0, the worst: stopping at once must not look perfect.
+    A text without an n-gram gets 1.0, the worst.
 
     Source: Su et al., arXiv:2202.06417, rep-n; EMSO paper, appendix E.
 
@@ -284,8 +272,7 @@ def table_div_n(text: str, n: int) -> float:
 def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[int]) -> list[float]:
     """Return MAUVE for each k-means seed, from one model's features of N generated and N human texts.
 
-    It is near 0 for another language and near 1 for human text. Without the optional package, or with a feature that is
-    not finite, there are no scores.
+    There are none without the optional package, or if a feature is not finite.
 
     Source: Pillutla et al., arXiv:2102.01454; the package's defaults: scaling 5, N / 10 clusters.
     """
@@ -308,11 +295,11 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -19,14 +19,13 @@ from harness.toolkit import score_tokens, token_lists
 class LanguageModelling(Evaluator):
     """The model's own perplexity of the human continuations of the utility prompts.
 
-    A model that writes less varied text may do better in generation's perplexity and worse here.
+    Less varied text may lower generation's perplexity and raise this.
     """
 
     version = 1
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the one metric, not ranked."""
         own = Metric(
             name="own_perplexity",
             title="Own perplexity",
@@ -45,7 +44,6 @@ class LanguageModelling(Evaluator):
         return (own,)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the perplexity over continuations with a token."""
         written = task.generations(self.definition)
         prompts = token_lists(task.tokenizer, written.prompts)
         references = token_lists(task.tokenizer, written.references, starts=False)
@@ -58,10 +56,7 @@ class LanguageModelling(Evaluator):
 def continuation_nll(
     model: Model, prompts: list[list[int]], continuations: list[list[int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean −log p of each continuation's tokens, in nats (NaN without one), and their number.
-
-    A text's very first token is not predicted.
-    """
+    """Return the mean −log p of each continuation's tokens, in nats (NaN without one), and their number."""
     whole = [torch.tensor(prompt + text, dtype=torch.long) for prompt, text in zip(prompts, continuations, strict=True)]
     # No text is read as shorter than two tokens, so that there is one to predict; what is padding counts nowhere.
     tokens_NT = functional.pad(pad_sequence(whole, batch_first=True), (0, 2))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WIDTH = 1.96
-"""Standard errors to either side of a 95 % interval."""
+"""Standard errors of half a 95 % interval."""
 MIN_K_SHARE = 0.2
-"""Share of a text's tokens, the least likely ones, in Min-K and Min-K++; fixed before anything was measured."""
+"""Least likely share of tokens, in Min-K and Min-K++."""
 ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str, str]] = {
     "min_k": (
         "Min-K", "higher", "Shi et al., arXiv:2310.16789",
@@ -53,9 +53,8 @@ Scores = dict[str, np.ndarray]
 class Membership(Evaluator):
     """AUCs of attacks that tell forget sequences from unseen texts of their kind (`data.holdout`).
 
-    .5 is a guess. Higher shows training; lower shows texts less likely than unseen ones, which reveals them as well.
-    The aim is therefore the retrained model's AUC. `blind_auc` needs no model: where the tokens themselves tell the
-    sets apart, attacks may do no more, and a warning says so.
+    .5 is a guess. Higher shows training; lower reveals the texts as well, so the aim is the retrained model's AUC.
+    `blind_auc` needs no model: it shows that the tokens themselves tell the sets apart.
 
     The reference attack (`reference: true`) compares each loss with the retrained model's.
     """
@@ -67,29 +66,26 @@ class Membership(Evaluator):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Return the parts of the task that it needs."""
         return ("holdout", "retrained") if self.reference else ("holdout",)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the AUC of each attack, and of the blind one."""
         recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
         auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
         metrics = []
         for name, (title, _, source, sign) in ATTACKS.items():
             if name != "reference" or self.reference:
-                told = f"{recognised} {sign}: .5 is a guess"
+                meaning = f"{recognised} {sign}: .5 is a guess"
                 about = {"source": source, "attack": "Membership" if name == "min_k" else ""}
-                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=told, **about))
-        told = (
+                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=meaning, **about))
+        meaning = (
             "how well the tokens in them tell forget sequences from unseen texts, without any "
             "model: above .5 the other AUCs may show no more than that"
         )
-        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=told)
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=meaning)
         return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the AUCs over texts with a score."""
         forget, holdout = task.forget, task.holdout
         assert holdout is not None, "it is read"
         member_scores, other_scores = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
@@ -132,7 +128,7 @@ class Membership(Evaluator):
 
 @torch.inference_mode()
 def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
-    """Return the scores (N,) of the attacks without a reference.
+    """Return scores (N,) of attacks without a reference.
 
     `loss` is the mean NLL in nats of the tokens after the first, `zlib` their NLL a compressed byte, `min_k` and
     `min_k_plus` the means of the least likely of them, plain and standardised.
@@ -155,16 +151,16 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
 def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
     warnings = []
     blind = weighted_mean(per_item["blind_auc"])
-    least = blind - WIDTH * standard_error(per_item["blind_auc"])
-    if math.isnan(least):
+    bound = blind - WIDTH * standard_error(per_item["blind_auc"])
+    if math.isnan(bound):
         warnings.append(
             "whether forget sequences and unseen texts can be told apart without a model is not known: that takes two "
             "different texts of each at the least"
         )
-    elif least > 0.5:
+    elif bound > 0.5:
         warnings.append(
             f"the AUCs of membership are void: forget sequences and unseen texts can be told apart without any model, "
-            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {least:.2f}). Name unseen texts of "
+            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f}). Name unseen texts of "
             "the forget set's own kind (data.holdout)"
         )
     unknown = int(np.isnan(per_item["membership_loss"]).sum())
@@ -189,17 +185,14 @@ def blind_auc_items(
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
     A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
-    five times. Texts are compared only within their fifth. .5 is a guess; more means that the sets are of different
-    kinds.
-
-    Values are 1.5 times wider apart than a single classifier's, since the five share most of their training texts: on
-    sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or 96 % (without it 83 or 84
-    %).
+    five times. Texts are compared only within their fifth. Values are 1.5 times wider apart, since the five classifiers
+    share training texts: on sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or
+    96 % (else 83 or 84 %).
 
     Args:
         members: Token ids of each text.
         others: Token ids of the other texts.
-        copies: Name of each text, members first: equal names stay in one fifth. Default: the tokens.
+        copies: Name of each text, members first; equal names share a fifth. Default: the tokens.
         seed: Seed of the fifths.
 
     Returns:
@@ -258,7 +251,7 @@ def zlib_ratio(total_nll: float, text: str) -> float:
 
 
 def mean_of_lowest(scores_T: torch.Tensor, share: float = MIN_K_SHARE) -> float:
-    """Return the mean of a share of the scores, the lowest, at least one; NaN without a token. Members have more.
+    """Return the mean of the lowest share of the scores, at least one; NaN without any. Members have more.
 
     It is Min-K of log-probabilities, and Min-K++ of `standardized` ones.
 

@@ -22,18 +22,8 @@ from evaluators.metrics import (
     weighted_mean,
 )
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    ItemKind,
-    Metric,
-    Model,
-    PositiveCount,
-    Sample,
-    Sequences,
-    TextsShape,
-)
+from harness import contracts
+from harness.contracts import Evaluation, EvaluationTask, ItemKind, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit import (
     Continuations,
     before_end,
@@ -58,7 +48,7 @@ WINDOW_TOKENS = 200
 
 
 @dataclass
-class _Said:
+class _Greedy:
     after_prefix: list[list[int]]
     predicted_NT: torch.Tensor
     el_N: np.ndarray
@@ -67,11 +57,10 @@ class _Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memorization(Evaluator):
+class Memorization(contracts.Evaluator):
     """EL_n, MA, SS and exact match on the forget set, and the damage to unseen and general texts.
 
-    Damage is teacher-forced under both definitions: MA and mean NLL on unseen texts of the forget set's kind, and mean
-    NLL on general texts.
+    Damage is teacher-forced: MA and mean NLL on unseen texts, and mean NLL on general texts.
 
     `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens sampled
     after each fifth of the length, sets of n-grams, and MA only at those four places.
@@ -90,7 +79,6 @@ class Memorization(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return EL_n, MA and SS, and unranked companions."""
         share = partial(erasure_metric, unit="fraction", high=1.0, source=PAPER)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
@@ -122,8 +110,7 @@ class Memorization(Evaluator):
             *DAMAGE,
         )
 
-    def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts without an n-gram after any prefix of EL."""
+    def refuses_texts(self, forget: contracts.TextsShape) -> str | None:
         first = forget.longest // 5 if self.definition == "table" else 1
         most = forget.longest - max(first, 1)
         if self.n <= most:
@@ -134,24 +121,22 @@ class Memorization(Evaluator):
         )
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
-        """Decode the original's continuations."""
         self._continuations_of_original(task, lambda: original)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers under this definition; exact match is greedy under both."""
         forget = task.forget
         el_prefixes = self._el_prefixes(forget)
         prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
-        said = self._said(model, forget, prefixes, el_prefixes)
+        greedy = self._greedy(model, forget, prefixes, el_prefixes)
         if self.definition == "table":
             per_item, counts = self._table(model, task, el_prefixes)
         else:
-            per_item, counts = self._exact(task, said), {}
+            per_item, counts = self._exact(task, greedy), {}
         original_continuations = self._continuations_of_original(task, task.load_original)
         per_item |= {
-            "exact_match": match_lengths(said.after_prefix, true_continuations(forget)),
-            "exact_match_original": match_lengths(said.after_prefix, original_continuations),
-            "ma_all": accuracies(forget, said.predicted_NT, first=1, left_out=0),
+            "exact_match": match_lengths(greedy.after_prefix, true_continuations(forget)),
+            "exact_match_original": match_lengths(greedy.after_prefix, original_continuations),
+            "ma_all": accuracies(forget, greedy.predicted_NT, first=1, left_out=0),
         }
         for kind, texts in (("unseen", task.holdout), ("general", task.validation)):
             if texts is not None:
@@ -166,14 +151,14 @@ class Memorization(Evaluator):
                 numbers[metric.name] = weighted_mean(per_item[metric.name], counts.get(metric.weights or ""))
         el = f"el_{self.n}"
         notes = {
-            "near_ties": said.near_ties,
-            "near_tie_limit": said.near_tie_limit,
+            "near_ties": greedy.near_ties,
+            "near_tie_limit": greedy.near_tie_limit,
             "el_sequences": len(el_prefixes),
             "el_prefixes": sum(map(len, el_prefixes.values())),
             "sequences": len(forget),
             "standard_errors": {el: standard_error(per_item[el]), "ma": standard_error(per_item["ma"])},
         }
-        return Evaluation(numbers, self._samples(task, said.after_prefix), notes, per_item | counts)
+        return Evaluation(numbers, self._samples(task, greedy.after_prefix), notes, per_item | counts)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
         # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
@@ -186,25 +171,25 @@ class Memorization(Evaluator):
             prefixes[row] = [] if is_table else sampled_prefixes(longest, self.el_prefixes, generator)
         return prefixes
 
-    def _said(
+    def _greedy(
         self, model: Model, forget: Sequences, prefixes: list[list[int]], el_prefixes: dict[int, list[int]]
-    ) -> _Said:
-        said = _Said([[]] * len(forget), torch.full_like(forget.tokens_NT, -1), np.full(len(forget), np.nan))
+    ) -> _Greedy:
+        greedy = _Greedy([[]] * len(forget), torch.full_like(forget.tokens_NT, -1), np.full(len(forget), np.nan))
         for members, continuations in continuations_by_group(model, forget, prefixes):
             rows = members.tolist()
-            said.predicted_NT[members] = continuations.predicted_NT
-            said.el_N[rows] = likelihoods(continuations, self.n, [el_prefixes.get(row, []) for row in rows])
+            greedy.predicted_NT[members] = continuations.predicted_NT
+            greedy.el_N[rows] = likelihoods(continuations, self.n, [el_prefixes.get(row, []) for row in rows])
             for row, tokens in zip(rows, after_prefix(continuations), strict=True):
-                said.after_prefix[row] = tokens
-            said.near_ties += continuations.near_ties
-            said.near_tie_limit = continuations.near_tie_limit
-        return said
+                greedy.after_prefix[row] = tokens
+            greedy.near_ties += continuations.near_ties
+            greedy.near_tie_limit = continuations.near_tie_limit
+        return greedy
 
-    def _exact(self, task: EvaluationTask, said: _Said) -> dict[str, np.ndarray]:
+    def _exact(self, task: EvaluationTask, greedy: _Greedy) -> dict[str, np.ndarray]:
         return {
-            f"el_{self.n}": said.el_N,
-            "ma": accuracies(task.forget, said.predicted_NT, first=task.forget.prefix_tokens, left_out=1),
-            "ss": self._similarities(task, said.after_prefix, true_continuations(task.forget)),
+            f"el_{self.n}": greedy.el_N,
+            "ma": accuracies(task.forget, greedy.predicted_NT, first=task.forget.prefix_tokens, left_out=1),
+            "ss": self._similarities(task, greedy.after_prefix, true_continuations(task.forget)),
         }
 
     def _table(
@@ -246,8 +231,8 @@ class Memorization(Evaluator):
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
             tokens = np.full(task.forget.tokens_NT.shape, -1)
-            for row, said in enumerate(after_prefix(greedy_continuations(load(), task.forget, prefixes))):
-                tokens[row, : len(said)] = said
+            for row, continuation in enumerate(after_prefix(greedy_continuations(load(), task.forget, prefixes))):
+                tokens[row, : len(continuation)] = continuation
             return {"tokens": tokens}
 
         key = "original_continuations", str(self.version), task.original_digest(), task.forget.digest
@@ -262,7 +247,7 @@ class Memorization(Evaluator):
 
 
 def damage_metric(name: str, title: str, what: str, items: ItemKind, **others: Any) -> Metric:
-    """Return an unranked metric of damage, by default a mean NLL."""
+    """Return an unranked metric, by default a mean NLL."""
     nll = {
         "better": "lower",
         "unit": "nats a token",

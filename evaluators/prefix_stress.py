@@ -19,8 +19,8 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.toolkit import Continuations, greedy_continuations
 
 LOOSE, COPY = 0.75, 0.95
-"""Token similarities of a near-verbatim continuation, and of a copy but for a few tokens."""
-SaidAndTrue: TypeAlias = tuple[list[int], list[int]]
+"""Token similarities of a near-verbatim continuation and of a copy."""
+GeneratedAndTrue: TypeAlias = tuple[list[int], list[int]]
 """A model's tokens after a prompt, and as many true ones."""
 HUANG, MERULLO = "Huang et al., arXiv:2407.17817", "Merullo et al., arXiv:2510.24256"
 
@@ -32,20 +32,19 @@ class PrefixStress(Evaluator):
     A prefix of n tokens becomes x_1 … x_{n+i} for 1 ≤ i ≤ `tokens`, and its last m tokens for `tokens` < m < n; at most
     `prefixes` of each, evenly spread. Continuations are greedy, under both definitions.
 
-    Differs from the paper: an extended prefix leaves at least half of the continuation, since any model guesses a
-    text's last tokens now and then.
+    Differs from the paper: an extended prefix leaves at least half of the continuation, since any model may guess the
+    last tokens.
     """
 
     version = 1
 
     tokens: PositiveCount = 20
-    """Longest extension of a prefix; a shifted prefix keeps more tokens than this."""
+    """Longest extension of a prefix; a shifted one keeps more tokens."""
     prefixes: PositiveCount = 8
     """Extended prefixes of each sequence, and shifted ones, at most."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the longest match, in tokens and as a share, and two shares of near-verbatim sequences."""
         others = "over other prefixes: longer by some tokens, or without the first ones"
         tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
         share = f"the same as a share of the text that is left after the prefix; the largest {others}"
@@ -63,18 +62,16 @@ class PrefixStress(Evaluator):
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse prefixes that are too short to shift."""
-        kept = self.tokens + 1
-        if forget.prefix_tokens > kept:
+        needed = self.tokens + 2
+        if forget.prefix_tokens >= needed:
             return None
         fewer = f", or `tokens` to at most {forget.prefix_tokens - 2}" if forget.prefix_tokens > 2 else ""
         return (
-            f"drops the first tokens of prefixes and keeps more than {self.tokens}, so that a prefix needs {kept + 1}; "
-            f"those of the forget set have {forget.prefix_tokens}: set prefix_tokens to {kept + 1} or more{fewer}."
+            f"drops the first tokens of prefixes and keeps more than {self.tokens}, so that a prefix needs {needed}; "
+            f"those of the forget set have {forget.prefix_tokens}: set prefix_tokens to {needed} or more{fewer}."
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return all numbers; near-verbatim texts count after the unchanged prefix too."""
         forget = task.forget
         extensions = spread(1, self.tokens, self.prefixes)
         dropped = spread(1, forget.prefix_tokens - self.tokens - 1, self.prefixes)
@@ -86,7 +83,7 @@ class PrefixStress(Evaluator):
         continuations = greedy_continuations(model, shifted, prefixes)
         per_item = {metric.name: np.full(len(forget), math.nan) for metric in self.metrics}
         for sequence, sequence_prompts in enumerate(prompts):
-            unchanged, *others = [said_and_true(continuations, *prompt) for prompt in sequence_prompts]
+            unchanged, *others = [generated_and_true(continuations, *prompt) for prompt in sequence_prompts]
             for name, score in stress_scores(unchanged, others).items():
                 per_item[name][sequence] = score
         notes = {
@@ -127,30 +124,30 @@ def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequen
 
 
 def without_first_tokens(sequences: Sequences, dropped: Sequence[int]) -> Sequences:
-    """Return the sequences without so many first tokens: all for the first number, and so on."""
+    """Return the sequences without the first tokens: all for the first number, and so on."""
     parts, lengths = [], []
     for tokens in dropped:
         parts.append(functional.pad(sequences.tokens_NT[:, tokens:], (0, tokens)))
         lengths.append(sequences.lengths_N - tokens)
-    left = sequences.prefix_tokens - max(dropped)
-    return Sequences(torch.cat(parts), torch.cat(lengths), left, f"{sequences.digest} without {[*dropped]}")
+    prefix_tokens = sequences.prefix_tokens - max(dropped)
+    return Sequences(torch.cat(parts), torch.cat(lengths), prefix_tokens, f"{sequences.digest} without {[*dropped]}")
 
 
-def said_and_true(continuations: Continuations, row: int, prefix: int) -> SaidAndTrue:
+def generated_and_true(continuations: Continuations, row: int, prefix: int) -> GeneratedAndTrue:
     """Return the model's tokens after a row's prefix, and the true ones."""
     sequences = continuations.sequences
     true = sequences.tokens_NT[row, prefix : int(sequences.lengths_N[row])].tolist()
     return continuations.of(row, prefix), true
 
 
-def stress_scores(after_prefix: SaidAndTrue, after_others: Sequence[SaidAndTrue]) -> dict[str, float]:
-    """Return a sequence's metrics, from the continuations after its prefix and after at least one other."""
+def stress_scores(after_prefix: GeneratedAndTrue, after_others: Sequence[GeneratedAndTrue]) -> dict[str, float]:
+    """Return a sequence's metrics, from continuations after its prefix and after at least one other."""
     matched, shares = [], []
     closest = token_similarity(*after_prefix)
-    for said, true in after_others:
-        matched.append(exact_match(said, true))
+    for generated, true in after_others:
+        matched.append(exact_match(generated, true))
         shares.append(matched[-1] / len(true))
-        closest = max(closest, token_similarity(said, true))
+        closest = max(closest, token_similarity(generated, true))
     return {
         "prefix_match": float(max(matched)),
         "prefix_match_share": max(shares),

@@ -29,9 +29,9 @@ SOURCE = "Zhang et al., arXiv:2410.16454"
 class Quantization(Evaluator):
     """MA, extraction strength and EL_n of the model with its linear layers rounded to 8 or 4 bits.
 
-    Erasing moves weights by little, and rounding may move them back. It is simulated on a copy in fp32: evenly spaced
-    values with a scale for every 128 inputs of an output channel (`int8`, `int4`), or those of NF4. Embeddings, the
-    output head, norms and biases keep their precision. Both models of a pair are rounded.
+    Rounding may undo small changes of weights. It is simulated on a copy in fp32: evenly spaced values with a scale for
+    every 128 inputs of an output channel (`int8`, `int4`), or those of NF4. Embeddings, the output head, norms and
+    biases stay. Both models of a pair are rounded.
     """
 
     version = 1
@@ -45,21 +45,19 @@ class Quantization(Evaluator):
     """Prefixes of each sequence for EL."""
 
     def __post_init__(self) -> None:
-        """Refuse a list of schemes that is empty or names one twice."""
         if not self.schemes or len(set(self.schemes)) < len(self.schemes):
             raise ValueError(f"schemes is [{', '.join(self.schemes)}]: name at least one, and each only once")
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return three unranked metrics of each scheme."""
         metrics = []
         for scheme in self.schemes:
             stored = STORED[scheme]
             after = f"once the model's linear layers are rounded to {stored}"
             share = partial(attack_share, source=SOURCE)
-            known, strength, likelihood = self._names(scheme)
+            accuracy, strength, likelihood = self._names(scheme)
             attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
-            metrics.append(share(name=known, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
+            metrics.append(share(name=accuracy, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
             metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
             meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
             title = f"EL_{self.n} ({stored})"
@@ -70,11 +68,9 @@ class Quantization(Evaluator):
         return f"ma_{scheme}", f"es_{scheme}", f"el_{self.n}_{scheme}"
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse mixtures of experts."""
         return experts_in_one_tensor(config)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers of each scheme."""
         forget = task.forget
         prefixes = seeded_prefixes(forget, self.n, self.el_prefixes)
         per_item: dict[str, np.ndarray] = {}
@@ -85,8 +81,8 @@ class Quantization(Evaluator):
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
             predicted_NT = continuations.predicted_NT
-            known, strength, likelihood = self._names(scheme)
-            per_item[known] = accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1)
+            accuracy, strength, likelihood = self._names(scheme)
+            per_item[accuracy] = accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1)
             per_item[strength] = extraction_strengths(forget, predicted_NT)
             per_item[likelihood] = likelihoods(continuations, self.n, prefixes)
             schemes[scheme] = {

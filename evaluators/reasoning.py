@@ -62,13 +62,11 @@ class Reasoning(Evaluator):
     """Rows of each task, the first ones; null: all."""
 
     def __post_init__(self) -> None:
-        """Refuse a list of tasks that is empty or names one twice."""
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks is [{', '.join(self.tasks)}]: name at least one, and each only once")
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return each task's accuracy, their mean, normalised accuracies and standard errors."""
         accuracy = partial(
             Metric,
             better="higher",
@@ -116,7 +114,6 @@ class Reasoning(Evaluator):
         return [(config["dataset_path"], config.get("dataset_name")) for config in map(task_config, self.tasks)]
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the accuracies; a failed task has NaN, and the reason in the notes."""
         numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
         per_item: dict[str, np.ndarray] = {}
         item_ids: dict[str, list[str]] = {}
@@ -159,7 +156,7 @@ class Reasoning(Evaluator):
 def encoded(
     tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool | None = None, **_: Any
 ) -> list[int]:
-    """Return a question's token ids, read as every other text's."""
+    """Return a question's token ids."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
 
@@ -180,11 +177,11 @@ def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) 
 def scored(
     model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
 ) -> list[tuple[float, bool]]:
-    """Return (log-likelihood, whether it is greedy) of each choice, each context read once.
+    """Return (log-likelihood, whether it is greedy) of each choice.
 
     Args:
         model: The erased model.
-        longest: Tokens that it can read; longer texts lose their first ones, as in lm-eval.
+        longest: Context length; longer texts lose their first tokens, as in lm-eval.
         requests: Texts, context ids and continuation ids.
 
     Raises:
@@ -204,7 +201,7 @@ def scored(
 def measure_task(
     lm: LM, task: Task, limit: int | None
 ) -> tuple[dict[str, float], dict[str, np.ndarray], list[str], dict[str, Json]]:
-    """Return one task's numbers, each question's values, each question's id, and a description."""
+    """Return one task's numbers, each question's values and id, and a description."""
     from lm_eval.evaluator import evaluate
 
     name = task.task_name
@@ -274,7 +271,7 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
 
 
 def failure_reason(error: Exception) -> str:
-    """Return the type and place of an error: a library's message may quote texts."""
+    """Return an error's type and place: a library's message may quote texts."""
     if isinstance(error, LetheError):
         return f"{type(error).__name__}: {error}"
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -327,8 +324,8 @@ LAYOUTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str, tuple[object,
         ("0", "1", "2", "3"),
     ),
 }  # fmt: skip
-"""By task: file names, the recommended one first; required fields in the hub's schema; the label's field; and its
-values, unless each row lists them."""
+"""By task: file names, the recommended one first; required fields; the label's field; its values, unless each row lists
+them."""
 
 
 def in_hub_schema(task: str, row: Question) -> Question:
@@ -378,7 +375,7 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
 def question_files(task: str, folder: Path) -> tuple[Path, ...]:
     """Return a task's file below `folder`, and that of its labels if separate.
 
-    `folder/<task>/` comes first, then `folder` with names that no two tasks share.
+    `folder/<task>/` comes first, then `folder` with names of only one task.
 
     Raises:
         DataError: There is none.

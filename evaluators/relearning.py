@@ -20,19 +20,8 @@ from evaluators.metrics import (
     seeded_prefixes,
     weighted_mean,
 )
-from harness.contracts import (
-    Evaluation,
-    EvaluationTask,
-    Evaluator,
-    Json,
-    MeasuredCurve,
-    Metric,
-    Model,
-    Positive,
-    PositiveCount,
-    Sequences,
-    TextsShape,
-)
+from harness import contracts
+from harness.contracts import EvaluationTask, Json, MeasuredCurve, Metric, Model, Positive, PositiveCount, Sequences
 from harness.errors import TrialError
 from harness.toolkit import (
     chosen_sequences,
@@ -51,16 +40,14 @@ RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relearning(Evaluator):
+class Relearning(contracts.Evaluator):
     """MA, extraction strength and EL_n of forget sequences that an attacker never shows, in three attacks.
 
-    *Relearned*: a copy is trained for a few steps on some forget sequences; others are measured, without copies of a
-    shown continuation. *Retain only*: it is trained on retain texts. *In context*: shown texts stand before the
-    measured one, as many as the context has room for.
+    *Relearned*: a copy is trained for a few steps on some forget sequences, and others without copies are measured.
+    *Retain only*: it is trained on retain texts. *In context*: as many shown texts as fit come before the measured one.
 
-    MA and extraction strength of the first two are mean heights of curves over the steps, 0 included. The worst
-    learning rate counts, the one with the highest MA. EL_n is that after its last step. Samples depend only on the
-    texts.
+    MA and extraction strength of the first two are mean heights of curves over the steps, 0 included. The learning rate
+    with the highest MA counts; EL_n is after its last step.
     """
 
     version = 1
@@ -85,7 +72,6 @@ class Relearning(Evaluator):
     """Shown texts before a measured one."""
 
     def __post_init__(self) -> None:
-        """Put steps and rates in order, each once, so that equal attacks have equal settings; refuse a list of none."""
         if not (self.steps and self.rates):
             raise ValueError(f"{'rates' if self.steps else 'steps'} is an empty list: give at least one number")
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
@@ -93,32 +79,29 @@ class Relearning(Evaluator):
 
     @property
     def trained_texts(self) -> int:
-        """Return the texts in one training step."""
         return self.batch
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the unranked numbers of the three attacks."""
         last = self.steps[-1]
-        of = f"of sequences that are not shown: its mean over {last} training steps on"
+        mean = f"of sequences that are not shown: its mean over {last} training steps on"
         worst = f"at the worst of {len(self.rates)} learning rates"
-        before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
+        shown = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
         el = f"EL_{self.n}"
         meaning = f"{el} of sequences that are not shown, after {last} training steps on others of the set"
         likelihood = partial(attack_share, source=RELEARNING, meaning=meaning)
         return (
-            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}"),
+            *recall_metrics("relearned", "Relearned", RELEARNING, f"{mean} others of the forget set, {worst}"),
             likelihood(name=f"relearned_el_{self.n}", title=f"{el} (relearned)"),
-            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}"),
-            *recall_metrics("in_context", "In context", IN_CONTEXT, before),
+            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{mean} retain texts alone, {worst}"),
+            *recall_metrics("in_context", "In context", IN_CONTEXT, shown),
         )
 
     def _counts(self, sequences: int) -> tuple[int, int]:
         shown = self.shown or min(MAX_TEXTS, sequences // 2, sequences - (self.measured or 1))
         return shown, self.measured or min(MAX_TEXTS, sequences - shown)
 
-    def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse too few texts to show some and measure others."""
+    def refuses_texts(self, forget: contracts.TextsShape) -> str | None:
         shown, measured = self._counts(forget.sequences)
         if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
             return None
@@ -127,8 +110,7 @@ class Relearning(Evaluator):
             f"{forget.sequences}. Lower shown or measured, or give it more sequences (data.forget.sequences)."
         )
 
-    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return the numbers of the three attacks; a sequence that is not measured has NaN."""
+    def evaluate(self, model: Model, task: EvaluationTask) -> contracts.Evaluation:
         texts = self._texts(task)
         warnings: list[str] = []
         if not texts.is_whole:
@@ -267,7 +249,7 @@ class Relearning(Evaluator):
 
 @dataclass(frozen=True)
 class Texts:
-    """Shown and measured texts of one evaluation."""
+    """Shown and measured texts."""
 
     shown: Sequences
     retain: Sequences
@@ -275,11 +257,11 @@ class Texts:
     rows: list[int]
     """Measured positions in the forget set."""
     is_whole: bool
-    """As many are measured as were asked for."""
+    """As many are measured as requested."""
 
 
 def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metric, Metric]:
-    """Return an attack's MA, shown in the table of attacks, and its extraction strength."""
+    """Return an attack's MA, in the table of attacks, and its extraction strength."""
     share = partial(attack_share, source=source)
     strength = f"Extraction strength ({attack.lower()})"
     return (
@@ -289,7 +271,7 @@ def recall_metrics(name: str, attack: str, source: str, how: str) -> tuple[Metri
 
 
 def shuffled(sequences: Sequences) -> list[int]:
-    """Return the indices of the sequences in a random order that depends only on them."""
+    """Return the sequences' indices in a random order that depends only on them."""
     generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
     order: list[int] = torch.randperm(len(sequences), generator=generator).tolist()
     return order
@@ -302,8 +284,8 @@ def recalled(model: Model, sequences: Sequences) -> np.ndarray:
 
 def teacher_forced(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
     """Return the same from the first choice for each token."""
-    known = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
-    return np.stack([known, extraction_strengths(sequences, predicted_NT)])
+    ma = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
+    return np.stack([ma, extraction_strengths(sequences, predicted_NT)])
 
 
 def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:
@@ -330,11 +312,9 @@ def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
 def mean_height(steps: Sequence[int], values_S: ArrayLike) -> np.ndarray:
     """Return the mean height of curves over steps from 0: the area by trapezoids, divided by the last step.
 
-    The first dimension is the steps. NaN where a point is.
+    The first dimension is the steps.
 
     Example:
-        A text that is not known before the first step, and known from then on to the second:
-
         >>> float(mean_height([0, 1, 2], [0.0, 1.0, 1.0]))
         0.75
     """
@@ -365,7 +345,7 @@ def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hasha
 
 
 def that_fit(lengths: Sequence[int], *, first: int, most: int, room: int) -> list[int]:
-    """Return at most `most` texts that fit in `room` tokens together, from `first` on and round again.
+    """Return at most `most` texts that fit in `room` tokens together, from `first` on, cyclically.
 
     Example:
         >>> that_fit([50, 90, 40], first=1, most=2, room=100), that_fit([50, 90, 40], first=2, most=2, room=100)

@@ -19,7 +19,6 @@ from harness.errors import TrialError
 from harness.toolkit import rows_at_once, sampling_log_p
 
 MAX_ROWS = 8
-"""Sequences in one forward pass; fewer of a large vocabulary."""
 HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:2511.04934"
 
 
@@ -27,7 +26,7 @@ HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:
 class Sampled(Evaluator):
     """Verbatim leak@k, (n, p)-extractable texts and log-probabilities of the true continuations under sampling.
 
-    All are exact and cost one forward pass: the probability of a text is the product of its tokens' under the scheme.
+    All are exact and cost one forward pass.
     """
 
     version = 1
@@ -46,7 +45,6 @@ class Sampled(Evaluator):
     """Tokens after the prefix that must all be right. The first is in the table of attacks."""
 
     def __post_init__(self) -> None:
-        """Refuse a list that is empty, or would make one number twice."""
         names: dict[str, Sequence[Hashable]] = {
             "tries": self.tries,
             "chances": [_percent(chance) for chance in self.chances],
@@ -58,7 +56,6 @@ class Sampled(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return leaks, extractable shares, log-probability and unreachable share for each number of tokens."""
         return tuple(self._metrics())
 
     def _metrics(self) -> Iterator[Metric]:
@@ -97,7 +94,6 @@ class Sampled(Evaluator):
         return f"temperature {self.temperature:g}{top_k}" + ("" if self.top_p == 1.0 else f", top-p {self.top_p:g}")
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts shorter than the most of `tokens`."""
         longest = forget.longest - forget.prefix_tokens
         if max(self.tokens) <= longest:
             return None
@@ -107,11 +103,6 @@ class Sampled(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return all numbers; NaN where a sequence is too short.
-
-        Raises:
-            TrialError: The model's logits are NaN.
-        """
         forget = task.forget
         token_log_p_NS = self.continuation_log_p(model, forget)
         per_item: dict[str, np.ndarray] = {}
@@ -133,7 +124,7 @@ class Sampled(Evaluator):
 
     @torch.inference_mode()
     def continuation_log_p(self, model: Model, forget: Sequences) -> np.ndarray:
-        """Return the log-probability of each token after the prefix under the scheme, N x max(tokens), fp64, in nats.
+        """Return the log-probability of each token after the prefix, N x max(tokens), fp64, in nats.
 
         It is −∞ where the scheme cannot draw the token, and NaN after the text's end.
 
@@ -150,15 +141,15 @@ class Sampled(Evaluator):
             tokens_BT = forget.tokens_NT[first : first + at_once, :width].to(device)
             logits_BSV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits[:, start - 1 :]
             for row, logits_SV in enumerate(logits_BSV, start=first):
-                kept = min(int(forget.lengths_N[row]), width) - start
-                logits_KV = logits_SV[:kept].float()
+                count = min(int(forget.lengths_N[row]), width) - start
+                logits_KV = logits_SV[:count].float()
                 if logits_KV.isnan().any():
                     raise TrialError(
                         f"the logits of {type(model).__name__} hold NaN, so it cannot be sampled: erase it less."
                     )
-                tokens_K = tokens_BT[row - first, start : start + kept]
+                tokens_K = tokens_BT[row - first, start : start + count]
                 log_p_K = sampling_log_p(logits_KV, tokens_K, self.top_p, self.top_k, self.temperature)
-                log_p_NS[row, :kept] = log_p_K.cpu().numpy()
+                log_p_NS[row, :count] = log_p_K.cpu().numpy()
         return log_p_NS
 
 
@@ -181,14 +172,11 @@ def _percent(chance: float) -> str:
 def leak_at(log_p: ArrayLike, tries: int) -> np.ndarray:
     """Return 1 − (1 − p)^k for each text: the probability that at least one of k samples is the whole text.
 
-    `log_p` is in nats, −∞ for a text that is never written; NaN stays NaN. The usual estimate 1 − C(N − c, k) / C(N, k)
-    has it as its expectation.
+    `log_p` is in nats; NaN stays NaN. It is the expectation of the usual estimate 1 − C(N − c, k) / C(N, k).
 
     Source: Reisizadeh et al., arXiv:2511.04934 (leak@k, here of verbatim text); Hayes et al., arXiv:2410.19482.
 
     Example:
-        A text of p = 0.3, one of 1e-12 and one that is never written, in 1 and in 100 tries:
-
         >>> log_p = np.log([0.3, 1e-12])
         >>> leak_at(log_p, 1).round(13).tolist(), leak_at([*log_p, -np.inf], 100).round(13).tolist()
         ([0.3, 1e-12], [1.0, 1e-10, 0.0])

@@ -23,9 +23,8 @@ Parameters = Mapping[str, torch.Tensor]
 class Weights(Evaluator):
     """The relative change of a model's matrices, and its stable rank, against the original.
 
-    A large change in many directions is harder to undo, but not a merit: a collapsed model has moved as well. All
-    parameters of two dimensions or more count, embeddings included; tied ones once. A pair of models moves none, and a
-    note says so.
+    A large change is no merit: a collapsed model has moved as well. All parameters of two dimensions or more count,
+    embeddings included; tied ones once.
     """
 
     version = 1
@@ -34,7 +33,6 @@ class Weights(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, not ranked."""
         moved = (
             "how far the weights moved: the norm of the change of all matrices, as a share of the "
             "original's own; what moved little is easily moved back"
@@ -52,7 +50,6 @@ class Weights(Evaluator):
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        """Return both numbers; an unmoved model has no stable rank."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -61,8 +58,8 @@ class Weights(Evaluator):
         original = dict(task.load_original().named_parameters())
         unknown = dict.fromkeys(("weight_change", "stable_rank"), math.nan)
         if _shapes(erased) != _shapes(original):
-            said = "the change of the weights is not known: the model's parameters are others than the original's"
-            return Evaluation(unknown, notes={"warnings": [said]})
+            warning = "the change of the weights is not known: the model's parameters are others than the original's"
+            return Evaluation(unknown, notes={"warnings": [warning]})
         change_by_layer = matrix_changes(original, erased)
         ranks = [rank for change in change_by_layer.values() for rank in change.stable_ranks]
         numbers = {"weight_change": relative_change(change_by_layer.values()), "stable_rank": weighted_mean(ranks)}
@@ -74,19 +71,19 @@ class Weights(Evaluator):
             }
         }
         if all(torch.equal(erased[name], weight) for name, weight in original.items()):
-            how = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
-            notes["erasure_warnings"] = [f"no weight differs from the original's{how}"]
+            reason = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
+            notes["erasure_warnings"] = [f"no weight differs from the original's{reason}"]
         elif math.isnan(numbers["weight_change"]):
             notes["warnings"] = ["the change of the weights is not known: some weights are not numbers"]
         elif math.isnan(numbers["stable_rank"]):
-            said = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
-            notes["erasure_warnings"] = [said]
+            warning = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
+            notes["erasure_warnings"] = [warning]
         return Evaluation(numbers, notes=notes)
 
 
 @dataclass
 class Change:
-    """Change of a layer's matrices, or of those outside the layers."""
+    """Change of one layer's matrices, or of all others."""
 
     moved: float = 0.0
     """Sum of squared differences."""
@@ -123,9 +120,9 @@ def relative_change(parts: Iterable[Change]) -> float:
         >>> relative_change([Change(moved=9.0, size=100.0), Change(moved=0.0, size=125.0)])
         0.2
     """
-    known = list(parts)
-    size = sum(change.size for change in known)
-    return math.sqrt(sum(change.moved for change in known) / size) if size else math.nan
+    changes = list(parts)
+    size = sum(change.size for change in changes)
+    return math.sqrt(sum(change.moved for change in changes) / size) if size else math.nan
 
 
 def _shapes(parameters: Parameters) -> dict[str, torch.Size]:
@@ -134,8 +131,6 @@ def _shapes(parameters: Parameters) -> dict[str, torch.Size]:
 
 def stable_rank(matrix: torch.Tensor) -> float:
     """Return ‖A‖_F² / ‖A‖_2², at most the rank; NaN for zeros and values that are not finite.
-
-    The largest singular value comes from the eigenvalues of the smaller of A Aᵀ and AᵀA, in fp64.
 
     Source: M. Rudelson and R. Vershynin, "Sampling from large matrices", 2007.
 

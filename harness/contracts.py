@@ -1,7 +1,7 @@
-"""The contracts of methods, evaluators and metrics.
+"""The contracts of methods and evaluators.
 
 Plugins import this, `harness.toolkit`, `harness.errors` and `harness.models.blocks`. A method owns the model that it
-loads; an evaluator must not change the one that it gets. Tensor letters: N sequences, T tokens.
+loads; an evaluator must not change its model. Tensor letters: N sequences, T tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from harness.metric import CloserTo, Group, ItemKind, Metric, exponential
+from harness.metric import CloserTo, Group, ItemKind, MeasuredCurve, Metric, Sample, exponential
 from harness.settings import (
     Checkpoint,
     Choice,
@@ -19,7 +19,6 @@ from harness.settings import (
     Json,
     LogUniform,
     LoRA,
-    LossRegion,
     MoreTexts,
     NonNegative,
     Number,
@@ -41,7 +40,7 @@ else:
 T = TypeVar("T")
 
 Definition = Literal["exact", "table"]
-"""`exact`: the corrected formulas; `table`: those of the published tables, almost certainly."""
+"""The corrected formulas, or those of the published tables, almost certainly."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 RoundingScheme = Literal["int8", "int4", "nf4"]
 Read = Literal["holdout", "retain", "retrained", "original"]
@@ -49,20 +48,19 @@ Read = Literal["holdout", "retain", "retrained", "original"]
 
 @dataclass(frozen=True)
 class Strength:
-    """The one dial of a method that turns erasure up, a field of its settings."""
+    """The dial of a method that turns erasure up, a field of its settings; `off` erases nothing."""
 
     field: str
     cumulative: bool
-    """One trial goes through the values (epochs); otherwise each value is a trial (gamma)."""
+    """One trial goes through the values (epochs); otherwise each value is a trial."""
     off: Number
-    """The value at which nothing is erased."""
     divisible: bool = False
-    """A trial may stop within an epoch: 2.25 is after a quarter of the third."""
+    """May stop within an epoch: 2.25 is after a quarter of the third."""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Token sequences, each a prefix and its continuation."""
+    """Prefixes with their continuations."""
 
     tokens_NT: torch.Tensor
     """int64, padded on the right with 0."""
@@ -70,109 +68,94 @@ class Sequences:
     """int64; all > `prefix_tokens`."""
     prefix_tokens: int
     digest: str
-    """sha256 of tokens, lengths and prefix."""
 
     def __len__(self) -> int:
-        """Return N."""
         return len(self.lengths_N)
 
 
 @dataclass(frozen=True)
 class ErasedModel:
-    """A model after erasure, at one strength."""
+    """A model after erasure; `stop_reason` is set if a trajectory ended early."""
 
     strength: Number
     model: Model
     notes: Mapping[str, Json] = field(default_factory=dict)
-    """Blocks, losses or skipped steps, for the journal."""
     changed_blocks: tuple[str, ...] | None = None
-    """The only blocks that differ from the original, if the method promises it."""
+    """The only blocks that differ from the original; None promises nothing."""
     stop_reason: str | None = None
-    """Set where a trajectory ended early."""
 
 
 class TrainingTask(Protocol):
-    """Input of the training loop."""
+    """Input of the training loop; `engine` is a `harness.settings.Engine`."""
 
     seed: int
     forget: Sequences
     retain: Sequences | None
-    """Set if the method's reference is `retain_data`."""
     training: Training
     engine: Any
-    """A `harness.settings.Engine`."""
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return the model's perplexity on held-out text; NaN without any."""
+        """Return perplexity on held-out text; NaN without any."""
 
-    def progress(self, message: str) -> None:
-        """Show a message: `epoch 2 of 7`."""
+    def progress(self, message: str) -> None: ...
 
 
 class ErasureTask(TrainingTask, Protocol):
-    """Input of a method."""
+    """Input of a method: copies of the original and of the original overfitted on the forget set."""
 
     strengths: tuple[Number, ...]
     """Rising; one unless the dial is cumulative."""
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Return a copy of the model's tokenizer."""
-
-    def load_original(self) -> Model:
-        """Return a fresh original, in evaluation mode."""
-
-    def memorized_model(self) -> Model:
-        """Return a fresh original overfitted on the forget set."""
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+    def load_original(self) -> Model: ...
+    def memorized_model(self) -> Model: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A method is its settings: a frozen dataclass whose fields a sweep file may set.
+    """A frozen dataclass of settings that a sweep file may set.
 
-    A cumulative trajectory must not depend on later strengths. Task and torch's global state must not change.
+    A cumulative trajectory must not depend on later strengths. Task and global state must not change.
     """
 
     label: ClassVar[str]
-    """Name in tables: "EMSO"."""
     source: ClassVar[str]
     version: ClassVar[int]
-    """Raise it whenever numbers change."""
+    """Raise it when numbers change."""
     strength: ClassVar[Strength]
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
     """Settings of `training` that a search varies."""
     published: ClassVar[Mapping[str, Json]] = {}
-    """Published settings that are not the default: a search tries them too."""
+    """Settings that a search tries next to the defaults."""
 
     @property
     @abstractmethod
     def reference(self) -> Reference:
-        """Need besides model and forget set; a class attribute if constant."""
+        """Need besides model and forget set."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model at each of `task.strengths`; at an early end a last one with the reason."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model with this `config.json` is refused, and what to do; None if it is not."""
+        """Return why a model with this `config.json` is refused, and what to do."""
         return None
 
     def refuses_training(self, training: Training) -> str | None:
-        """Return why this training is refused, and what to do; None if it is not."""
+        """Return why this training is refused, and what to do."""
         return None
 
 
 @dataclass(frozen=True)
 class Generations:
-    """The model's continuations of the utility prompts, and human ones."""
+    """Continuations of the utility prompts, up to the first end of text."""
 
     prompts: tuple[str, ...]
     texts: tuple[str, ...]
-    """Up to the first end of text."""
     references: tuple[str, ...]
-    """Human continuations, of equal token lengths under `exact`."""
+    """By humans; of equal token lengths under `exact`."""
     digest: str
-    """Of prompts and references: a key for cached features."""
 
 
 @dataclass(frozen=True)
@@ -182,78 +165,43 @@ class TextsShape:
     sequences: int
     prefix_tokens: int
     longest: int
-    """Tokens of the longest sequence, prefix included."""
 
 
 class EvaluationTask(Protocol):
-    """Input of an evaluator; the report shows the first `sample_count` samples."""
+    """Input of an evaluator, which loads only models that it `reads`, or the original within `cached`."""
 
     seed: int
     forget: Sequences
     holdout: Sequences | None
     retain: Sequences | None
     validation: Sequences | None
-    """General texts, which no training reads."""
+    """General texts that no training reads."""
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
 
-    def progress(self, message: str) -> None:
-        """Show a message: `attack 2 of 6`."""
-
-    def generations(self, definition: Definition) -> Generations:
-        """Return the model's sampled continuations, made once."""
-
+    def progress(self, message: str) -> None: ...
+    def generations(self, definition: Definition) -> Generations: ...
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
         """Return `load(checkpoint)`; drop one judge before the next."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once a key; the key must contain all digests that matter."""
+        """Return `make()`, computed once for each key of all digests that matter."""
 
-    def original_digest(self) -> str:
-        """Return the original's digest."""
-
-    def load_original(self) -> Model:
-        """Return a fresh original, for an evaluator that `reads` it, or within `cached`."""
-
-    def retrained_digest(self) -> str:
-        """Return the retrained model's digest."""
-
-    def load_retrained(self) -> Model:
-        """Return a fresh retrained model, for an evaluator that `reads` it."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A text for the report; forget texts are redacted by default."""
-
-    kind: Literal["forget", "utility"]
-    prompt: str
-    generated: str
-    reference: str
-
-
-@dataclass(frozen=True)
-class MeasuredCurve:
-    """Numbers by step or layer; curves of one name share a panel."""
-
-    name: str
-    title: str
-    x_title: str
-    y_title: str
-    xs: tuple[float, ...]
-    ys: tuple[float, ...]
+    def original_digest(self) -> str: ...
+    def load_original(self) -> Model: ...
+    def retrained_digest(self) -> str: ...
+    def load_retrained(self) -> Model: ...
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of one model."""
+    """Measurements of one model: a number for each metric, NaN if not measured."""
 
     numbers: Mapping[str, float]
-    """One for each declared metric; NaN is not measured."""
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Values of each metric with `items`, in the task's order (NaN: unknown), and arrays for `weights`."""
+    """Values of metrics with `items` in the task's order (NaN: unknown), and arrays for `weights`."""
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Stable ids of questions, by metric."""
     curves: tuple[MeasuredCurve, ...] = ()
@@ -261,21 +209,20 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator(ABC):
-    """An evaluator is its settings. It must not change model, task, judges or torch's global state."""
+    """A frozen dataclass of settings. Model, task, judges and global state must not change."""
 
     version: ClassVar[int]
-    """Raise it whenever numbers change."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Among `perplexity`, `features` (MAUVE), `similarity` and `coherence`."""
     needs_fp32: ClassVar[bool] = False
-    """Ignore `measuring.precision`: for training, rounding or reading weights."""
+    """Ignores `measuring.precision`, to train, round or read weights."""
     reads_if_given: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Optional texts: None in the task if the sweep has none, and in rows of unseen texts."""
+    """None in the task if the sweep has none, and in holdout rows."""
     definition: Definition = "exact"
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """Required parts of the task; a class attribute if constant."""
+        """Required parts of the task."""
         return ()
 
     @property
@@ -288,11 +235,11 @@ class Evaluator(ABC):
         return {}
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model with this `config.json` is refused, and what to do; None if it is not."""
+        """Return why a model with this `config.json` is refused, and what to do."""
         return None
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Return why such a forget set is refused, and what to do; None if it is not."""
+        """Return why such a forget set is refused, and what to do."""
         return None
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:  # noqa: B027

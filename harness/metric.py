@@ -1,4 +1,4 @@
-"""Declarations of metrics."""
+"""Declarations of metrics, and samples and curves next to them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Group: TypeAlias = str
-"""`erasure`, `generation` and `reasoning`, or an evaluator's own, with its own heading and ranks."""
+"""`erasure`, `generation`, `reasoning` or an evaluator's own."""
 ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout", "holdout", "validation"]
-"""A forget sequence, utility prompt, reasoning question, unseen or validation text.
-
-`sequence_and_holdout` is each forget sequence, then each unseen text, as for an AUC (`harness.toolkit.auc_items`)."""
+"""Texts or questions; `sequence_and_holdout` is all forget sequences, then all unseen texts (`toolkit.auc_items`)."""
 
 
 def exponential(log: float) -> float:
-    """Return e to the power of `log`; infinite on overflow."""
+    """Return e to the power of `log`, or infinity."""
     try:
         return math.exp(log)
     except OverflowError:
@@ -29,15 +27,13 @@ class CloserTo:
     """Better means closer to a target value."""
 
     aim: float | Literal["retrained"]
-    """A number, such as 0.5 of a guessing attack, or the retrained model's value with the same seed."""
+    """A number, or the retrained model's value with the same seed."""
 
     def __post_init__(self) -> None:
-        """Refuse an aim that is not finite."""
         if self.aim != "retrained" and not (isinstance(self.aim, int | float) and math.isfinite(self.aim)):
             raise ValueError(f"a metric cannot be closer to {self.aim!r}: give a finite number, or 'retrained'.")
 
     def __str__(self) -> str:
-        """Return the words before `is better`."""
         return "closer to the retrained model" if isinstance(self.aim, str) else f"closer to {self.aim:g}"
 
 
@@ -53,48 +49,69 @@ class Metric:
     unit: str
     low: float
     high: float
-    """`inf` without a bound."""
     group: Group
     source: str
     """Paper and equation."""
     title: str
-    """On a figure's axis: `EL_3`, `Perplexity`."""
+    """On axes: `EL_3`, `Perplexity`."""
     meaning: str = ""
-    """A sentence for readers; '' if the title suffices."""
+    """A sentence for readers."""
     ranked: bool = True
-    """False: shown next to the ranked metrics of its group."""
+    """False: shown next to ranked metrics."""
     axis: int | None = None
     """Place among trade-off axes: erasure upwards, generation across."""
     noise: float | None = None
-    """1.5 standard deviations of a difference by chance: a number, or a share where there is no upper bound."""
+    """1.5 standard deviations of a difference by chance; a share if there is no upper bound."""
     trusted_from: int = 0
     """Generated texts below which the report warns."""
     judge: str | None = None
-    """Role of its judge, one of `Evaluator.judges`."""
+    """One of `Evaluator.judges`."""
     items: ItemKind | None = None
-    """Aggregated items, with values in `Evaluation.per_item`."""
+    """Items with values in `Evaluation.per_item`."""
     attack: str = ""
-    """Column head in the table of attacks: `4 bits`; '' for none."""
+    """Column in the table of attacks: `4 bits`."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
-    """Mean of the items, or its exponential."""
+    """Of the items."""
     weights: str | None = None
-    """Array of `Evaluation.per_item` that weights the mean, such as tokens."""
+    """Array of `Evaluation.per_item` that weights the mean."""
 
     @property
     def collapse(self) -> Literal["mauve", "perplexity", "repetition"] | None:
-        """Return the sign of collapse that it shows, as in a sweep file."""
+        """Return the sign of collapse that it shows."""
         if self.name.startswith("rep_"):
             return "repetition"
         return self.name if self.name in ("mauve", "perplexity") else None  # type: ignore[return-value]
 
     @property
     def agrees_with(self) -> Literal["text", "original"] | None:
-        """Return what exact match compares a continuation with."""
+        """Return the texts that exact match compares with."""
         return {"exact_match": "text", "exact_match_original": "original"}.get(self.name)  # type: ignore[return-value]
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A text for the report, redacted if `forget`."""
+
+    kind: Literal["forget", "utility"]
+    prompt: str
+    generated: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class MeasuredCurve:
+    """Numbers by step or layer; curves of one name share a panel."""
+
+    name: str
+    title: str
+    x_title: str
+    y_title: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+
 def check_group(group: Group) -> Group:
-    """Return a group's name, also a column of ranks and a folder in MLflow.
+    """Return a valid group name.
 
     Raises:
         ValueError: It is not a name.
@@ -108,12 +125,12 @@ def check_group(group: Group) -> Group:
 
 
 def metric_of(declared: Mapping[str, Any]) -> Metric:
-    """Revive a metric from `dataclasses.asdict`; ignore unknown fields.
+    """Return a metric from `dataclasses.asdict`, without unknown fields.
 
     Raises:
         TypeError: A field without a default is missing.
     """
     better = declared.get("better")
     revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}
-    known = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
-    return Metric(**{**known, **revived})
+    fields = {name: value for name, value in declared.items() if name in Metric.__dataclass_fields__}
+    return Metric(**{**fields, **revived})

@@ -39,7 +39,7 @@ from harness.contracts import (
 from harness.execution.trial.inputs import clear_shared, forget_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask, MeasuringTask
+from harness.execution.trial.tasks import ErasingTask, EvaluatingTask
 from harness.models.loading import configuration, load_model
 from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
 from harness.planning.evaluators import group_faults
@@ -90,12 +90,12 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
     )
 
 
-def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
+def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:
     """Return the small trial's task for an evaluator."""
     read = {*evaluator.reads, *evaluator.reads_if_given}
     texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-    return MeasuringTask(
+    return EvaluatingTask(
         small_spec(),
         artifacts,
         model,
@@ -133,7 +133,7 @@ class Conformance:
 
 
 @contextmanager
-def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
+def left_alone(task: ErasingTask | EvaluatingTask) -> Iterator[None]:
     """Assert that the block leaves its task and the process unchanged."""
     try:
         yield
@@ -390,7 +390,7 @@ class EvaluatorConformance(Conformance):
 
         return measure_model
 
-    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
+    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:
         """Return the small trial's task."""
         return small_task(evaluator, model, artifacts)
 

@@ -1,1 +1,1 @@
-"""The methods: one file each, named as in a sweep. See `docs/add-a-method.md`."""
+"""The methods, one file each. See `docs/add-a-method.md`."""

@@ -50,7 +50,6 @@ class AltPO(TrainedMethod):
     """Draws for each text; the one with the shortest run counts."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         original = task.load_original()
         alternatives, longest_runs = self.alternatives(original, task)
         written = sum(run < self.longest_run for run in longest_runs)
@@ -59,7 +58,6 @@ class AltPO(TrainedMethod):
             yield replace(erased, notes={**erased.notes, "texts_with_an_alternative": written})
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch, alternative: Batch) -> torch.Tensor:
-        """Return the preference's mean over the forget sequences, plus NLL on the retain set."""
         rises = [texts.sums_per_sequence(nll_rise(original, model, texts)) for texts in (forget, alternative)]
         descent = mean_nll(model, retain)
         return forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta)) + self.retain_weight * descent

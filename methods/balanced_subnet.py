@@ -9,23 +9,13 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Lt
 
-from harness.contracts import (
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    Positive,
-    PositiveCount,
-    Strength,
-    Training,
-)
+from harness import contracts
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, Positive, PositiveCount, Training
 from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mean_nll, mlp_matrices, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class BalancedSubnet(Method):
+class BalancedSubnet(contracts.Method):
     """Trains masks of the MLPs' matrices on −L_NLL(forget) + L_NLL(retain), and drops a share of each matrix.
 
     Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
@@ -40,7 +30,7 @@ class BalancedSubnet(Method):
     source = "Sakarvadia et al. 2025, arXiv:2410.02159"
     reference = "retain_data"
     version = 1
-    strength = Strength("dropped", cumulative=False, off=0.0)
+    strength = contracts.Strength("dropped", cumulative=False, off=0.0)
     searched_training = ()
 
     dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
@@ -51,17 +41,14 @@ class BalancedSubnet(Method):
     """AdamW's learning rate for the scores."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def refuses_training(self, training: Training) -> str | None:
-        """Refuse LoRA."""
         if training.lora is None:
             return None
         return "it trains masks, and no weights or adapters. Say lora: null in this row's training."
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the masked model once."""
         model = task.load_original()
         names = [matrix.parameter for matrix in mlp_matrices(model)]
         loss = LossTerms(self.ascent, mean_nll)
@@ -71,5 +58,4 @@ class BalancedSubnet(Method):
         yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
 
     def ascent(self, model: Model, forget: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)

@@ -33,7 +33,6 @@ class CEU(TrainedMethod):
     epochs: Epochs = 9
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the cross entropy on the forget set."""
         logits = forget.logits(model)
         return forget.mean(token_distillation(without_target(logits.detach(), forget.targets_BS), logits))
 

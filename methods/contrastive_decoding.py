@@ -33,7 +33,6 @@ class ContrastiveDecoding(Method):
     """Space of the difference; `logits` is the paper's."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the pair of original and memorised model once."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 

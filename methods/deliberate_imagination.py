@@ -8,22 +8,13 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import (
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
+from harness import contracts
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, PositiveCount, Strength
 from harness.toolkit import Batch, token_distillation, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliberateImagination(Method):
+class DeliberateImagination(contracts.Method):
     """Distils from the frozen original, with γ added to every logit but the true token's.
 
     The target of a token of probability p is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax only where p < 0.953.
@@ -44,7 +35,6 @@ class DeliberateImagination(Method):
     """Passes over the forget set, unless stopped early."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the distilled model once."""
         model, teacher = task.load_original(), task.load_original()
 
         def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

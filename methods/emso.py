@@ -8,25 +8,14 @@ from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import (
-    Choice,
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    PositiveCount,
-    Strength,
-    Training,
-)
+from harness import contracts
+from harness.contracts import Choice, ErasedModel, ErasureTask, Json, Model, PositiveCount, Training
 from harness.models.blocks import Block, block_count, blocks, counts_by_kind, lacks_blocks
-from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
+from harness.toolkit import Batch, Epochs, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class EMSO(Method):
+class EMSO(contracts.Method):
     """Entropy maximisation on the few blocks where it means forgetting; its ablations are its settings.
 
     Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global batch, and trains the k
@@ -43,9 +32,9 @@ class EMSO(Method):
     source = "Zhang et al. 2024, arXiv:2408.04983"
     reference = "none"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    strength = contracts.Strength("epochs", cumulative=True, off=0, divisible=True)
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 7
+    epochs: Epochs = 7
     """Passes over the forget set, with a new choice of blocks before each."""
     k: Annotated[PositiveCount, Choice(values=(1, 2, 4, 8))] = 2
     """Blocks trained in an epoch."""
@@ -64,7 +53,6 @@ class EMSO(Method):
     """Drop chosen blocks whose M is not negative, down to one."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models without known blocks, or with fewer than k."""
         if self.selection == "all":
             return None
         reason = lacks_blocks(str(config.get("model_type")))
@@ -73,7 +61,6 @@ class EMSO(Method):
         return f"{reason} Or use selection: all, which trains the whole model." if reason else None
 
     def refuses_training(self, training: Training) -> str | None:
-        """Refuse LoRA unless all weights are trained."""
         if training.lora is None or self.selection == "all":
             return None
         return (
@@ -82,7 +69,7 @@ class EMSO(Method):
         )
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for; the notes contain blocks and scores."""
+        """Yield the model after each epoch; the notes contain blocks and scores."""
         model = task.load_original()
         if self.selection == "all":
             yield from train_and_yield(task, model, self.erasure_loss)

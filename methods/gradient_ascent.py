@@ -26,5 +26,4 @@ class GradientAscent(TrainedMethod):
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 5e-5}
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)

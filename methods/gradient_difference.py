@@ -26,7 +26,6 @@ class GradientDifference(TrainedMethod):
     """Weight of the retain term."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set plus NLL on the retain set."""
         ascent = -mean_nll(model, forget)
         descent = mean_nll(model, retain)
         return ascent + self.retain_weight * descent

@@ -36,7 +36,6 @@ class GRU(TrainedMethod):
     """Weight of the step's retain gradient in m."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         average: dict[str, torch.Tensor] = {}
 
         def rectified_gradient(step: Step) -> dict[str, torch.Tensor]:
@@ -49,7 +48,6 @@ class GRU(TrainedMethod):
         yield from train_and_yield(task, task.load_original(), loss, gradient=rectified_gradient)
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)
 
 

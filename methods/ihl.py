@@ -33,7 +33,6 @@ class IHL(RetainedMethod):
     epochs: Epochs = 5
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the inverted hinge loss on the forget set, plus NLL on the retain set if `retain`."""
         hinge = forget.mean(inverted_hinge(forget.logits(model), forget.targets_BS))
         return self.with_retain(hinge, model, retain)
 

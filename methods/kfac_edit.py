@@ -19,8 +19,7 @@ class KFACEdit(Method):
 
     K-FAC's curvature of the loss in W is G ⊗ A, with A = E[a aᵀ] of W's inputs and G = E[g gᵀ] of the gradients in its
     outputs. In the eigenvectors of both, U_Gᵀ W U_A, the coefficient i, j has the curvature λ_i μ_j. The least become 0
-    as long as they hold less than the erased mass, a share of (Σ λ)(Σ μ). The forget set is not read: facts and
-    arithmetic suffer too.
+    as long as they hold less than the erased mass, a share of (Σ λ)(Σ μ). The forget set is not read.
 
     Differs from the paper: A and G are the retain set's, not those of 100 MB of pretraining text. With fewer positions
     than inputs or outputs, directions without curvature go first.
@@ -49,11 +48,10 @@ class KFACEdit(Method):
     """Labels of G's gradients: `sampled` from the model (Fisher information), or the texts'."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the edited model once; the notes contain each matrix's remaining squared norm."""
+        """Yield the edited model; the notes contain each matrix's remaining squared norm."""
         assert task.retain is not None
         model = task.load_original()
         edited_layers = self.edited_layers(model.config.num_hidden_layers)

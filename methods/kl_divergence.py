@@ -30,7 +30,6 @@ class KLDivergence(TrainedMethod):
     """`forward`: KL(p_original ‖ p_θ); `reverse`: KL(p_θ ‖ p_original)."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         original = task.load_original()
 
         def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

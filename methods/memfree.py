@@ -49,7 +49,6 @@ class MemFree(Method):
     """Length of the n-grams, in tokens."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the pair of the original and its blocked tokens once."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
@@ -72,8 +71,8 @@ class MemFree(Method):
 def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
     """Return the trie of all runs of n tokens, level by level.
 
-    A level has the sorted keys of its nodes, parent · BASE + token; a node's number is its key's index. A last key
-    without a node keeps every look-up inside.
+    A level has its nodes' sorted keys, parent · BASE + token; a node's number is its key's index. A last key keeps
+    every look-up inside.
 
     Example:
         In `7 8 7 8 9` 7 is followed by 8, and 8 by 7 and 9:

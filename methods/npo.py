@@ -36,12 +36,10 @@ class NPO(RetainedMethod):
     """Weight of the retain NLL, a mean over tokens next to sums."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         original = task.load_original()
         yield from train_and_yield(task, task.load_original(), partial(self.loss, original), frozen=[original])
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the preference's mean over the forget sequences, plus NLL on the retain set if `retain`."""
         rise = nll_rise(original, model, forget)
         ascent = forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))
         return self.with_retain(ascent, model, retain)

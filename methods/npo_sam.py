@@ -49,7 +49,6 @@ class NPOSAM(TrainedMethod):
     """Weight of the retain gradient."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         original = task.load_original()
         loss = LossTerms(partial(self.loss, original), mean_nll, self.retain_weight)
         yield from train_and_yield(task, task.load_original(), loss, frozen=[original], gradient=self.gradient)
@@ -65,6 +64,5 @@ class NPOSAM(TrainedMethod):
         return {name: uphill[name] + self.retain_weight * retain[name] for name in uphill}
 
     def loss(self, original: Model, model: Model, forget: Batch) -> torch.Tensor:
-        """Return NPO's loss on the forget set."""
         rise = nll_rise(original, model, forget)
         return forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))

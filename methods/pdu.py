@@ -43,7 +43,7 @@ class PDU(TrainedMethod):
     """`margin`: the square of the largest logit less the mean; `variance`: of all logits."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for; the notes contain λ."""
+        """Yield the model after each epoch; the notes contain λ."""
         assert task.retain is not None
         model = task.load_original()
         limit = whole_loss(model, task.retain, mean_nll, task.training) + self.slack

@@ -9,24 +9,13 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Le
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Positive,
-    PositiveCount,
-    Strength,
-)
-from harness.toolkit import Batch, MLPMatrix, lacks_layers, loss_gradient, mean_nll, mlp_matrices
+from harness import contracts
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, Positive, PositiveCount
+from harness.toolkit import Batch, Epochs, MLPMatrix, lacks_layers, loss_gradient, mean_nll, mlp_matrices
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepSelect(Method):
+class RepSelect(contracts.Method):
     """Subtracts from every MLP matrix, once an epoch, the same damped gradient of −NLL on the forget set.
 
     Low-rank adapters first learn the forget set in one epoch of SGD; the gradient is taken with them in place. Its
@@ -44,10 +33,10 @@ class RepSelect(Method):
     source = "Sondej et al. 2026, arXiv:2606.17168"
     reference = "none"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = contracts.Strength("epochs", cumulative=True, off=0)
     searched_training = ()
 
-    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
+    epochs: Epochs = 1
     """Number of subtractions of the gradient."""
     step: Annotated[Positive, LogUniform(low=0.005, high=5.0)] = 0.05
     """Factor of the gradient, in place of `training.learning_rate`."""
@@ -59,15 +48,12 @@ class RepSelect(Method):
     """Rank of the adapters, whose update B A is not scaled."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose MLPs are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for; the gradient is taken before the first."""
         model = task.load_original()
         matrices = mlp_matrices(model)
         changed = tuple(f"L{matrix.layer}.{kind}" for matrix in matrices for kind in matrix.kinds)

@@ -40,11 +40,9 @@ class RMU(TrainedMethod):
     """Steered layer, as a share of the layers; 1 is the last."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Refuse models whose layers are not known."""
         return lacks_layers(str(config.get("model_type")))
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         model, original = task.load_original(), task.load_original()
         parts_D = torch.rand(model.config.hidden_size, generator=torch.Generator().manual_seed(task.seed))
         direction_D = (parts_D / parts_D.norm()).to(model.device)
@@ -57,7 +55,6 @@ class RMU(TrainedMethod):
     def loss(
         self, model: Model, original: Model, direction_D: torch.Tensor, forget: Batch, retain: Batch
     ) -> torch.Tensor:
-        """Return the forget term plus α times the retain term."""
         with torch.no_grad():
             before_BSD, kept_BSD = self.states(original, forget), self.states(original, retain)
             aim_BSD = self.steering * before_BSD.norm(dim=-1, keepdim=True) * direction_D

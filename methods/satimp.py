@@ -40,7 +40,6 @@ class SatImp(RetainedMethod):
     """Weight of the retain NLL. A token's weight is at most 0.067 by default, and 1 in WGA."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the weighted −NLL on the forget set, plus NLL on the retain set if `retain`."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = -forget.mean(self.weight(nll.detach()) * nll)
         return self.with_retain(ascent, model, retain)

@@ -34,11 +34,9 @@ class SelectiveGradientAscent(TrainedMethod):
     """Least MA of a sequence to train on; 0 chooses all."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the forget set."""
         return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch asked for."""
         from harness.toolkit import greedy_choices
 
         def memorised(model: Model, epoch: int) -> list[int]:

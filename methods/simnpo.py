@@ -36,7 +36,6 @@ class SimNPO(RetainedMethod):
     """δ, in nats a token."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return the preference's mean over the forget sequences, plus NLL on the retain set if `retain`."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
         ascent = forget.sequence_mean(preference_loss(forget.means_per_sequence(nll) - self.margin, self.beta))
         return self.with_retain(ascent, model, retain)

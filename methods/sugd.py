@@ -45,11 +45,9 @@ class SequentialGradientDifference(TrainedMethod):
     """w of the retain term."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        """Return −NLL on the chunk plus w times the retain NLL."""
         return -mean_nll(model, forget) + self.retain_weight * mean_nll(model, retain)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each epoch or fraction asked for."""
         chunks = torch.arange(len(task.forget)).split(self.chunk)
         passes_of_epoch = self.passes * len(chunks)
         # A strength has four digits: without rounding, the end of a pass could become the next one's first step.

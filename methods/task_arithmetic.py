@@ -35,7 +35,6 @@ class TaskArithmetic(Method):
 
     @torch.no_grad()
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the difference once; tied weights are subtracted once."""
         model = task.load_original()
         memorized = dict(task.memorized_model().named_parameters()) if self.formula != "shrink" else {}
         for name, weight in model.named_parameters():

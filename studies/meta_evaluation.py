@@ -37,7 +37,7 @@ from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
 from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.run import evaluated, models_of
+from harness.execution.trial.run import run_evaluator, yield_models
 from harness.execution.trial.tasks import MeasuredModel
 from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
@@ -412,7 +412,7 @@ def measure(task: Task) -> list[str]:
             if not artifacts.has(ARRAYS, digest_of(list(key))):
                 missing.setdefault(strength, {}).setdefault(kind, []).append((evaluator, key))
     strengths = [strength for strength in missing if strength is not None]
-    with closing(models_of(task.spec, artifacts, strengths, _ignored)) as erasures:
+    with closing(yield_models(task.spec, artifacts, strengths, _ignored)) as erasures:
         while missing and (erasure := next(erasures, None)) is not None:
             strength, model = None if task.spec.is_reference else erasure.erased.strength, erasure.erased.model.eval()
             for kind, wanted in missing.pop(strength, {}).items():
@@ -440,7 +440,7 @@ def disturbed_model(task: Task, model: Model, kind: str) -> Model:
 def _numbers(
     spec: TrialSpec, evaluator: EvaluatorSpec, model: MeasuredModel, artifacts: Artifacts
 ) -> Mapping[str, NDArray[np.float64]]:
-    numbers = evaluated(spec, evaluator, model, artifacts, _ignored).numbers
+    numbers = run_evaluator(spec, evaluator, model, artifacts, _ignored).numbers
     return {name: np.array([float(value)]) for name, value in numbers.items()}
 
 

@@ -1,4 +1,4 @@
-"""Formulas of several evaluators: recitation, extraction, means and standard errors."""
+"""Formulas of several evaluators."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from harness.toolkit import Continuations, memorization_accuracy
 attack_share = partial(
     Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False
 )
-"""Declares a share of each sequence that an attack brings back."""
+"""Declares the share of a sequence that an attack brings back."""
 
 
 def item_evaluation(per_item: dict[str, np.ndarray], notes: Mapping[str, Json], **others: Any) -> Evaluation:
-    """Return an evaluation of means over items, with their standard errors in the notes."""
+    """Return an evaluation of means over items, with standard errors in the notes."""
     numbers = {name: weighted_mean(values) for name, values in per_item.items()}
     notes = {**notes, "standard_errors": standard_errors(per_item)}
     return Evaluation(numbers, notes=notes, per_item=per_item, **others)
 
 
 def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Return the mean of the values that are not NaN, equally weighted by default; NaN if all are.
+    """Return the weighted mean of the values that are not NaN.
 
     Example:
         >>> weighted_mean([1.0, 4.0, float("nan")]), weighted_mean([1.0, 4.0], weights=[2, 1])
         (2.5, 2.0)
     """
-    known = ~np.isnan(values)
-    if not known.any():
+    valid = ~np.isnan(values)
+    if not valid.any():
         return math.nan
-    return float(np.average(np.asarray(values)[known], weights=None if weights is None else np.asarray(weights)[known]))
+    return float(np.average(np.asarray(values)[valid], weights=None if weights is None else np.asarray(weights)[valid]))
 
 
 def standard_error(values: ArrayLike) -> float:
@@ -47,8 +47,8 @@ def standard_error(values: ArrayLike) -> float:
         >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
         0.2887
     """
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
+    numbers = np.asarray(values)[~np.isnan(values)]
+    return float(np.std(numbers, ddof=1) / math.sqrt(len(numbers))) if len(numbers) > 1 else math.nan
 
 
 def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
@@ -58,7 +58,7 @@ def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
 
 
 def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of each row's values (NaN without one), and their number; `rows` has the row of each value.
+    """Return the mean of each row's values and their number; `rows` has the row of each value.
 
     Example:
         >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
@@ -113,12 +113,10 @@ def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np
 def extraction_strength(is_right: Sequence[bool]) -> float:
     """Return 1 − k/q for q tokens, k being the fewest to give so that all others are greedy choices; NaN of no token.
 
-    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. Where not even the last
-    token is right this is 0; implementations that stop one token earlier say 1/q.
+    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. If even the last token is
+    wrong this is 0; some implementations return 1/q.
 
     Example:
-        The last two of five come out once three are given:
-
         >>> extraction_strength([True, False, False, True, True])
         0.4
         >>> extraction_strength([True, True]), extraction_strength([True, False])
@@ -162,7 +160,7 @@ def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
 def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator) -> list[int]:
     """Return `count` of the prefix lengths 1 … `longest`, one from each of `count` equal parts; None: all.
 
-    The mean over them is an unbiased estimate. A length on a border may come twice.
+    Their mean is an unbiased estimate. A length on a border may come twice.
 
     Example:
         >>> sampled_prefixes(125, 4, torch.Generator().manual_seed(0))
@@ -181,13 +179,13 @@ def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]
 
 
 def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return EL_n of each sequence over its own prefixes; NaN of one without."""
+    """Return EL_n of each sequence over its prefixes; NaN without any."""
     values = [extraction_likelihood(continuations, row, n, lengths) for row, lengths in enumerate(prefixes)]
     return np.array(values)
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:
-    """Return EL_n of one sequence: the mean overlap over these prefixes; the definition has all of 1 … L − n tokens.
+    """Return EL_n of one sequence: the mean overlap over these prefixes, by definition all of 1 … L − n tokens.
 
     Differs from the paper: the reference starts at x_{i+1}, after the prefix; the printed x_i is an off-by-one.
 

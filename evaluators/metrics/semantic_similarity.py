@@ -29,8 +29,8 @@ TEXTS_AT_ONCE = 64
 class Embedder:
     """Texts to unit vectors: by a sentence-transformers folder, or by any other encoder's pooler.
 
-    SimCSE's published encoders have no sentence-transformers files; loaded as such they would get mean pooling. In bf16
-    cosines stay within 1e-3 of fp32's, in less than half the time.
+    SimCSE's encoders have no sentence-transformers files and would get mean pooling. In bf16 cosines stay within 1e-3
+    of fp32's.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -57,7 +57,7 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Return N x D unit vectors; a text without words gets the zero vector.
 
-        A text that is too long gets the mean of its windows' vectors, weighted by word pieces.
+        Longer texts get the mean of their windows' vectors, weighted by word pieces.
         """
         windows_by_text = [self._windows(text if text.strip() else ".") for text in texts]
         vectors_WD = self.encode([text for windows in windows_by_text for text, _ in windows])
@@ -90,7 +90,7 @@ class Embedder:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], tokens: int | None = None) -> np.ndarray:
-        """Return the encoder's own N x D unit vectors of at most `tokens` word pieces each."""
+        """Return the encoder's N x D unit vectors of at most `tokens` word pieces each."""
         with torch.autocast(self._device, dtype=torch.bfloat16):
             if self._encoder is None:
                 return self._pooled(list(texts), tokens)

@@ -1,1 +1,1 @@
-"""From trial specs to measurements: the jobs of a sweep, and two executors that run them."""
+"""Runs the trials of a sweep: jobs and two executors."""

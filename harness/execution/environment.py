@@ -1,4 +1,4 @@
-"""What a trial runs with and on: packages, processor, memory, GPU; and what every node of a cluster must have alike."""
+"""Packages and hardware of a trial, and the inputs that every node of a cluster must share."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from harness.plugins import EVALUATORS, METHODS
 from harness.settings import TrialSpec
 from harness.toolkit.device import device_for
 
-_OF_MODELS = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
-_OF_METRICS = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
-PACKAGES = tuple(f"lethe {_OF_MODELS} {_OF_METRICS} ray optuna".split())
+_MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
+_METRIC_PACKAGES = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
+PACKAGES = tuple(f"lethe {_MODEL_PACKAGES} {_METRIC_PACKAGES} ray optuna".split())
 _CPUINFO = Path("/proc/cpuinfo")
 _PART_BYTES = 1 << 16
-"""How much of each end of a file is read; the whole file is checked against its digest when it is loaded."""
+"""Bytes read at each end of a file; loading checks the whole file's digest."""
 _OWN_CODE = "harness"
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions that a number was made with, of Python, of the machine and of each package."""
-    of_packages = {"python": platform.python_version(), "machine": platform.machine()}
+    """Return the versions of Python, of the machine and of each package."""
+    version_by_package = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
-            of_packages[package] = version(package)
+            version_by_package[package] = version(package)
         except ModuleNotFoundError:
-            of_packages[package] = "not installed"
-    return of_packages
+            version_by_package[package] = "not installed"
+    return version_by_package
 
 
 @cache
 def hardware(*, has_gpu: bool) -> dict[str, str]:
-    """Return this machine's `processor`, `instructions`, `cores` and `memory`, and the `gpu` of a trial that has one.
+    """Return this machine's `processor`, `instructions`, `cores`, `memory` and, if asked for, `gpu`.
 
-    The instructions are those that torch's kernels use, such as `AVX2`: others round in another order.
-    The GPU is queried only if the trial has one, since a query takes some of its memory.
+    The instructions are those of torch's kernels, such as `AVX2`: others round in another order. Querying a GPU takes
+    some of its memory.
     """
     names = re.findall(r"model name\s*:\s*(.+)", _CPUINFO.read_text()) if _CPUINFO.is_file() else []
     parts = {
@@ -63,7 +63,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
 
 
 def memory_size(count: int) -> str:
-    """Return the size of a memory as its maker states it.
+    """Return a memory's size in GiB.
 
     Example:
         >>> memory_size(16 * 2**30), memory_size(150_754_820_096)
@@ -74,17 +74,16 @@ def memory_size(count: int) -> str:
 
 @dataclass(frozen=True)
 class NodeInputs:
-    """What decides a trial's numbers besides its spec, as one machine has it."""
+    """Everything except the spec that decides a trial's numbers, on one machine."""
 
     versions: Mapping[str, str]
-    """The versions of Python and of packages."""
     code: Mapping[str, str] = field(default_factory=dict)
-    """The digest of the source of `harness`, each `method NAME` and each `evaluator NAME`; '' if it is missing."""
+    """Digest of the source of `harness`, each `method NAME` and each `evaluator NAME`; '' if missing."""
     paths: Mapping[str, str] = field(default_factory=dict)
-    """For each model folder and data file, a digest of names, sizes and both ends; '' if nothing is there."""
+    """By model folder and data file, a digest of names, sizes and both ends; '' if missing."""
 
     def like(self) -> NodeInputs:
-        """Return what this machine has of the same packages, code and paths."""
+        """Return this machine's inputs of the same names."""
         return NodeInputs(
             versions=versions(),
             code={name: _code_digest(name) for name in self.code},
@@ -93,7 +92,7 @@ class NodeInputs:
 
 
 def inputs_of(specs: Sequence[TrialSpec], files: Iterable[Path] = ()) -> NodeInputs:
-    """Return the inputs of trials, and more files that every node must see, as this machine has them."""
+    """Return the inputs of trials on this machine, and more files that every node must see."""
     plugins = {f"method {spec.method}" for spec in specs if not spec.is_reference}
     plugins |= {f"evaluator {evaluator.name}" for spec in specs for evaluator in spec.evaluators}
     paths = {*map(str, files), *(path for spec in specs for path in _paths_of(spec))}
@@ -101,7 +100,7 @@ def inputs_of(specs: Sequence[TrialSpec], files: Iterable[Path] = ()) -> NodeInp
 
 
 def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:
-    """Return how a node differs from the driver: clauses that name the difference and the remedy.
+    """Return clauses that name each difference and its remedy.
 
     Example:
         >>> input_differences(NodeInputs({"torch": "2.13.0"}), NodeInputs({"torch": "2.12.0"}))
@@ -124,7 +123,7 @@ def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:
 
 
 def ends_digest(path: Path) -> str:
-    """Return a digest of a file's size and both ends, or of all files in a folder; '' if it cannot be read."""
+    """Return a digest of the size and both ends of a file, or of a folder's files; '' if unreadable."""
     try:
         files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
         digest = hashlib.sha256()
@@ -151,7 +150,7 @@ def _code_digest(name: str) -> str:
 
 
 def _source_digest(name: str) -> str:
-    """Return a digest of a plugin's source: of its package's files, or of its own where it has no package."""
+    """Return a digest of the plugin's package, or of its file without one."""
     package, files = sys.modules[name.partition(".")[0]], [Path(sys.modules[name].__file__ or "")]
     if hasattr(package, "__path__"):
         files = [file for folder in package.__path__ for file in sorted(Path(folder).rglob("*.py"))]
@@ -159,10 +158,9 @@ def _source_digest(name: str) -> str:
 
 
 def _paths_of(spec: TrialSpec) -> Iterator[str]:
-    """Yield the paths of a trial's models and texts that are the user's own files."""
     for checkpoint in (spec.model, spec.retrained, *spec.judges.values()):
         if checkpoint is not None:
-            yield from (place for place in (checkpoint.location, checkpoint.tokenizer) if Path(place).is_dir())
+            yield from (path for path in (checkpoint.location, checkpoint.tokenizer) if Path(path).is_dir())
     sources = [spec.forget, spec.measured, spec.retain, spec.utility, spec.validation]
     for evaluator in spec.evaluators:
         sources += evaluator.texts.values()

@@ -1,8 +1,7 @@
-"""Isolation of plugins: a plugin leaves what it was lent as it was, or it fails by name.
+"""Isolation of plugins: a plugin that changes its task, or a model, fails by name.
 
-A process runs trial after trial, so what decides numbers (gradient modes, random states, the working directory, the
-environment) is put back after every plugin, well or not. There is always a state that no list names: Ray gives each
-trial of a sweep that uses plugins of another package a process of its own (`has_outside_plugins`).
+A process runs many trials, so global state that decides numbers is restored after every plugin. Some state is in no
+list: plugins of other packages get a process each on Ray (`has_outside_plugins`).
 """
 
 from __future__ import annotations
@@ -24,42 +23,40 @@ from harness.plugins import EVALUATORS, METHODS
 from harness.settings import TrialSpec
 
 _VARIABLES = tuple(os.environ)
-"""Those that the process started with; a library may set others while it is imported, and need them."""
+"""Variables at the start of the process; libraries may set others when imported."""
 _INFERENCE_MODES: list[Any] = []
-"""Inference modes are left in the order they were entered. These stay entered, so that no other is left early."""
+"""Entered modes, which are never left: leaving one would end later ones too."""
 
 
 class PluginTask(Protocol):
-    """What a plugin is given: a task."""
+    """The task of a plugin."""
 
     def changes(self) -> list[str]:
-        """Return what differs from what was given, each with the names of its parts."""
+        """Return the changed parts by name."""
 
 
 class ProcessState:
-    """What a whole process shares and a number may depend on, at one moment."""
+    """Global state of a process that numbers may depend on."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     @classmethod
     def capture(cls) -> ProcessState:
-        """Return the state as it is."""
         return cls({name: read() for name, (read, _) in _SHARED.items()})
 
     def restore(self) -> None:
-        """Make the process's state this one again."""
         for name, (read, write) in _SHARED.items():
             if read() != self._values[name]:
                 write(self._values[name])
 
     def changed(self) -> list[str]:
-        """Return the names of what differs from this state now."""
+        """Return the names of changed parts."""
         return [name for name, (read, _) in _SHARED.items() if read() != self._values[name]]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let this state hold for a while, whatever holds around it."""
+        """Restore this state within the block."""
         around = ProcessState.capture()
         self.restore()
         try:
@@ -70,10 +67,10 @@ class ProcessState:
 
 @contextmanager
 def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
-    """Run a plugin inside, or a method until it yields a model; `plugin` is its name for people.
+    """Restore the process's state after the block; `plugin` names the plugin in errors.
 
     Raises:
-        TrialError: It changed what it was lent.
+        TrialError: The plugin changed its task.
     """
     ours = ProcessState.capture()
     try:
@@ -86,12 +83,12 @@ def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
 def guarded_models(
     plugin: str, erase: Callable[[], Iterator[ErasedModel]], task: PluginTask
 ) -> Generator[ErasedModel, None, None]:
-    """Yield what a method yields; while it waits, and afterwards, the process's state is the one it started with.
+    """Yield a method's models; between them the process has its state from before.
 
-    A method that goes on finds the state that it left: a generator may well yield inside `torch.no_grad()`.
+    The method resumes in its own state: a generator may yield inside `torch.no_grad()`.
 
     Raises:
-        TrialError: It changed what it was lent.
+        TrialError: The method changed its task.
     """
     models = None
     theirs = ProcessState.capture()
@@ -113,14 +110,14 @@ def guarded_models(
 
 
 def has_outside_plugins(specs: Iterable[TrialSpec]) -> bool:
-    """Return whether a trial uses a method or an evaluator that another package brings."""
+    """Return whether another package provides a trial's method or evaluator."""
     modules = {METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
     modules |= {EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}
     return any(module.partition(".")[0] not in ("methods", "evaluators") for module in modules)
 
 
 def refuse_changes(plugin: str, task: PluginTask) -> None:
-    """Raise a TrialError that names the plugin, which ran last, if it changed what it was lent."""
+    """Raise a TrialError if the plugin changed its task."""
     changed = task.changes()
     if changed:
         raise TrialError(
@@ -196,15 +193,15 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 Fingerprints = Mapping[tuple[str, str], Hashable]
-"""(what, which part of it) to its fingerprint: `("the model's weights", "lm_head.weight")`."""
+"""(thing, part) to fingerprint: `("the model's weights", "lm_head.weight")`."""
 
 NAMED_PARTS = 3
-"""How many parts of one thing a message names; it counts the others."""
+"""Parts that a message names; the others are counted."""
 
 
 @torch.no_grad()
 def fingerprint(tensor: torch.Tensor) -> Hashable:
-    """Return type, shape, and a digest of the tensor's bits.
+    """Return dtype, shape and a digest of the bits.
 
     Example:
         >>> fingerprint(torch.tensor([0.0, 1.0])) == fingerprint(torch.tensor([-0.0, 1.0]))
@@ -217,19 +214,19 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
 
 
 def model_fingerprints(model: torch.nn.Module) -> Fingerprints:
-    """Return the parts of a model that decide its outputs: weights, buffers and modes."""
+    """Return fingerprints of weights, buffers and modes."""
     modes: Fingerprints = {("the model's mode", name): module.training for name, module in model.named_modules()}
     return {**weights_fingerprints(model, "the model's"), **modes}
 
 
 def weights_fingerprints(module: torch.nn.Module, whose: str) -> Fingerprints:
-    """Return a module's weights and buffers."""
+    """Return fingerprints of weights and buffers."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     return {(f"{whose} weights", name): fingerprint(tensor) for name, tensor in tensors}
 
 
 def sequences_fingerprints(what: str, sequences: Sequences | None) -> Fingerprints:
-    """Return the fingerprint of each part of the sequences that a task calls `what`."""
+    """Return fingerprints of sequences by their name in the task."""
     if sequences is None:
         return {(what, ""): None}
     return {
@@ -241,7 +238,7 @@ def sequences_fingerprints(what: str, sequences: Sequences | None) -> Fingerprin
 
 
 def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return the things that differ, each with the names of its first parts.
+    """Return the changed things, each with its first changed parts.
 
     Example:
         >>> changes({("task.seed", ""): 0, ("the weights", "a"): 1}, {("task.seed", ""): 0, ("the weights", "a"): 2})
@@ -260,10 +257,10 @@ def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
 
 
 def modules_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:
-    """Yield the models that an object holds, itself or in its attributes, lists and dictionaries."""
+    """Yield the modules in an object, its attributes, lists and dictionaries."""
     if isinstance(value, torch.nn.Module):
         yield value
     elif depth:
         inside = value if isinstance(value, list | tuple | dict) else vars(value) if hasattr(value, "__dict__") else ()
-        for held in list(inside.values()) if isinstance(inside, Mapping) else inside:
-            yield from modules_in(held, depth - 1)
+        for item in list(inside.values()) if isinstance(inside, Mapping) else inside:
+            yield from modules_in(item, depth - 1)

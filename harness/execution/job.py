@@ -1,4 +1,4 @@
-"""What an executor runs and reports: plain data, and what is journaled of a job that went wrong."""
+"""Jobs, their events, and records of failed ones."""
 
 from __future__ import annotations
 
@@ -20,25 +20,22 @@ from harness.settings import StudySpec, TrialSpec
 
 @dataclass(frozen=True)
 class Folders:
-    """Where a sweep's results and the artifacts of all sweeps lie; absolute, and shared in a cluster."""
+    """Absolute folders of a sweep, shared in a cluster."""
 
     results: Path
-    """`results/<sweep>`."""
     artifacts: Path
-    """`results/artifacts`."""
     inputs: NodeInputs | None = None
-    """On a cluster: the driver's versions, code and files, which a node must have too."""
+    """Inputs of a cluster's driver, which every node must share."""
 
     @classmethod
     def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
-        """Return the folders of a sweep below the folder of all sweeps' results."""
         root = Path(results).resolve()
         return cls(results=root / sweep, artifacts=root / "artifacts")
 
 
 @dataclass
-class Seen:
-    """What a candidate has seen so far: kept even if it fails on its way."""
+class CandidateLog:
+    """Results of a running candidate, kept if it fails."""
 
     original: dict[str, float] = field(default_factory=dict)
     targets: dict[str, float] = field(default_factory=dict)
@@ -46,73 +43,72 @@ class Seen:
 
 
 class CandidateTask(Strict):
-    """The candidate of a study that a job tries."""
+    """A candidate of a study."""
 
     study: StudySpec
     number: int
     settings: Mapping[str, Json]
-    """A value for each dimension of the study's space."""
+    """A value for each dimension of the search space."""
 
-    def record(self, seen: Seen, end: str, seconds: float) -> Candidate:
-        """Return what is journaled of the candidate."""
+    def record(self, log: CandidateLog, end: str, seconds: float) -> Candidate:
         return Candidate(
             trial_id=self.study.study_id,
             number=self.number,
             settings=dict(self.settings),
-            probes=tuple(seen.probes),
-            targets=seen.targets,
-            original=seen.original,
+            probes=tuple(log.probes),
+            targets=log.targets,
+            original=log.original,
             end=end,
             seconds=seconds,
         )
 
 
 class Job(Strict):
-    """One unit that an executor places: plain data."""
+    """A unit of work for an executor."""
 
     name: str
-    """Unique in the sweep, short, fit for a folder: `emso-miniature-m-s0-1f3c`."""
+    """Unique in the sweep and fit for a folder: `emso-miniature-m-s0-1f3c`."""
     kind: Literal["prepare", "memorize", "trial", "candidate"]
     spec: TrialSpec
-    """The trial; for a candidate, the one that its settings make."""
+    """A candidate's has its settings."""
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()
-    """The keys of what other jobs must have made first."""
+    """Artifact keys that other jobs provide."""
     provides: str | None = None
-    """The key of what is there afterwards: a memorised model's, or one for all that is prepared of an original."""
+    """Artifact key of the memorised model or of the original's prepared arrays."""
     node: str = ""
-    """The node of a cluster that it runs on: `gpu-3 (10.0.0.7)`."""
+    """Cluster node: `gpu-3 (10.0.0.7)`."""
 
     @property
     def trial_id(self) -> str:
-        """Return the id of the trial that the job runs; '' if it runs none."""
+        """Return the trial's id; '' if the job is no trial."""
         return self.spec.trial_id if self.kind == "trial" else ""
 
 
 class Event(Strict):
-    """Something that happened in a job, for the watcher: plain data."""
+    """Progress of a job."""
 
     job: str
     kind: Literal["started", "progress", "point", "measured", "lost", "finished", "failed"]
     message: str = ""
-    """For people: `epoch 2 of 7`, `memorization at 3`, an error's first line."""
+    """`epoch 2 of 7`, `memorization at 3` or an error's first line."""
     done: int = 0
-    """Measurements of this job that exist by now."""
+    """Finished measurements."""
     total: int = 0
-    """Measurements that this job is to make."""
+    """All measurements of the job."""
     trial_id: str = ""
-    """Set in the last event of a trial."""
+    """Set in a trial's last event."""
 
 
 Watcher = Callable[[Event], None]
 Executor = Callable[[Sequence[Job], Folders, Watcher], None]
-"""Runs jobs that do not depend on each other; returns when all are over."""
+"""Runs independent jobs and returns after the last."""
 
 
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
-    """Journal a trial that went wrong, and report it to the watcher.
+    """Journal a failed trial and report it.
 
-    A candidate whose process died leaves nothing: it is tried again when the sweep is run again.
+    A candidate whose process died leaves no record and is tried again by the next run.
 
     Raises:
         StorageError: The journal cannot be written.
@@ -125,7 +121,7 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
 
 
 def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Journal a job that ran longer than it may: a candidate counts as tried, with nothing measured."""
+    """Journal a job that exceeded its time limit; a candidate counts as tried."""
     assert job.spec.time_limit is not None
     minutes, setting = job.spec.time_limit.minutes, job.spec.time_limit.setting
     error = (
@@ -133,6 +129,6 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
         "trial's identity: what is done stays done), or make the trial smaller."
     )
     if job.candidate is not None:
-        record = job.candidate.record(Seen(), error, 60 * minutes)
+        record = job.candidate.record(CandidateLog(), error, 60 * minutes)
         Journal(folders.results / "journal").append(record)
     record_failure(job, folders, watch, error, ())

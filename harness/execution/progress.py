@@ -1,4 +1,4 @@
-"""The view of a running sweep: a live one on a terminal, and elsewhere a plain line for each job that ends."""
+"""Live view of a sweep on a terminal; elsewhere a line for each finished job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MAX_SILENCE_SECONDS = 60.0
 
 
 class SweepProgress:
-    """A watcher that shows how many jobs are over, and what is running; use it as a context manager.
+    """A watcher that shows finished and running jobs; use it as a context manager.
 
     Args:
-        jobs: How many jobs will run, as far as that is known.
-        console: Where to show it.
+        jobs: Expected number of jobs.
+        console: Default: standard output.
     """
 
     def __init__(self, jobs: int, console: Console | None = None) -> None:
@@ -44,7 +44,7 @@ class SweepProgress:
         self._view.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event, and show it."""
+        """Show an event."""
         message = shown(event.message)
         if event.kind in ("finished", "failed"):
             self._over, self._failed = self._over + 1, self._failed + (event.kind == "failed")
@@ -61,7 +61,7 @@ class SweepProgress:
         self._say(event, message)
 
     def _say(self, event: Event, message: str) -> None:
-        """Print a line that stays: on a terminal about failures and losses only."""
+        """Print a permanent line; on a terminal only for failures and losses."""
         counted = f"{self._over} of {self._jobs} jobs" + (f" · {self._failed} failed" if self._failed else "")
         if event.kind in ("failed", "lost"):
             line = f"{event.job}: {'failed: ' if event.kind == 'failed' else ''}{message}"

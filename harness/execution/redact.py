@@ -1,4 +1,4 @@
-"""Redaction: samples that show how much was recited, and failures that show where they were, without their words."""
+"""Redaction of samples and of failures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from harness.contracts import Sample
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
-"""Marks for a generated word: filled if the reference has the same word at the same position."""
+"""Marks of generated words: filled if the reference has the same word in the same place."""
 MAX_LOG_LINES = 40
-_KEPT = "`report: {samples: plain}` keeps it"
-_WITHHELD = f"its message may quote the forget set; {_KEPT}."
+_PLAIN_HINT = "`report: {samples: plain}` keeps it"
+_WITHHELD = f"its message may quote the forget set; {_PLAIN_HINT}."
 _ROOT = Path(errors.__file__).resolve().parents[1]
 _OWN = str(_ROOT / "harness") + "/"
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
@@ -30,7 +30,7 @@ _FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus erro
 
 
 def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
-    """Return the sample as plain data; under `redacted`, one from the forget set has lost its words.
+    """Return the sample as plain data; `redacted` hides words of the forget set.
 
     Example:
         >>> secret = Sample("forget", "Her name is", "Ann Lee of York", "Ann Lee of Bath")
@@ -51,10 +51,10 @@ def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
 
 
 def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[str]]:
-    """Return what is recorded of an exception: a sentence, and the last lines of its log.
+    """Return a sentence about an exception, and the last lines of its log.
 
-    Under `redacted` a message is kept only where Lethe's own code wrote it. Libraries and plugins quote what they
-    work on, in messages, notes and causes, so only their types are kept, and where in the code they were raised.
+    Under `redacted` only Lethe's own messages are kept. Libraries and plugins may quote texts, so only the type and
+    position of their errors are.
 
     Example:
         >>> sentence, _ = failure_for_report(ValueError("Her name is Ann Lee"), "redacted")
@@ -76,7 +76,7 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
 
 
 def line_for_report(line: str, policy: Policy) -> str:
-    """Return the last line of another process's traceback: under `redacted`, its exception's type alone.
+    """Return the last line of a traceback; `redacted` keeps only the exception's type.
 
     Example:
         >>> line_for_report("KeyError: 'Ann Lee'", "redacted")
@@ -89,7 +89,7 @@ def line_for_report(line: str, policy: Policy) -> str:
 
 
 def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
-    """Return lines of another process's log: under `redacted`, only where in the code it was.
+    """Return lines of a log; `redacted` keeps only positions in the code.
 
     Example:
         >>> log_for_report(["Her name is Ann Lee"], "redacted")
@@ -97,20 +97,20 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
     """
     if policy == "plain":
         return list(lines)
-    kept = []
+    safe_lines = []
     for line in lines:
         frame = _FRAME.match(line)
         if frame and (file := _path_in_package(frame[1])):
-            kept.append(f"{file}, line {frame[2]}")
+            safe_lines.append(f"{file}, line {frame[2]}")
         elif _FATAL.match(line):
-            kept.append(line)
-    left_out = len(lines) - len(kept)
-    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_KEPT})"
-    return [*kept, counted] if left_out else kept
+            safe_lines.append(line)
+    left_out = len(lines) - len(safe_lines)
+    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_PLAIN_HINT})"
+    return [*safe_lines, counted] if left_out else safe_lines
 
 
 def _is_own(error: BaseException) -> bool:
-    """Return whether the harness itself wrote the message: a plugin may raise, or subclass, Lethe's errors too."""
+    """Return whether Lethe's code raised the error: plugins may raise its types too."""
     if vars(errors).get(type(error).__name__) is not type(error):
         return False
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -123,7 +123,6 @@ def _positions(error: BaseException) -> list[str]:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return an exception and what led to it, the latest first."""
     causes: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in causes:
@@ -134,13 +133,13 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def position(code: CodeType, line: int) -> str:
-    """Return a position in the code, '' where that is in no file."""
+    """Return a position in the code; '' without a file."""
     file = _path_in_package(code.co_filename)
     return f"{file}, line {line}, in {code.co_name}" if file else ""
 
 
 def _path_in_package(file: str) -> str:
-    """Return a file's path within its package; '' if there is no such file: generated code may be called anything."""
+    """Return a file's path within its package; '' if there is no such file, as of generated code."""
     try:
         path = Path(file)
         if not path.is_file():

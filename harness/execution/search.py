@@ -1,8 +1,7 @@
-"""What a study tries next: worked out from its candidates of lower numbers, and from nothing else.
+"""Proposals of a study, which depend only on its candidates of lower numbers.
 
-A candidate knows the results of all candidates but the one before it, and of that one only its settings. So two can
-run at once, and what is proposed is the same whether they do: on any executor, and after a sweep was killed.
-Optuna's sampler gets all of it again for each proposal.
+A proposal knows the results of all earlier candidates except the last, whose settings it knows. So two can run at once,
+and every executor proposes the same, also after a killed sweep.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Settings = Mapping[str, Json]
 
 
 def results_awaited(study: StudySpec, number: int) -> int:
-    """Return below which number all candidates must be over before this one is proposed.
+    """Return the number below which all candidates must be finished before this proposal.
 
     Example:
-        The first five learn from none, so they may all run at once; the sixth waits for the first four. ::
+        The first five run at once; the sixth waits for the first four. ::
 
             >>> from types import SimpleNamespace
             >>> [results_awaited(SimpleNamespace(search="optuna"), number) for number in range(8)]
@@ -35,28 +34,28 @@ def results_awaited(study: StudySpec, number: int) -> int:
 
 
 def next_settings(
-    study: StudySpec, number: int, known: Sequence[Candidate], others: Mapping[int, Settings] | None = None
+    study: StudySpec, number: int, candidates: Sequence[Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
-    """Return what to try as candidate `number`; None if nothing is left, or nothing before the others are over.
+    """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
     Args:
         study: The search.
-        number: 0 is the method's defaults, and 1 its published recipe where that is something else.
-        known: The candidates that are over. Those of numbers that this one must not wait for are not looked at.
-        others: The settings of those that run, or whose process died, by number.
+        number: 0 is the method's defaults, 1 its published recipe if that differs.
+        candidates: Finished candidates; those that this one must not wait for are ignored.
+        others: Settings of running and died ones, by number.
     """
     if number == 0:
         return dict(study.defaults)
     if number == 1 and study.published:
         return dict(study.published)
-    unseen = {other: settings for other, settings in (others or {}).items() if other < number}
-    seen, learnt = [], results_awaited(study, number)
-    for candidate in known:
-        if candidate.number < learnt:
-            seen.append(candidate)
+    unfinished = {other: settings for other, settings in (others or {}).items() if other < number}
+    finished, bound = [], results_awaited(study, number)
+    for candidate in candidates:
+        if candidate.number < bound:
+            finished.append(candidate)
         elif candidate.number < number:
-            unseen[candidate.number] = candidate.settings
-    untried = untried_settings(study, [*unseen.values(), *(candidate.settings for candidate in seen)])
+            unfinished[candidate.number] = candidate.settings
+    untried = untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
     if untried == []:
         return None
     seed, searched = int(digest_of([study.study_id, number])[:8], 16), sampled_dimensions(study)
@@ -64,8 +63,8 @@ def next_settings(
         study,
         searched,
         target=study.targets[number % len(study.targets)],
-        seen=seen,
-        unseen=[unseen[other] for other in sorted(unseen)],
+        finished=finished,
+        unfinished=[unfinished[other] for other in sorted(unfinished)],
         seed=seed,
     )
     settings = {**study.defaults, **sampled}
@@ -81,28 +80,27 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 STARTUP = 4
-"""Candidates before the search learns from them; the others until then are random."""
+"""Random candidates before the search learns."""
 
 
 def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[float, float] | None:
-    """Return a candidate's distance from a level and its cost; None if it failed before anything was known.
+    """Return a candidate's distance from a level and its cost; None without a probe of the original.
 
-    The distance is how far above the level MA stayed, at most 0 where it was reached. The cost is the log of the least
-    perplexity among the probes that reach it, infinite where none does. A probe below the lower bound of perplexity
-    writes the same word for ever: it is nothing to aim at, and is not seen.
+    The distance is the smallest MA less the level. The cost is the log of the lowest perplexity at or below the level,
+    or infinite. Probes below the lower bound of perplexity repeat one word and are ignored.
     """
     if not candidate.original:
         return None
-    asked, least = candidate.targets[target.key], study.utility_bounds[0] * candidate.original[PROBED_UTILITY]
+    level, min_perplexity = candidate.targets[target.key], study.utility_bounds[0] * candidate.original[PROBED_UTILITY]
     nearest, cost = candidate.original[PROBED_ERASURE], math.inf
     for probe in candidate.probes:
-        reached, utility = probe[PROBED_ERASURE], probe[PROBED_UTILITY]
-        if not utility >= least or math.isnan(reached):
+        ma, perplexity = probe[PROBED_ERASURE], probe[PROBED_UTILITY]
+        if not perplexity >= min_perplexity or math.isnan(ma):
             continue
-        nearest = min(nearest, reached)
-        if reached <= asked:
-            cost = min(cost, math.log(utility))
-    return nearest - asked, cost
+        nearest = min(nearest, ma)
+        if ma <= level:
+            cost = min(cost, math.log(perplexity))
+    return nearest - level, cost
 
 
 def sampled_settings(
@@ -110,19 +108,19 @@ def sampled_settings(
     space: Mapping[str, Dimension],
     *,
     target: Level,
-    seen: Sequence[Candidate],
-    unseen: Sequence[Mapping[str, Json]],
+    finished: Sequence[Candidate],
+    unfinished: Sequence[Mapping[str, Json]],
     seed: int,
 ) -> dict[str, Json]:
-    """Return a value for each dimension, as Optuna's sampler chooses them.
+    """Return a value for each dimension, drawn by Optuna's sampler.
 
     Args:
         study: The search.
-        space: Where to look: wide enough for all that was tried.
-        target: What the candidate is to reach at the least cost.
-        seen: The candidates whose results the sampler gets.
-        unseen: The settings of the others, near which it is not to look.
-        seed: Of the sampler.
+        space: Ranges that contain all tried values.
+        target: Level to reach at the least cost.
+        finished: Candidates with results.
+        unfinished: Settings of other candidates, to keep away from.
+        seed: Seed of the sampler.
     """
     with warnings.catch_warnings():  # Of what Optuna calls experimental.
         warnings.simplefilter("ignore")
@@ -130,47 +128,47 @@ def sampled_settings(
         from optuna.trial import TrialState, create_trial
 
         if study.search == "random":
-            asked = _study(RandomSampler(seed=seed))
+            optuna_study = _new_study(RandomSampler(seed=seed))
         else:
             sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True)
-            asked = _study(sampler)
+            optuna_study = _new_study(sampler)
         distributions = _distributions(space)
-        _tell(asked, study, distributions, target, seen)
-        for settings in unseen:
+        _add_results(optuna_study, study, distributions, target, finished)
+        for settings in unfinished:
             params = {name: settings[name] for name in space}
-            asked.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
-        return dict(asked.ask(distributions).params)
+            optuna_study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
+        return dict(optuna_study.ask(distributions).params)
 
 
-def _study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+def _new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(sampler=sampler)
 
 
-def _tell(
-    asked: optuna.Study,
+def _add_results(
+    optuna_study: optuna.Study,
     study: StudySpec,
     distributions: Mapping[str, BaseDistribution],
     target: Level,
-    seen: Sequence[Candidate],
+    finished: Sequence[Candidate],
 ) -> None:
-    """Add what is known; the others are ranked by how far they stayed from the target, and not by what they cost."""
+    """Add the results; candidates above the target rank by their distance only."""
     from optuna.trial import TrialState, create_trial
 
-    for candidate in sorted(seen, key=lambda candidate: candidate.number):
+    for candidate in sorted(finished, key=lambda candidate: candidate.number):
         params = {name: candidate.settings[name] for name in distributions}
         result = objective(study, target, candidate)
-        told: dict[str, Any] = {"state": TrialState.FAIL}
+        outcome: dict[str, Any] = {"state": TrialState.FAIL}
         if result is not None:
             violation, cost = result
-            told = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
-        asked.add_trial(create_trial(params=params, distributions=dict(distributions), **told))
+            outcome = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
+        optuna_study.add_trial(create_trial(params=params, distributions=dict(distributions), **outcome))
 
 
 _NO_COST = 1e9
-"""In place of an infinite cost, which Optuna's estimates cannot hold; what is infeasible is not compared by it."""
+"""Replaces an infinite cost, which Optuna cannot estimate with."""
 
 
 def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution]:
@@ -181,6 +179,6 @@ def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution
         if isinstance(dimension, Choice):
             distributions[name] = CategoricalDistribution(dimension.values)
         else:
-            of_kind: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
-            distributions[name] = of_kind(dimension.low, dimension.high, log=True)
+            distribution: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
+            distributions[name] = distribution(dimension.low, dimension.high, log=True)
     return distributions

@@ -1,7 +1,6 @@
-"""Runs what is missing of a sweep in waves: first what trials share, then the trials, and searches by generations.
+"""Runs a sweep's missing jobs in waves: shared models first, then trials and generations of searches.
 
-Each wave is a list of jobs that do not depend on each other, so an executor runs them in any order and on any number of
-slots. What a search proposes depends on finished generations only: it is the same on every executor.
+Jobs of a wave are independent, so executors run them in any order. Proposals depend only on finished generations.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from harness.records.tuned import unfinished_studies
 from harness.settings import StudySpec, TimeLimit, TrialSpec, replace
 
 WALKED_POINTS = 10
-"""How many points of a grid take as long as a walk, about: it erases several times."""
+"""Points of a grid that take as long as a walk."""
 
 
 def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watcher) -> None:
-    """Run every unfinished trial, and every candidate of unfinished studies.
+    """Run every unfinished trial and study.
 
     Args:
-        results: The journal's state of every trial and study.
-        folders: Location of the journal and the artifacts.
+        results: The journal's state.
+        folders: Journal and artifacts.
         execute: The executor.
-        watch: Called with every event.
+        watch: Receives every event.
 
     Raises:
         StorageError: The journal cannot be written.
@@ -71,7 +70,7 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
 
 
 def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
-    """Run jobs in this process, one after the other: without time limits, and not isolated from each other.
+    """Run jobs in this process, one by one, without time limits or isolation.
 
     Raises:
         StorageError: The journal cannot be written.
@@ -81,12 +80,7 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
-    """Return a job for each memorised model and each set of reference features that unfinished trials lack.
-
-    Args:
-        results: The journal's state of every trial and study.
-        folders: Location of the artifacts that exist already.
-    """
+    """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
     artifacts = Artifacts(folders.artifacts)
     spec_by_key: dict[tuple[Literal["prepare", "memorize"], str], TrialSpec] = {}
 
@@ -113,10 +107,10 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
-    """Return the unfinished trials as jobs, in the order to start them.
+    """Return the unfinished trials as jobs.
 
-    The quickest trial of each variant on each model comes first, so that a table of all variants is there early; the
-    others follow, the longest first. A trial is as long as it has points, and a walked one as `WALKED_POINTS`.
+    The quickest trial of each variant and model comes first, so that an early table has all variants; then the longest
+    first. Length is the number of points, or `WALKED_POINTS`.
     """
     artifacts, prepared, names, jobs = Artifacts(folders.artifacts), dict[str, bool](), set[str](), list[Job]()
     for trial in results.unfinished:
@@ -134,16 +128,16 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
 
 
 def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
-    """Return a study's next generation: every candidate that can be proposed now; none when the search is over.
+    """Return the candidates that can be proposed now; none at the end of the search.
 
     Args:
         study: The search.
         folders: Location of the journal.
-        started: Settings of the candidates that this run has started, by number; the new ones are added. A candidate
-            whose process died leaves no record, and is tried again when the sweep is run again.
+        started: Settings of candidates that this run started, by number; new ones are added. A candidate whose process
+            died is tried again by the next run.
     """
-    known = study_results(study, Journal(folders.results / "journal").read(study.study_id)).candidates
-    recorded = {candidate.number for candidate in known}
+    candidates = study_results(study, Journal(folders.results / "journal").read(study.study_id)).candidates
+    recorded = {candidate.number for candidate in candidates}
     generation: list[Job] = []
     for number in range(study.trials):
         if number in recorded or number in started:
@@ -152,7 +146,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
         if any(job.candidate and job.candidate.number < awaited for job in generation):
             break
         others = {other: settings for other, settings in started.items() if other not in recorded}
-        settings = next_settings(study, number, known, others)
+        settings = next_settings(study, number, candidates, others)
         if settings is None:
             break
         started[number] = settings
@@ -161,7 +155,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
 
 
 def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -> Job:
-    """Return the job that tries a candidate."""
+    """Return the job of a candidate."""
     spec = study.trial_with(settings, study.strengths(settings))
     # The id is the candidate's own, so that two of a study never write to one place.
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
@@ -171,15 +165,15 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
 
 
 def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, prepared: dict[str, bool]) -> tuple[str, ...]:
-    """Return the key of all that a trial's evaluators lack of its original; () if nothing that is left needs it."""
+    """Return the key of the arrays that remaining evaluators lack of their original, if any."""
     spec = trial.spec
-    for measuring in spec.evaluators:
-        key = prepared_key(spec.model, measuring)
+    for evaluator_spec in spec.evaluators:
+        key = prepared_key(spec.model, evaluator_spec)
         if key not in prepared:
-            prepared[key] = is_prepared(spec.model, measuring, artifacts)
-    lacking = [key for measuring in spec.evaluators if not prepared[key := prepared_key(spec.model, measuring)]]
+            prepared[key] = is_prepared(spec.model, evaluator_spec, artifacts)
+    lacking = [key for each in spec.evaluators if not prepared[key := prepared_key(spec.model, each)]]
     for _, evaluators in trial.remaining:
-        if any(prepared_key(spec.model, measuring) in lacking for measuring in evaluators):
+        if any(prepared_key(spec.model, each) in lacking for each in evaluators):
             return (digest_of([*lacking, spec.engine.workers]),)  # Trials with other workers run apart.
     return ()
 
@@ -207,7 +201,7 @@ def _length(job: Job) -> int:
 
 
 def _unused(name: str, digest: str, names: set[str]) -> str:
-    """Return a name that no other job has: with a few digits of a digest, or with all of them."""
+    """Return an unused name with a few digits of a digest, or all."""
     short = f"{name}-{digest[:4]}"
     unused = f"{name}-{digest}" if short in names else short
     names.add(unused)

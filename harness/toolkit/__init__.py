@@ -1,7 +1,4 @@
-"""Parts of methods and evaluators: losses, training, decoding, judges, texts.
-
-Plugins import from here: these names stay, the modules behind them may change.
-"""
+"""Stable names for methods and evaluators."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from harness.contracts import Model
 from harness.errors import TrialError
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(logits of the first, logits of the second) to the logits to decode from."""
+"""(first logits, second logits) to logits."""
 
 
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """Two causal LMs with one vocabulary, used as one by `generate` and our decoders."""
+    """Two causal LMs with one vocabulary, decoded as one."""
 
     _supports_cache_class = True
 
@@ -38,7 +38,6 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         self.eval()
 
     def get_input_embeddings(self) -> torch.nn.Module:
-        """Return the first model's embeddings."""
         embeddings: torch.nn.Module = self.first.get_input_embeddings()
         return embeddings
 
@@ -55,7 +54,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Return the combined logits; a cache has the first model's layers, then the second's.
 
         Raises:
-            TrialError: A cache is asked for, and one of the two would ignore it.
+            TrialError: One of the two models ignores caches.
         """
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
@@ -73,14 +72,14 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:
-        """Return a cache for each model; they share layers with `cache`, which grows at first use."""
+        """Return a cache for each model, which share layers with `cache`."""
         first, second = cache_layers(self.first), cache_layers(self.second)
         cache.layers.extend([*first, *second][len(cache.layers) :])
         return Cache(layers=cache.layers[: len(first)]), Cache(layers=cache.layers[len(first) :])
 
 
 def cache_layers(model: PreTrainedModel) -> list[Any]:
-    """Return new, empty layers of the model's own kinds of cache."""
+    """Return empty layers of the model's own kinds of cache."""
     if isinstance(model, PairModel):
         return [*cache_layers(model.first), *cache_layers(model.second)]
     return list(DynamicCache(config=model.config).layers)
@@ -116,7 +115,6 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append a token to every live row; return views of the whole cache."""
         end = self.length + key_states.shape[-2]
         self.keys[: self.live, :, self.length : end] = key_states
         self.values[: self.live, :, self.length : end] = value_states
@@ -124,12 +122,11 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys[: self.live, :, :end], self.values[: self.live, :, :end]
 
     def get_seq_length(self) -> int:
-        """Return the tokens in every live row."""
         return self.length
 
 
 class JoiningCache(Cache):  # type: ignore[misc]
-    """Joining layers of a whole model, made from the cache of a forward pass."""
+    """Joining layers of a model, made from the cache of a forward pass."""
 
     def __init__(self, source: Cache, rows: int, tokens: int, start: int) -> None:
         super().__init__(
@@ -137,7 +134,6 @@ class JoiningCache(Cache):  # type: ignore[misc]
         )
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows that continue rows of the source."""
         for layer in self.layers:
             layer.join(sources)
 
@@ -159,9 +155,9 @@ class BranchingLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class BranchingCache(Cache):  # type: ignore[misc]
-    """Branching layers of a whole model, made from a pass over beginnings of one length.
+    """Branching layers of a model, after a pass over beginnings of one length.
 
-    A pass leaves it unchanged, and holds one layer of all rows in memory at a time.
+    Passes leave it unchanged; one layer of all rows is in memory at a time.
     """
 
     def __init__(self, source: Cache, sources: torch.Tensor) -> None:
@@ -171,7 +167,7 @@ class BranchingCache(Cache):  # type: ignore[misc]
 def is_plain_gpt_neo(model: Model) -> bool:
     """Return whether `GPTNeoStepper` computes this model's function: this exact class and modules, in fp32.
 
-    In bf16 its rounding differs: 6.5 % of the greedy choices of a random model (6 layers, width 256) change.
+    In bf16 it rounds differently: 6.5 % of a random model's greedy choices change (6 layers, width 256).
     """
     if type(model) is not GPTNeoForCausalLM or model.training:
         return False
@@ -187,9 +183,9 @@ def is_plain_gpt_neo(model: Model) -> bool:
 
 
 class GPTNeoStepper:
-    """Steps a model for which `is_plain_gpt_neo` is true, with the model's own formulas.
+    """Steps a plain GPT-Neo with its own formulas.
 
-    Keys are stored transposed, and a local layer reads only its window. Logits differ by rounding only (tested).
+    Keys are stored transposed, and a local layer reads only its window. Logits differ only by rounding (tested).
     """
 
     def __init__(self, model: Model, source: Any, rows: int, tokens: int, start: int) -> None:
@@ -210,7 +206,6 @@ class GPTNeoStepper:
         ]
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows."""
         rows, held = slice(self._live, self._live + len(sources)), slice(self._length)
         for keys, values, layer in zip(self._keys, self._values, self._source, strict=True):
             keys[rows, :, :, held] = layer.keys[sources, :, held].transpose(-1, -2)
@@ -218,7 +213,6 @@ class GPTNeoStepper:
         self._live += len(sources)
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Feed one token to every row."""
         transformer = self._model.transformer
         hidden = transformer.wte(tokens_R) + transformer.wpe.weight[self._length]
         for number, layer in enumerate(transformer.h):

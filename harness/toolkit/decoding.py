@@ -1,8 +1,8 @@
 """Exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
 
-Where the greedy choice is the text's next token, the continuation is that token and the continuation of the next longer
-prefix. One teacher-forced pass shows where a generation leaves the text; only the rest is generated. Tensor letters: N
-sequences, R generated rows, T tokens, V vocabulary.
+Where the greedy choice is the text's next token, the continuation goes on as the next longer prefix's. One
+teacher-forced pass finds where it leaves the text; only the rest is generated. Tensor letters: N sequences, R generated
+rows, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from harness.toolkit.stepping import (
 )
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
-"""Bytes of keys and values of the rows that are generated at once."""
+"""Keys and values of rows generated at once."""
 MIN_ROWS = 16
-"""Rows generated at once, at least: each step reads all weights, and fewer rows round differently."""
+"""Each step reads all weights, and fewer rows round differently."""
 SEQUENCES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Continuations:
-    """Greedy continuations of prefixes; end of text is an ordinary token."""
+    """Greedy continuations; end of text is an ordinary token."""
 
     sequences: Sequences
     predicted_NT: torch.Tensor
     """Greedy choice for token t; -1 at t = 0 and in padding."""
     near_ties: int
-    """Greedy choices with a margin below `near_tie_limit`."""
+    """Choices with a margin below `near_tie_limit`."""
     near_tie_limit: str
-    """Margin below which a choice may differ between batch shapes."""
+    """Margin below which batch shapes may change a choice."""
     rows: dict[tuple[int, int], torch.Tensor]
-    """By (sequence, mismatch position): the text up to there, then the generated tokens."""
+    """By (sequence, mismatch position): the text up to there, then generated tokens."""
 
     next_mismatch_NT: torch.Tensor
-    """First position from t on where the greedy choice is not the text; T if none."""
+    """First position >= t where the greedy choice is not the text; T if none."""
 
     def of(self, sequence: int, prefix: int) -> list[int]:
         """Return the tokens after the first `prefix` ones, to the sequence's length.
 
         Raises:
-            KeyError: The prefix was not among those of `greedy_continuations`.
+            KeyError: The prefix was not requested.
         """
         length = int(self.sequences.lengths_N[sequence])
         mismatch = self.mismatch(sequence, prefix)
@@ -64,7 +64,7 @@ class Continuations:
         return row[prefix:length].tolist()
 
     def mismatch(self, sequence: int, prefix: int) -> int | None:
-        """Return the first position from `prefix` on where the greedy choice is not the text."""
+        """Return the first position >= `prefix` where the greedy choice is not the text."""
         position = int(self.next_mismatch_NT[sequence, prefix])
         return position if position < self.next_mismatch_NT.shape[1] else None
 
@@ -72,7 +72,7 @@ class Continuations:
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
     """Return the greedy continuations of `sequences` after each of their `prefixes` (lengths in tokens, >= 1).
 
-    They equal one generation a prefix, near ties aside. A model without a usable key-value cache is decoded slowly.
+    They equal one generation a prefix, near ties aside; slow without a usable key-value cache.
 
     Raises:
         TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
@@ -92,7 +92,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
 def continuations_by_group(
     model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[torch.Tensor, Continuations]]:
-    """Yield (indices of sequences of one length, their continuations), as `greedy_continuations` makes them."""
+    """Yield (indices of sequences of one length, their continuations)."""
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
@@ -208,11 +208,11 @@ def _continue(
 
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
-"""More rows are no faster on a CPU, and take most of a worker's memory."""
+"""More rows are no faster on a CPU."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
-"""Bytes of keys and values of the rows that are sampled at once."""
+"""Keys and values of rows sampled at once."""
 FIRST_GUESS = 128
-"""Tokens among which the nucleus is first sought: sorting a whole vocabulary costs more than a step."""
+"""Most likely tokens in which the nucleus is first sought; sorting a whole vocabulary costs more than a step."""
 
 
 @torch.inference_mode()
@@ -225,7 +225,7 @@ def sample(
     top_k: int | None = None,
     temperature: float = 1.0,
 ) -> torch.Tensor:
-    """Return N x new_tokens sampled tokens; end of text is an ordinary token, and each row has its own random stream.
+    """Return N x new_tokens sampled tokens, each row from its own random stream; end of text is an ordinary token.
 
     Logits are divided by `temperature`, cut to `top_k` tokens if set, and to the nucleus of mass `top_p`.
 
@@ -239,16 +239,16 @@ def sample(
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = is_cache_exact(model, as_long.to(device))
     at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
-    chosen = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
+    choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
-        _sample(model, prompts.to(device), uniform.to(device), chosen, is_cached)
+        _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)
         for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
 
 
 def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
-    """Return the rows to sample at once, with prompts of `prompt` tokens and `tokens` in all."""
+    """Return the rows to sample at once, of `tokens` tokens with the prompt."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     _, one = prefill(model, first, is_cached)
     most = min(ROWS_AT_ONCE[device.type], rows_in_caches(one, tokens, SAMPLED_CACHE_BYTES[device.type]))
@@ -266,7 +266,7 @@ def _sample(
     model: Model,
     prompts_BT: torch.Tensor,
     draws_BS: torch.Tensor,
-    chosen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    choose_tokens: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     is_cached: bool,
 ) -> torch.Tensor:
     device = prompts_BT.device
@@ -282,7 +282,7 @@ def _sample(
     rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):
-        generated[:, step] = chosen(logits.float(), draws_BS[:, step])
+        generated[:, step] = choose_tokens(logits.float(), draws_BS[:, step])
         if step + 1 < steps:
             logits = rows_stepper.step(generated[:, step])
     return generated.cpu()
@@ -291,12 +291,12 @@ def _sample(
 def choose(
     logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return one token a row: the draw's position in the nucleus, most likely tokens first.
+    """Return one token a row, at the draw's position in the nucleus, most likely tokens first.
 
     Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
 
     Example:
-        The nucleus of (0.5, 0.3, 0.2) at 0.7 is the first two tokens, 5/8 and 3/8 of it:
+        The nucleus at 0.7 is the first two tokens:
 
         >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(3, 1)
         >>> choose(logits, torch.tensor([0.0, 0.62, 0.63]), top_p=0.7).tolist()
@@ -315,14 +315,14 @@ def choose(
 def sampling_log_p(
     logits_BV: torch.Tensor, tokens_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the log-probability with which `choose` takes each token, in nats, fp64; −∞ if it never does.
+    """Return the log-probability with which `choose` takes each token, in nats, fp64.
 
     Ties are cut as in `choose`. At a `top_p` of 1 every token may be taken.
 
-    Source: Hayes et al., arXiv:2410.19482, section 3 (the probability of a token under a sampling scheme).
+    Source: Hayes et al., arXiv:2410.19482, section 3.
 
     Example:
-        The nucleus of (0.5, 0.3, 0.2) at 0.7 is the first two tokens, 5/8 and 3/8 of it:
+        The nucleus at 0.7 is the first two tokens:
 
         >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(3, 1)
         >>> [round(p, 6) for p in sampling_log_p(logits, torch.tensor([0, 1, 2]), top_p=0.7).exp().tolist()]

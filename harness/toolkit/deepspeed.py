@@ -1,9 +1,8 @@
 """The DeepSpeed engine: ZeRO 0 to 3 in one process or several.
 
-Seven traps of DeepSpeed 0.19 are avoided. Its count of micro-batches is off (the last global batch has fewer). Losses
-run through the engine, or ZeRO-3 keeps only the last micro-batch's gradient. The CPU's shared-memory extension is not
-compiled. One process needs no MPI. In bf16 the fp32 weights are restored, which start rounded. ZeRO-3 may not replace
-`torch.nn.functional.linear`, and its cache is cleared, or it never releases the model.
+Traps of DeepSpeed 0.19: its count of micro-batches is off. Losses outside the engine keep only the last micro-batch's
+gradient under ZeRO-3. Its CPU extension must be compiled, and one process wants MPI. In bf16 the fp32 weights start
+rounded. ZeRO-3 replaces `torch.nn.functional.linear`, and its cache keeps the model.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from harness.toolkit.engines import checkpointed_layers
 _LOOPBACK = ("lo", "lo0")
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 BUCKET = 50_000_000
-"""Gradient elements reduced at once; DeepSpeed's default takes 2 GB next to any model."""
+"""Gradient elements reduced at once; DeepSpeed's default takes 2 GB."""
 
 
 class DeepSpeedEngine:
-    """Trains a copy of the model's trainable weights on DeepSpeed with torch's AdamW.
+    """Trains a copy of the trainable weights on DeepSpeed with torch's AdamW.
 
-    Precision `bf16` is DeepSpeed's: bf16 weights and gradients over fp32 weights, which the plain model gets.
+    `bf16` means bf16 weights and gradients over fp32 weights, which the plain model gets.
     """
 
     def __init__(self, model: Model, training: Training, engine: DeepSpeed) -> None:
@@ -89,12 +88,10 @@ class DeepSpeedEngine:
 
     @property
     def skipped_steps(self) -> int:
-        """Return the steps that DeepSpeed skipped: bf16 gradients that were not finite."""
         return int(self.model.skipped_steps)
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Return a context without a cast: the models are converted already."""
         # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
         with (
             warnings.catch_warnings(action="ignore", category=FutureWarning),
@@ -110,7 +107,7 @@ class DeepSpeedEngine:
                 weight.data = weight.data.to(torch.bfloat16)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this worker's share; return the sum of all workers' shares.
+        """Add the gradient of this worker's share, and return the total.
 
         Raises:
             TrialError: The loss is NaN or infinite.
@@ -124,18 +121,15 @@ class DeepSpeedEngine:
         return value
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the sum over all workers."""
         total = share.double()
         torch.distributed.all_reduce(total)
         return float(total)
 
     def step(self) -> None:
-        """Apply the accumulated gradient and clear it."""
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             self.model.step()
 
     def gather(self) -> None:
-        """Copy the fp32 weights into the plain model."""
         from deepspeed.utils import safe_get_full_fp32_param
 
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
@@ -145,7 +139,6 @@ class DeepSpeedEngine:
                 weight.copy_(trained if behind is None else behind)
 
     def close(self) -> None:
-        """Free the copy, its gradients and optimiser state."""
         self._undo.close()
         self.model, self._named = None, {}
         gc.collect()  # Engine, hooks and weights refer to one another.
@@ -164,7 +157,7 @@ def _end_engine(engine: Any) -> None:
 
 
 def bucket_elements(weights: int) -> int:
-    """Return the gradient elements of one reduction, for a model of so many weights."""
+    """Return the gradient elements of one reduction."""
     return min(weights, BUCKET)
 
 
@@ -221,20 +214,20 @@ def _as_only_worker() -> Iterator[None]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    said = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    said |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
-    os.environ.update(said)
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in said:
+        for name in variables:
             del os.environ[name]
 
 
 def loopback_variables() -> dict[str, str]:
-    """Return the environment that keeps gloo and NCCL on the loopback interface.
+    """Return the variables that keep gloo and NCCL on the loopback interface.
 
-    torch's TCP store listens on every interface, so processes of one machine meet in a file instead.
+    torch's TCP store listens on every interface, so processes of one machine meet in a file.
     """
     names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
     return dict.fromkeys(_SOCKET_VARIABLES, names[0]) if names else {}

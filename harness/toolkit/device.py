@@ -12,11 +12,11 @@ from harness.contracts import Model, Sequences
 from harness.models.loading import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
-"""Bytes of the logits of one forward pass: with a large vocabulary they outweigh all else."""
+"""Logits of one forward pass."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
 """Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
 JUDGE_BYTES = 1 << 30
-"""Bytes of judges that stay loaded next to a measured model."""
+"""Judges that stay loaded next to a measured model."""
 
 
 def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) -> int:
@@ -25,9 +25,9 @@ def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) 
 
 
 def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield tokens_BT and lengths_B on the model's device, some sequences at a time.
+    """Yield tokens_BT and lengths_B on the model's device.
 
-    Right padding needs no mask: a causal model's earlier positions never see it.
+    Right padding needs no mask: earlier positions of a causal model never see it.
     """
     device = next(model.parameters()).device
     at_once = rows_at_once(vocabulary_of(model), sequences.tokens_NT.shape[1], device, most)
@@ -38,17 +38,17 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
 
 
 def read_at_once(tokens: int, device: torch.device) -> int:
-    """Return the rows of so many tokens to read in one pass where their logits have room."""
+    """Return the rows to read in one pass that need no logits."""
     return max(1, READ_TOKENS[device.type] // tokens)
 
 
 def vocabulary_of(model: Model) -> int:
-    """Return the vocabulary size; a multimodal model's is that of its text part."""
+    """Return the vocabulary size of a model or its text part."""
     return int(model.config.get_text_config(decoder=True).vocab_size)
 
 
 def room_after(model: Model, tokens: int) -> int:
-    """Return the tokens that fit in the model's context after so many."""
+    """Return the tokens that fit in the context after so many."""
     return max(0, longest_context(model.config) - tokens)
 
 
@@ -63,7 +63,7 @@ def device_for(gpus: float) -> torch.device:
 
 @contextmanager
 def judging_on(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Set what `computing_device` and `judges_dtype` return within the block."""
+    """Set `computing_device` and `judges_dtype` within the block."""
     device_token, dtype_token = _DEVICE.set(device), _JUDGES_DTYPE.set(dtype)
     try:
         yield
@@ -73,10 +73,10 @@ def judging_on(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
 
 
 def computing_device() -> torch.device:
-    """Return the device of the current trial, for a judge; else the CPU."""
+    """Return the trial's device; else the CPU."""
     return _DEVICE.get() or torch.device("cpu")
 
 
 def judges_dtype() -> torch.dtype:
-    """Return the dtype of causal judges in the current trial: fp32 by default."""
+    """Return the trial's dtype of causal judges; else fp32."""
     return _JUDGES_DTYPE.get()

@@ -1,4 +1,4 @@
-"""Engines turn a loss into a step. The training loop calls one; methods never see it."""
+"""Engines turn a loss into a step; the training loop calls one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TrainingEngine(Protocol):
     """Interface of an engine."""
 
     model: Any
-    """The model that losses are computed with."""
+    """Computes the losses."""
     workers: int
     """Processes that share each global batch; all of them call every method."""
     rank: int
@@ -29,7 +29,7 @@ class TrainingEngine(Protocol):
 
     @property
     def skipped_steps(self) -> int:
-        """Return the steps that were not applied, because a gradient was not finite."""
+        """Return the number of steps skipped because a gradient was not finite."""
 
     def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
@@ -38,10 +38,10 @@ class TrainingEngine(Protocol):
         """Give a frozen model the trained one's precision; its weights may be rounded."""
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this share of the loss; return the share's value."""
+        """Add the gradient of this share of the loss; return its value."""
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the sum of a value's shares over all workers."""
+        """Return a value's sum over workers."""
 
     def step(self) -> None:
         """Apply the accumulated gradient and clear it."""
@@ -55,9 +55,7 @@ class TrainingEngine(Protocol):
 
 @contextmanager
 def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
-    """Keep only each layer's input in forward passes, and compute the rest again in the backward pass.
-
-    Losses and gradients are bit-identical. A pass that fills a cache keeps all.
+    """Keep only each layer's input in forward passes without a cache; losses and gradients are bit-identical.
 
     Raises:
         TrialError: The model has no layers that transformers can checkpoint.
@@ -91,10 +89,9 @@ def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) ->
 
 
 class TorchEngine:
-    """Accumulates gradients and steps AdamW on the trainable weights, or on some blocks.
+    """Accumulates gradients and steps AdamW on the trainable weights or on some blocks.
 
-    A block is a Parameter that is a view of its slice, with the slice of the gradient. AdamW never sees the rest of the
-    matrix, which stays bit-identical.
+    A block is a Parameter that is a view of its slice, so that AdamW leaves the rest of the matrix bit-identical.
     """
 
     def __init__(self, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> None:
@@ -126,15 +123,13 @@ class TorchEngine:
         )
 
     def forward(self) -> AbstractContextManager[None]:
-        """Return the context in which losses are computed."""
         return training_forward(self.model, self._training)
 
     def freeze(self, model: Model) -> None:
-        """Train no weight of this model."""
         model.requires_grad_(False)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this share of the loss; return the share's value.
+        """Add the gradient, and return the share's value.
 
         Raises:
             TrialError: The loss is NaN or infinite.
@@ -146,11 +141,9 @@ class TorchEngine:
         return value
 
     def total(self, share: torch.Tensor) -> float:
-        """Return the share: there is one worker."""
         return float(share)
 
     def step(self) -> None:
-        """Apply the accumulated gradient and clear it."""
         for view, block, matrix in self._slices:
             assert matrix.grad is not None
             view.grad = block.of(matrix.grad)
@@ -161,19 +154,18 @@ class TorchEngine:
         """Do nothing: the plain model is trained."""
 
     def close(self) -> None:
-        """Free the optimiser's state."""
         self._optimizer.state.clear()
 
 
 def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
-    """Return the context of a plain model's forward pass: bf16 autocast or nothing."""
+    """Return a plain model's forward context: bf16 autocast or nothing."""
     device = next(model.parameters()).device
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
-    """Run forward passes as `plain_forward`, with checkpointing if `training` sets it.
+    """As `plain_forward`, with checkpointing if `training` sets it.
 
     Raises:
         TrialError: The model has no layers that can be checkpointed.

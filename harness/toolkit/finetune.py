@@ -1,6 +1,6 @@
-"""The training loop of trained methods and of the memorised model, and bases of such methods.
+"""The training loop, and bases of trained methods.
 
-Losses and selections run in `training.precision`; the validation perplexity for early stopping in fp32.
+Losses and selections run in `training.precision`, early stopping's perplexity in fp32.
 """
 
 from __future__ import annotations
@@ -16,36 +16,21 @@ from typing import Annotated, ClassVar, TypedDict, Unpack
 
 import torch
 
-from harness.contracts import (
-    Count,
-    ErasedModel,
-    ErasureTask,
-    Json,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    Number,
-    Reference,
-    Sequences,
-    Strength,
-    Training,
-    TrainingTask,
-)
+from harness.contracts import ErasedModel, ErasureTask, Method, Model, Reference, Sequences, Strength, TrainingTask
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
-from harness.settings import Engine, replace
+from harness.settings import Count, Engine, Json, LogUniform, NonNegative, Number, Training, replace
 from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
 from harness.toolkit.losses import Batch, mean_nll, nll_loss
 from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
-"""(model, micro-batches of a random global batch) to the blocks that an epoch trains, and notes."""
+"""(model, micro-batches of a random global batch) to an epoch's blocks and notes."""
 Rows = Callable[[Model, int], Sequence[int]]
-"""(model, epoch) to the rows of the forget set that the epoch trains on."""
+"""(model, epoch) to rows of the forget set."""
 AfterStep = Callable[[Mapping[str, float]], None]
-"""Receives the values of a step: `loss`, and each term's of `LossTerms`."""
+"""Receives a step's `loss` and values of `LossTerms`."""
 
 
 _Adapters = LowRankAdapters | WeightMasks
@@ -55,28 +40,28 @@ class TrainingParts(TypedDict, total=False):
     """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
-    """Every other model that the loss or `select` runs; bf16 weights round theirs in place."""
+    """Every other model that runs; bf16 weights round theirs in place."""
     select: Select
-    """Only the chosen blocks change in an epoch."""
+    """Only these blocks change in an epoch."""
     masks: WeightMasks
     """Trained instead of the weights."""
     learning_rate: float
-    """Replaces `training.learning_rate`, for parameters that are no weights."""
+    """Replaces `training.learning_rate`."""
     select_rows: Rows
-    """Training ends where it returns no row."""
+    """Training ends if it returns no row."""
     paired_texts: Sequences
     """One more text for each forget sequence: their micro-batch is the loss's last argument."""
     gradient: GradientRule
-    """Makes each step's gradient; the loss is a `LossTerms`, the engine torch's."""
+    """Makes each step's gradient; needs a `LossTerms` and torch's engine."""
     after_step: AfterStep
 
 
 def engine_for(
     engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
 ) -> TrainingEngine:
-    """Return the engine that trains the model's trainable weights, or some blocks.
+    """Return the engine for the trainable weights, or for some blocks.
 
-    Blocks have next to no optimiser state to partition: the plain engine steps them.
+    Blocks have little optimiser state to partition: the plain engine steps them.
     """
     if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
@@ -87,7 +72,7 @@ def engine_for(
 
 @dataclass(frozen=True)
 class Epoch:
-    """State after an epoch or at a stop within one; number 0 is the untouched model."""
+    """State after an epoch or at a stop within one; 0 is the untouched model."""
 
     number: Number
     notes: dict[str, Json]
@@ -100,7 +85,7 @@ def train_and_yield(
 ) -> Iterator[ErasedModel]:
     """Yield `model` at each epoch in `task.strengths`, and at an early stop; see `train`.
 
-    A strength of 2.25 is the model after a quarter of the third epoch's steps.
+    At 2.25 a quarter of the third epoch's steps is done.
     """
     last = max(task.strengths)
     with closing(train(task, model, loss, math.ceil(last), task.strengths, **parts)) as epochs:
@@ -121,8 +106,8 @@ def train(
 ) -> Generator[Epoch, None, None]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first, and at `stops` within epochs.
 
-    An epoch's data order depends only on seed and number, and the learning rate is constant: no epoch depends on later
-    ones. There is no dropout. LoRA adapters are merged between two epochs.
+    The learning rate is constant and the data order depends only on seed and epoch: no epoch depends on later ones.
+    There is no dropout. LoRA adapters are merged after each epoch.
 
     Raises:
         TrialError: The loss is not finite or runs an unknown model; or parts clash.
@@ -148,11 +133,11 @@ def train(
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
-                chosen, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
-                selected.append([block.name for block in chosen])
+                selected_blocks, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
+                selected.append([block.name for block in selected_blocks])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
-                changed |= {block.name for block in chosen}
-                engine = engine_for(task.engine, model, training, chosen)
+                changed |= {block.name for block in selected_blocks}
+                engine = engine_for(task.engine, model, training, selected_blocks)
             assert engine is not None
             for other in parts.get("frozen", ()):
                 engine.freeze(other)
@@ -231,7 +216,7 @@ def _selected_blocks(
 def whole_loss(
     model: Model, sequences: Sequences, loss: Callable[[Model, Batch], torch.Tensor], training: Training
 ) -> float:
-    """Return a loss over whole texts as one global batch, in the region and precision of `training`.
+    """Return a loss over whole texts as one global batch.
 
     `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
     """
@@ -252,7 +237,7 @@ def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[
 
 
 def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[tuple[Number, int]]:
-    """Return (stop, steps before it) within an epoch; its end is the last.
+    """Return (stop, steps before it) within an epoch, the end last.
 
     Example:
         >>> _stops_of_epoch(3, steps=12, stops=(1.5, 2.25, 2.99, 3, 4))
@@ -273,11 +258,11 @@ def _run_to_stops(
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
     values: list[dict[str, float]] = []
     seconds = 0.0
-    for stop, wanted in ends:
+    for stop, total in ends:
         if adapters:
             adapters.unmerge()
         began = time.perf_counter()
-        values += islice(steps, wanted - len(values))
+        values += islice(steps, total - len(values))
         seconds += time.perf_counter() - began
         engine.gather()
         if adapters:
@@ -337,7 +322,7 @@ def _global_batch(
 def micro_batches(
     sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device, workers: int = 1
 ) -> list[Batch]:
-    """Return the micro-batches of a global batch in order, at least one a worker."""
+    """Return a global batch's micro-batches in order, at least one a worker."""
     lengths = sequences.lengths_N[rows]
     width = int(lengths.max())
     tokens = sequences.tokens_NT[rows, :width]
@@ -369,9 +354,8 @@ def trained_briefly(
 ) -> Iterator[tuple[int, Model]]:
     """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps` (rising, from 0).
 
-    AdamW in fp32 without weight decay, at a constant rate and without dropout. The texts come in one random order again
-    and again, at most `batch` a step. The yielded model is always the same object; no step depends on later ones. A
-    `PairModel` has no weights: pass one of its models.
+    AdamW in fp32 without weight decay or dropout, at a constant rate. Texts repeat in one random order, at most `batch`
+    a step. No step depends on later ones. A `PairModel` has no weights: pass one of its models.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -406,7 +390,7 @@ SumRetainWeight = Annotated[NonNegative, LogUniform(low=0.1, high=100.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedMethod(Method):
-    """A method whose dial is the epochs of training on its `loss`."""
+    """Trains with its `loss`; the dial is epochs."""
 
     strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     loss: ClassVar[Callable[..., torch.Tensor]]
@@ -416,13 +400,12 @@ class TrainedMethod(Method):
     """Passes over the forget set, each batch with a retain batch of the same size."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model after each requested epoch."""
         yield from train_and_yield(task, task.load_original(), self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetainedMethod(TrainedMethod):
-    """A trained method that adds L_NLL on the retain set to its loss by default."""
+    """A trained method with L_NLL on the retain set."""
 
     retain: bool = True
     """Add NLL on the retain set."""
@@ -431,7 +414,7 @@ class RetainedMethod(TrainedMethod):
 
     @property
     def reference(self) -> Reference:
-        """Return `retain_data`, or `none` where `retain` is false."""
+        """Need besides model and forget set."""
         return "retain_data" if self.retain else "none"
 
     def with_retain(self, ascent: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Hidden states, gradients and second moments of a model's layers, and the logit lens."""
+"""Hidden states, gradients and second moments of layers, and the logit lens."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ def gradients_by_layer(
     """Yield each loss's gradients in one layer's parameters, by name, the deepest layer first.
 
     They are bit-identical to those of whole passes, with one layer's gradients in memory: drop them before the next
-    layer. Each micro-batch goes forward once and leaves each layer's input; each layer is computed again and
-    differentiated. Workers share the micro-batches. `parameters` are names in `named_parameters`, all in layers.
+    layer. Workers share the micro-batches. `parameters` are names in `named_parameters`, all in layers.
 
     Raises:
-        TrialError: The family is unknown, a parameter is in no layer, the model is in training mode, or its layers
-            are no chain.
+        TrialError: The family is unknown, a parameter is in no layer, the model is in training mode, or its layers are
+            no chain.
     """
     layers, path = model_layers(model), f"{FAMILIES[model.config.model_type].layers}."
     names_by_layer = _names_by_layer(model, path, parameters)
@@ -53,16 +52,16 @@ def gradients_by_layer(
 
 @contextmanager
 def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.Parameter]) -> Iterator[None]:
-    """Let only these weights of a module require gradients."""
-    asked = [(weight, weight.requires_grad) for weight in module.parameters()]
+    """Let only these weights require gradients."""
+    flags = [(weight, weight.requires_grad) for weight in module.parameters()]
     module.requires_grad_(False)
     for weight in weights:
         weight.requires_grad_(True)
     try:
         yield
     finally:
-        for weight, is_asking in asked:
-            weight.requires_grad_(is_asking)
+        for weight, flag in flags:
+            weight.requires_grad_(flag)
 
 
 @dataclass
@@ -72,12 +71,10 @@ class _Call:
 
     @property
     def state(self) -> torch.Tensor:
-        """Return its hidden state."""
         state: torch.Tensor = self.arguments[0] if self.arguments else self.named["hidden_states"]
         return state
 
     def again(self, layer: torch.nn.Module, state: torch.Tensor) -> torch.Tensor:
-        """Run the layer on `state` with the other inputs unchanged."""
         if self.arguments:
             return state_of(layer(state, *self.arguments[1:], **self.named))
         return state_of(layer(**self.named | {"hidden_states": state}))
@@ -86,9 +83,9 @@ class _Call:
 @dataclass
 class _Pass:
     calls: list[_Call]
-    """One for each layer, the shallowest first."""
+    """From the shallowest layer."""
     gradients: list[torch.Tensor]
-    """Each loss's gradient in the output of the last of these layers."""
+    """By loss: gradient in the output of the last of these layers."""
 
 
 def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dict[int, list[str]]:
@@ -192,14 +189,14 @@ class MLPMatrix:
     kinds: tuple[str, ...]
     """`C_gate`, `C_fc` (up) or `C_proj` (down); both of the first two in a fused matrix."""
     inputs_first: bool
-    """Stored as I x O, as in transformers' Conv1D, instead of O x I."""
+    """Stored as I x O, as in transformers' Conv1D."""
 
     def outputs_first(self, stored: torch.Tensor) -> torch.Tensor:
-        """Return the O x I view of the matrix or of its gradient."""
+        """Return an O x I view."""
         return stored.T if self.inputs_first else stored
 
     def rows_of_blocks(self, stored: torch.Tensor) -> dict[str, slice]:
-        """Return the outputs of each block by name, such as `L2.C_fc`."""
+        """Return each block's outputs, such as those of `L2.C_fc`."""
         size = len(self.outputs_first(stored)) // len(self.kinds)
         rows: dict[str, slice] = {}
         for number, kind in enumerate(self.kinds):
@@ -218,7 +215,7 @@ class SecondMoments:
 
 
 def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
-    """Return the weight matrices of the model's MLPs, in the order of use.
+    """Return the MLPs' weight matrices in the order of use.
 
     Raises:
         TrialError: The family is unknown (`harness/models/blocks.py`).
@@ -247,9 +244,9 @@ def second_moments(
 ) -> dict[str, SecondMoments]:
     """Return A and G of each matrix, by parameter, over the counted positions.
 
-    The gradient is that of the NLL summed over a sequence. Products are fp32 and sums fp64, or the smallest eigenvalues
-    would be lost. With `labels_seed` labels are drawn from the model's own predictions, and G is a factor of the Fisher
-    information; else they are the texts' next tokens.
+    Gradients are of the NLL summed over a sequence. Sums are fp64, or the smallest eigenvalues would be lost. With
+    `labels_seed` labels are drawn from the model, and G is a factor of the Fisher information; else they are the
+    texts'.
 
     Raises:
         TrialError: A loss is NaN or infinite.
@@ -306,7 +303,7 @@ def loss_gradient(
     training: Training,
     rows: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Return the gradient of a loss over whole texts, or these rows, in each matrix, by parameter, as stored.
+    """Return the gradient of a loss over whole texts or `rows` in each matrix, by parameter.
 
     `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
 
@@ -385,7 +382,7 @@ def lacks_layers(model_type: str) -> str | None:
 def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
     """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
 
-    Gradients flow where they are enabled. Texts are padded on the right. `depth` is the share of the layers to run.
+    Texts are padded on the right. `depth` is the share of the layers to run.
 
     Raises:
         TrialError: The family is unknown.
@@ -419,15 +416,15 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
 
 
 def layer_at(depth: float, layers: int) -> int:
-    """Return the layer, from 1, that a share of the layers falls into."""
+    """Return the layer, from 1, at a share of the layers."""
     return max(1, math.ceil(depth * layers))
 
 
 class LogitLens:
-    """Reads hidden states as its model reads the output of its last layer.
+    """Maps hidden states to logits as a model's last layers do.
 
-    It uses the final norm, the output matrix, and any cap or scale (Gemma 2, Granite, Cohere). The model's other layers
-    are dropped: it belongs to the lens. `lens(states_BTD)` are logits, batch x tokens x vocabulary.
+    It uses the final norm, the output matrix, and any cap or scale (Gemma 2, Granite, Cohere). It owns the model and
+    drops its other layers.
 
     Raises:
         TrialError: The family is unknown.
@@ -444,7 +441,7 @@ class LogitLens:
         setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
 
     def __call__(self, states_BTD: torch.Tensor) -> torch.Tensor:
-        """Return the logits, B x T x V, after these states."""
+        """Return the states' logits, B x T x V."""
 
         def put_in(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
             return (states_BTD, *output[1:]) if isinstance(output, tuple) else states_BTD
@@ -459,13 +456,13 @@ class LogitLens:
 
 
 def state_of(output: Any) -> torch.Tensor:
-    """Return the hidden state in a layer's output, which may be a tuple."""
+    """Return the hidden state in a layer's output."""
     state: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return state
 
 
 def model_layers(model: Model) -> torch.nn.ModuleList:
-    """Return the layers of a model, the shallowest first.
+    """Return the layers, the shallowest first.
 
     Raises:
         TrialError: The family is unknown.

@@ -1,4 +1,4 @@
-"""Losses of a next-token predictor, one value a prediction, and the batch that takes their means.
+"""Losses of a next-token predictor, one value a prediction, and their means.
 
 Tensor letters: B rows, T tokens, S = T - 1 predictions, V vocabulary. Logits at S predict tokens 1 to T - 1.
 """
@@ -24,29 +24,26 @@ ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch: some rows of a global batch."""
+    """Some rows of a global batch."""
 
     tokens_BT: torch.Tensor
     counted_BS: torch.Tensor
-    """bool: the predictions that count."""
+    """bool."""
     total: int
-    """Counted predictions of the global batch."""
+    """In the global batch."""
     total_sequences: int
     """Rows of the global batch with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
-        """Return the true token of each prediction."""
         return self.tokens_BT[:, 1:]
 
     def logits(self, model: Model) -> torch.Tensor:
-        """Return `model`'s logits_BSV in fp32."""
+        """Return logits_BSV in fp32."""
         return model(input_ids=self.tokens_BT[:, :-1], use_cache=False).logits.float()  # type: ignore[no-any-return]
 
     def mean(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's counted predictions.
-
-        The shares add up to the mean, however the global batch is cut.
 
         Raises:
             ValueError: The shape is not that of the predictions.
@@ -59,7 +56,7 @@ class Batch:
         return self._mask_uncounted(values_BS).sum() / max(self.total, 1)
 
     def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's sum over its counted predictions: log p(y|x) from log-probabilities.
+        """Return each sequence's sum over its counted predictions.
 
         Raises:
             ValueError: The shape is not that of the predictions.
@@ -75,9 +72,9 @@ class Batch:
         return self.sums_per_sequence(values_BS) / self.counted_BS.sum(dim=-1).clamp(min=1)
 
     def sequence_mean(self, values_B: torch.Tensor) -> torch.Tensor:
-        """Return this micro-batch's share of the mean over the global batch's sequences, whatever their lengths.
+        """Return this micro-batch's share of the mean over the global batch's sequences.
 
-        A sequence without a counted prediction is left out.
+        Sequences without a counted prediction are left out.
 
         Raises:
             ValueError: There is not one value a sequence.
@@ -95,9 +92,9 @@ class Batch:
         return values_BS.masked_fill(~self.counted_BS, 0.0)
 
 
-def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
+def _refuse_shape(values: torch.Tensor, shape: torch.Size, expected: str) -> None:
     if values.shape != shape:
-        raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
+        raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {expected}, {tuple(shape)}.")
 
 
 class _InParts(torch.autograd.Function):
@@ -128,8 +125,8 @@ class _InParts(torch.autograd.Function):
 def in_parts(values_of: ValuesOf) -> ValuesOf:
     """Return a loss with bit-identical values and gradients that takes less memory of a large vocabulary.
 
-    Above `PART_BYTES` of logits, intermediate results are made for some rows at a time, and again in the backward pass.
-    A row's value must not depend on other rows; second derivatives are refused.
+    Above `PART_BYTES` of logits, some rows are computed at a time, and again in the backward pass. Rows must be
+    independent; second derivatives are refused.
     """
 
     @wraps(values_of)
@@ -165,7 +162,7 @@ def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
 
 
 def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-    """Return L_NLL on the forget set, the loss of the memorised model."""
+    """Return L_NLL on the forget set."""
     return mean_nll(model, forget)
 
 
@@ -179,13 +176,11 @@ def nll_rise(original: Model, model: Model, batch: Batch) -> torch.Tensor:
 def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats.
 
-    The slope is −1 at Δ = 0 and falls to 0 for a large βΔ. As β → 0 it becomes −Δ and a constant, gradient ascent.
+    As β → 0 it becomes gradient ascent.
 
     Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
 
     Example:
-        At Δ = 0 it is (2/β) log 2:
-
         >>> preference_loss(torch.zeros(1), beta=2.0).exp().round().item()
         2.0
     """
@@ -194,7 +189,7 @@ def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
 
 @in_parts
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
-    """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
+    """Return sum_y p log p of each prediction, from 0 down to −log V.
 
     Its gradient in the logits is p_k (log p_k + H).
 
@@ -212,7 +207,7 @@ def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
 def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return KL(p_reference ‖ p) of each prediction, in nats.
 
-    Source: KL divergence baseline; forward direction, as TOFU (arXiv:2401.06121) prints it.
+    Source: TOFU, arXiv:2401.06121.
     """
     log_p, log_q = functional.log_softmax(logits_BSV, dim=-1), functional.log_softmax(reference_BSV, dim=-1)
     return (log_q.exp() * (log_q - log_p)).sum(dim=-1)
@@ -222,8 +217,8 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
-    The gradient is written as softmax(logits) − softmax(teacher): log-softmax's own leaves rounding noise where both
-    agree, which AdamW would turn into full steps.
+    The gradient is softmax(logits) − softmax(teacher): log-softmax's own is rounding noise where both agree, which
+    AdamW would turn into full steps.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
     """

@@ -1,4 +1,4 @@
-"""Rounding of weight matrices to a few bits, simulated in their own precision."""
+"""Simulated rounding of weight matrices to a few bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.contracts import Json, Model, RoundingScheme
 from harness.errors import TrialError
 
 GROUP = 128
-"""Inputs of an output channel that share a scale, for integers."""
+"""Inputs of a channel that share a scale, for integers."""
 BLOCK = 64
 """Weights that share a scale, for NF4."""
 _FUSED = (
@@ -28,12 +28,12 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
     """Return an fp32 matrix rounded to the nearest of 2^bits − 1 evenly spaced values, symmetric about 0.
 
     ŵ = s · clip(round(w / s)) with s = max|w| / (2^(bits−1) − 1) over a group of inputs of one output channel; bits >=
-    2. A channel's last group may be shorter. A group of zeros stays zero.
+    2. The last group may be shorter.
 
-    Source: round-to-nearest, the baseline of GPTQ (Frantar et al., arXiv:2210.17323, section 4), with symmetric scales.
+    Source: Frantar et al., arXiv:2210.17323, section 4 (round-to-nearest), with symmetric scales.
 
     Example:
-        In 3 bits the values are −3s … 3s; here s is 0.5, then 0.2 for the last input alone:
+        In 3 bits the values are −3s … 3s; s is 0.5, then 0.2:
 
         >>> rounded_to_integers(torch.tensor([[1.5, -0.7, 0.2, 0.6]]), bits=3, group=3)
         tensor([[ 1.5000, -0.5000,  0.0000,  0.6000]])
@@ -48,10 +48,10 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
 
 
 def normal_float_values() -> tuple[float, ...]:
-    """Return the 16 values of NF4, from −1 to 1: quantiles of a normal distribution, divided by the largest.
+    """Return the 16 values of NF4: quantiles of a normal distribution, scaled to −1 to 1.
 
-    Eight lie above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and 1 −
-    1/30. The sixteenth is 0.
+    Eight are above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and 1 −
+    1/30.
 
     Source: Dettmers et al., arXiv:2305.14314 (QLoRA), equation 4 and appendix E.
 
@@ -70,7 +70,7 @@ def normal_float_values() -> tuple[float, ...]:
 def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
     """Return an fp32 matrix rounded to NF4: the nearest of 16 values times the block's largest magnitude.
 
-    Blocks are consecutive weights, row by row; the last may be shorter. A block of zeros stays zero.
+    Blocks are consecutive weights, row by row; the last may be shorter.
 
     Differs from the paper: the blocks' magnitudes are not rounded in turn (double quantisation).
 
@@ -90,14 +90,14 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
 
 
 def rounding_to(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the function that rounds a matrix, outputs by inputs, in a scheme."""
+    """Return the function that rounds a matrix, outputs by inputs."""
     if scheme == "nf4":
         return rounded_to_normal_float
     return partial(rounded_to_integers, bits=8 if scheme == "int8" else 4)
 
 
 def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
-    """Return why `rounded_copy` cannot round a model of this configuration; None if it can."""
+    """Return why `rounded_copy` cannot round such a model; None if it can."""
     for name, count in config.items():
         if "experts" in name and isinstance(count, int) and count > 1:
             return f"it {_FUSED}"
@@ -108,10 +108,10 @@ def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
 def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, float]:
     """Return a copy with rounded linear layers, and their share of all weights.
 
-    Embeddings, output head, norms and biases stay as they are. `rounded` gets outputs by inputs.
+    Embeddings, output head, norms and biases stay. `rounded` gets outputs by inputs.
 
     Raises:
-        TrialError: It has no linear layer, or keeps several matrices in one tensor.
+        TrialError: It has no linear layer, or several matrices in one tensor.
     """
     copied = copy.deepcopy(model)
     count = 0

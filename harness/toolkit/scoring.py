@@ -1,4 +1,4 @@
-"""Log-likelihoods, perplexity and hidden states of texts under a causal LM."""
+"""Log-likelihoods, perplexity and hidden states under a causal LM."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 ALIKE = 0.875
-"""Smallest ratio of the shortest to the longest context in one pass."""
+"""Smallest ratio of context lengths in one pass."""
 
 
 @dataclass(frozen=True)
 class AnswerChoice:
-    """A continuation of a context, both of at least one token id."""
+    """A continuation of a context, both of at least one token."""
 
     context: tuple[int, ...]
     continuation: tuple[int, ...]
 
     @property
     def read_tokens(self) -> tuple[int, ...]:
-        """Return the input that predicts the continuation: all but its last token."""
+        """Return the input: all but the last token."""
         return self.context + self.continuation[:-1]
 
 
 class _Question(NamedTuple):
     shared: int
-    """Tokens of the context that are read once; the last one is read with each choice."""
+    """Tokens of the context that are read once; the last is read with each choice."""
     places: list[int]
 
 
@@ -76,39 +76,37 @@ class _Question(NamedTuple):
 def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple[float, bool]]:
     """Return (log p(continuation | context) in nats, whether every token is the greedy choice) for each choice.
 
-    Choices with equal contexts share the reading of it.
-
     Raises:
         TrialError: The model cannot read the longest choice, or its logits are NaN.
     """
     device = next(model.parameters()).device
     answers: dict[int, tuple[float, bool]] = {}
     for batch, source, shared in _read_contexts(model, choices, device):
-        rows = [(row, place) for row, question in enumerate(batch) for place in question.places]
+        rows = [(row, number) for row, question in enumerate(batch) for number in question.places]
         rows.sort(key=lambda indexed_row: len(choices[indexed_row[1]].read_tokens), reverse=True)
         while rows:
             width = len(choices[rows[0][1]].read_tokens) - shared
             at_once = _rows_together(model, width, device, len(rows))
             part, rows = rows[:at_once], rows[at_once:]
-            places = [place for _, place in part]
-            read = [choices[place].read_tokens[shared:] for place in places]
+            numbers = [number for _, number in part]
+            read = [choices[number].read_tokens[shared:] for number in numbers]
             tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
             sources = torch.tensor([row for row, _ in part], device=device)
             logits = branched_logits(model, source, sources, tokens_BT)
             answers |= zip(
-                places, _answers(logits, read, [choices[place].continuation for place in places]), strict=True
+                numbers, _answers(logits, read, [choices[number].continuation for number in numbers]), strict=True
             )
             del logits  # Else they would lie beside the next part's.
         del source  # Else it would lie beside the next batch's.
-    return [answers[place] for place in range(len(choices))]
+    return [answers[number] for number in range(len(choices))]
 
 
 def _read_contexts(
     model: Model, choices: Sequence[AnswerChoice], device: torch.device
 ) -> Iterator[tuple[list[_Question], Cache | None, int]]:
     places: dict[tuple[int, ...], list[int]] = {}
-    for place, choice in enumerate(choices):
-        places.setdefault(choice.context, []).append(place)
+    for number, choice in enumerate(choices):
+        places.setdefault(choice.context, []).append(number)
     shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
     token_bytes = _branching_bytes(model, choices, device) if shares else None
     alone: list[_Question] = []
@@ -118,10 +116,10 @@ def _read_contexts(
         (sharing if shared else alone).append(_Question(shared, choice_places))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
-        kept = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
-        at_once = _rows_together(model, sharing[0].shared, device, kept)
-        least = ALIKE * sharing[0].shared
-        batch = [question for question in sharing[:at_once] if question.shared >= least]
+        max_rows = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
+        at_once = _rows_together(model, sharing[0].shared, device, max_rows)
+        min_shared = ALIKE * sharing[0].shared
+        batch = [question for question in sharing[:at_once] if question.shared >= min_shared]
         sharing = sharing[len(batch) :]
         shared = batch[-1].shared
         read = [choices[question.places[0]].context[:shared] for question in batch]
@@ -135,7 +133,7 @@ def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
-    """Return the keys and values of rows of one length; None if the model drops some."""
+    """Return the cache of rows of one length; None if the model drops some."""
     cache = whole_cache(model)
     if cache is not None:
         # The logits are not looked at: where a model can leave them out, it does.
@@ -145,7 +143,7 @@ def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
 
 
 def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
-    """Return the logits_BTV of rows that continue rows of a cache, or of whole rows without one."""
+    """Return the logits_BTV of rows that continue cached rows, or of whole rows."""
     if source is None:
         return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
     from harness.toolkit.cached_models import BranchingCache
@@ -217,23 +215,22 @@ def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
 
 
 SCORED_ROWS = 32
-"""Rows in one forward pass, at most."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of N prompts and their texts."""
+    """Scores of N texts after their prompts."""
 
     nll: list[list[float]]
-    """−log p of every token of each text given all before it, in nats."""
+    """−log p of every token of each text, in nats."""
     mean_ND: np.ndarray
-    """Mean of the last layer's hidden states over each prompt and text; zeros where both are empty."""
+    """Mean of the last layer's states over prompt and text; zeros if both are empty."""
     last_ND: np.ndarray
-    """The last layer's hidden state at the end of each text."""
+    """The last layer's state at the end of each text."""
 
 
 class CausalJudge:
-    """A causal LM that scores texts with its own tokenizer and start of text."""
+    """A causal LM with its own tokenizer and start of text."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._id = checkpoint.id
@@ -246,7 +243,7 @@ class CausalJudge:
         self._longest = positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
-        """Score each text after its prompt, in one forward pass; for `names` see `token_lists`."""
+        """Score each text after its prompt; for `names` see `token_lists`."""
         read = (token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
@@ -273,8 +270,8 @@ class CausalJudge:
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
         """Return the mean NLL over a padded batch, padding included, in nats; NaN if no row has two tokens.
 
-        Rows are cut at `tokens` and padded on the right with ends of text, which are predicted but masked from
-        attention. Names of special tokens are read as those tokens.
+        Rows are cut at `tokens`. Padding is ends of text, predicted but masked from attention. Names of special tokens
+        are read as those tokens.
 
         Raises:
             ModelError: The judge's tokenizer has no end of text.
@@ -314,13 +311,12 @@ def score_batch(
         model: The judge.
         tokens_BT: The rows.
         lengths_B: Tokens of text in each.
-        mask_BT: Attention mask; needed only where predictions after the text matter.
-        start: First tokens of each row to leave out of the mean state.
+        mask_BT: Attention mask, if predictions after the text matter.
+        start: First tokens of each row outside the mean state.
 
     Returns:
-        NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within each length,
-        and
-        the state at its end, both B x D.
+        NLL after the first token, B x T - 1; the last layer's mean state within each length, and its state at the end,
+            both B x D.
     """
     hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
     # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
@@ -353,7 +349,7 @@ def _states_and_logits(
 def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each token's greedy choice and NLL in nats (fp64), N x T on the CPU.
 
-    A text's first token and its padding have -1 and NaN.
+    First tokens and padding have -1 and NaN.
     """
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
@@ -370,7 +366,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
 
 
 def own_perplexity(model: Model, sequences: Sequences) -> float:
-    """Return exp of the mean NLL over all predicted tokens; NaN if there are none."""
+    """Return exp of the mean NLL over all predicted tokens; NaN without any."""
     _, nll_NT = score_tokens(model, sequences)
     is_predicted_NT = torch.arange(nll_NT.shape[1]) < sequences.lengths_N[:, None]
     values = nll_NT[:, 1:][is_predicted_NT[:, 1:]]
@@ -378,9 +374,7 @@ def own_perplexity(model: Model, sequences: Sequences) -> float:
 
 
 def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:
-    """Return MA: the share of positions `start` to before `stop` whose greedy choice is right; NaN if there are none.
-
-    In the paper `start` is the prefix's length, and `stop` the length less one, since its sum ends at p + q − 1.
+    """Return MA: the share of right greedy choices from `start` to before `stop`; NaN without any.
 
     Source: Tirumala et al., arXiv:2205.10770; EMSO paper, section 4.1.3, MA.
 
@@ -395,7 +389,7 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
 
 
 def judge_key(judge: Checkpoint, *facts: str) -> str:
-    """Return a sha256 of a local judge's weights, tokenizer, pooling and configuration, and of these facts."""
+    """Return a sha256 of everything in a judge's folder that decides its numbers, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
     location = Path(judge.location)
     for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):
@@ -419,7 +413,7 @@ def judge_identity(role: str, judge: Checkpoint) -> list[str]:
 
 
 def tokenizer_identity(checkpoint: Checkpoint) -> str:
-    """Return a digest of a local tokenizer's files, or the name of one on the hub."""
+    """Return a digest of a local tokenizer's files, or a hub name."""
     folder = checkpoint.tokenizer
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
@@ -429,20 +423,16 @@ def auc_items(
 ) -> NDArray[np.float64]:
     """Return a value for each member, then for each other text, whose mean is the AUC of telling them apart.
 
-    The AUC A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for
-    member i, W_j for other j. With N members and M others, member i has A + (V_i − A)·(N + M) / N, and another A + (W_j
-    − A)·(N + M) / M: pseudo-values, which may lie below 0 or above 1. NaN is unknown. Declare
-    `items="sequence_and_holdout"`.
-
-    The variance of their mean is DeLong's, with N and M for his N − 1 and M − 1, and so is the covariance of two
-    attacks or models on the same texts.
+    A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for member
+    i, W_j for other j. Of N members and M others, member i has the pseudo-value A + (V_i − A)·(N + M) / N, and another
+    A + (W_j − A)·(N + M) / M. NaN is unknown. Declare `items="sequence_and_holdout"`. Variance and covariances of the
+    means are DeLong's, with N and M for his N − 1 and M − 1.
 
     Source:
-        E. R. DeLong et al., "Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
-        Curves", Biometrics 44, 1988.
+        E. R. DeLong et al., Biometrics 44, 1988.
 
     Example:
-        Of four pairs the member is higher in two, and one is a tie: A is 2.5 / 4. V is 1 and .25, W .75 and .5.
+        A is 2.5 / 4; V is 1 and .25, W .75 and .5.
 
         >>> auc_items([3.0, 1.0], [1.0, 2.0]).tolist()
         [1.375, -0.125, 0.875, 0.375]

@@ -1,4 +1,4 @@
-"""Precision of logits, caches, and steppers that add one token to many rows."""
+"""Precision of logits, and steppers that add one token to many rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 NEAR_TIE = 1e-4
-"""Margin of fp32 logits below which a greedy choice may differ between batch shapes."""
+"""Margin of fp32 logits below which batch shapes may change a greedy choice."""
 HALF_NEAR_TIE_STEPS = 8
-"""The same for bf16 and fp16, in steps of the precision at the largest logit."""
+"""For bf16 and fp16, in steps of the precision at the largest logit."""
 ROUNDING = 2e-4
 """Largest difference of two computations of an fp32 logit, as a share of the largest logit."""
 HALF_ROUNDING_STEPS = 16
-"""The same for bf16 and fp16, in steps of the precision."""
+"""For bf16 and fp16, in steps of the precision."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,16 @@ class LogitPrecision:
 
     @classmethod
     def of(cls, model: Model, logits: torch.Tensor) -> LogitPrecision:
-        """Return the coarsest precision among a model's weights and its logits."""
+        """Return the coarsest precision among weights and logits."""
         floats = {tensor.dtype for tensor in (*model.parameters(), logits) if tensor.is_floating_point()}
         return cls(max(floats, key=lambda dtype: torch.finfo(dtype).eps))
 
     @property
     def is_half(self) -> bool:
-        """Return whether it is coarser than fp32."""
         return torch.finfo(self.dtype).eps > torch.finfo(torch.float32).eps
 
     @property
     def near_tie_limit(self) -> str:
-        """Describe the margin of a near tie."""
         name = str(self.dtype).removeprefix("torch.")
         if self.is_half:
             return f"a margin below {HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps:g} of the largest logit ({name})"
@@ -69,7 +67,7 @@ class LogitPrecision:
         return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * largest
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor, slack: float = 1.0) -> bool:
-        """Return whether two computations of the same logits, ... x V, differ by rounding only."""
+        """Return whether two computations of logits, ... x V, differ only by rounding."""
         ours, theirs = ours.float(), theirs.float()
         share = HALF_ROUNDING_STEPS * torch.finfo(self.dtype).eps if self.is_half else ROUNDING
         largest = theirs.masked_fill(theirs.isinf(), 0.0).abs().amax(dim=-1, keepdim=True)
@@ -77,7 +75,7 @@ class LogitPrecision:
 
 
 Prefilled: TypeAlias = "Cache | torch.Tensor"
-"""Source of rows to continue: the cache of a forward pass, or tokens_BT to read again."""
+"""Source of rows to continue: a cache, or tokens_BT to read again."""
 
 
 def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
@@ -86,7 +84,7 @@ def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
 
 
 def whole_cache(model: Model) -> Cache | None:
-    """Return an empty cache of every token in every layer; None for recurrent, compressed or shared states."""
+    """Return an empty cache; None for recurrent, compressed or shared states."""
     from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
     from harness.toolkit.cached_models import cache_layers, takes_cache
@@ -109,7 +107,7 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
 
 
 def joined(parts: Sequence[Prefilled]) -> Prefilled:
-    """Concatenate the rows of all parts; their own caches are used up."""
+    """Concatenate the rows of all parts; their caches are used up."""
     caches = [part for part in parts if not isinstance(part, torch.Tensor)]
     if not caches:
         return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
@@ -123,7 +121,7 @@ def joined(parts: Sequence[Prefilled]) -> Prefilled:
 
 
 def bytes_per_token(source: Prefilled) -> int:
-    """Return the bytes of one token of a row: in all layers, or of its id."""
+    """Return the bytes of a row's token in all layers, or of its id."""
     if isinstance(source, torch.Tensor):
         return source.element_size()
     return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in source.layers)
@@ -131,9 +129,9 @@ def bytes_per_token(source: Prefilled) -> int:
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
-"""Two: a mask or a position may suit a single row by chance."""
+"""A mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors of a model that cannot take its input; running out of memory is not one."""
+"""Errors of a model that cannot take its input; running out of memory is none."""
 
 
 class Stepper(Protocol):
@@ -143,11 +141,11 @@ class Stepper(Protocol):
         """Add rows that continue source rows, each as long as the live rows."""
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Append one token to every live row and return the next logits_RV."""
+        """Append one token to every live row, and return the next logits_RV."""
 
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
-    """Return the logits_BTV of a pass over unpadded rows, and the source of their continuations."""
+    """Return the logits_BTV of unpadded rows, and the source of their continuations."""
     cache = whole_cache(model) if is_cached else None
     if cache is None:
         return model(input_ids=tokens_BT, use_cache=False).logits, tokens_BT
@@ -155,9 +153,9 @@ def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[tor
 
 
 def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int) -> Stepper:
-    """Return a stepper for at most `rows` rows of at most `tokens` tokens; the first to join have `start` tokens.
+    """Return a stepper of at most `rows` rows of at most `tokens` tokens; the first to join have `start` tokens.
 
-    `source` is the second result of `prefill`. The models of a pair are stepped one by one.
+    `source` is the second result of `prefill`. Pairs are stepped one by one.
     """
     from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
 
@@ -172,7 +170,7 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
 
 
 class ReadingStepper:
-    """Steps any model by reading each row from its beginning: slow, and always right."""
+    """Reads each row from its beginning: slow, and always right."""
 
     def __init__(self, model: Model, source_BT: torch.Tensor, rows: int, tokens: int, start: int) -> None:
         self._model, self._source_BT = model, source_BT
@@ -180,13 +178,11 @@ class ReadingStepper:
         self._live, self._length = 0, start
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows."""
         rows = slice(self._live, self._live + len(sources))
         self._rows_RT[rows, : self._length] = self._source_BT[sources, : self._length]
         self._live += len(sources)
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Feed one token to every row."""
         self._rows_RT[: self._live, self._length] = tokens_R
         self._length += 1
         vocabulary, device = vocabulary_of(self._model), tokens_R.device
@@ -206,11 +202,9 @@ class CacheStepper:
         self._position = start
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows."""
         self._cache.join(sources)
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Feed one token to every row."""
         position = torch.tensor([[self._position]], device=tokens_R.device)
         self._position += 1
         output = self._model(
@@ -227,12 +221,10 @@ class PairStepper:
         self._steppers, self._combine = steppers, combine
 
     def join(self, sources: torch.Tensor) -> None:
-        """Add rows to both."""
         for half in self._steppers:
             half.join(sources)
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Feed one token to every row of both."""
         return self._combine(*(half.step(tokens_R) for half in self._steppers))
 
 
@@ -240,8 +232,8 @@ class PairStepper:
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
-    It is tried: two rows are stepped from a cache at the beginning, in the middle and at the end. A failure is logged
-    as a warning. `tokens_NT` has a row as long as the longest to decode.
+    Two rows are stepped from a cache at the beginning, in the middle and at the end; a failure is logged. `tokens_NT`
+    has a row as long as the longest to decode.
 
     Raises:
         TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
@@ -257,7 +249,7 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
 
 
 def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the logits_BTV of a forward pass without a cache.
+    """Return logits_BTV without a cache.
 
     Raises:
         TrialError: The model cannot read rows of that length, or its logits are NaN.

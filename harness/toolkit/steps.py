@@ -1,4 +1,4 @@
-"""One optimiser step: of a loss, of a loss in two terms, or with a method's own gradient."""
+"""One optimiser step: of a loss, of two terms, or with a method's own gradient."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ Parts = tuple[Batch, ...]
 
 @dataclass
 class LossTerms:
-    """The loss forget + `retain_weight` · retain, each term with its own value and gradient.
-
-    The weight may change between two steps.
-    """
+    """The loss forget + `retain_weight` · retain, each term with its own value and gradient; the weight may change."""
 
     forget: Callable[..., torch.Tensor]
     """(model, forget) to this micro-batch's share; paired texts are a third argument."""
@@ -39,17 +36,16 @@ class LossTerms:
     retain_weight: float = 1.0
 
     def __call__(self, model: Model, forget: Batch, retain: Batch, *paired: Batch) -> torch.Tensor:
-        """Return the whole loss."""
         return self.forget(model, forget, *paired) + self.retain_weight * self.retain(model, retain)
 
 
 class Step:
-    """One step of a method that makes its own gradient, from each term's here or at shifted weights."""
+    """A step of a method that makes its own gradient, here or at shifted weights."""
 
     weights: dict[str, torch.nn.Parameter]
-    """Trained weights by name in `named_parameters`."""
+    """By name in `named_parameters`."""
     values: dict[str, float]
-    """Value of each term at the weights of its first computation."""
+    """Each term's value when first computed."""
 
     def __init__(
         self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts], frozen: Sequence[Model]
@@ -59,9 +55,7 @@ class Step:
         self.values = {}
 
     def gradient(self, term: Literal["forget", "retain"]) -> dict[str, torch.Tensor]:
-        """Return a term's gradient over the whole global batch, at the current weights.
-
-        `retain_weight` is not applied.
+        """Return a term's gradient over the global batch at the current weights, without `retain_weight`.
 
         Raises:
             TrialError: The term is NaN or infinite.
@@ -116,7 +110,6 @@ class Step:
 
 
 GradientRule = Callable[[Step], Gradients]
-"""Makes the optimiser's gradient."""
 
 
 def take_step(
@@ -126,7 +119,7 @@ def take_step(
     frozen: Sequence[Model] = (),
     gradient: GradientRule | None = None,
 ) -> dict[str, float]:
-    """Make one optimiser step on a global batch; return its `loss` and the value of each term of `LossTerms`.
+    """Make one optimiser step; return its `loss` and the values of `LossTerms`.
 
     Raises:
         TrialError: The loss, or a method's gradient, is not finite.
@@ -158,9 +151,9 @@ def take_step(
 
 
 def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
-    """Yield (part of a global batch, weight) for this worker.
+    """Yield this worker's parts of a global batch and their weights.
 
-    Workers step equally often: one without parts computes the last one again, with weight 0.
+    Workers step equally often: one without parts repeats the last, with weight 0.
     """
     for first in range(0, len(batch), engine.workers):
         index = first + engine.rank
@@ -169,15 +162,15 @@ def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator
 
 @contextmanager
 def only_running(*models: Model) -> Iterator[None]:
-    """Refuse the forward pass of any other model, whose precision or weights would be wrong.
+    """Refuse forward passes of other models.
 
     Raises:
         TrialError: Another model ran.
     """
-    known = {id(module) for model in models for module in model.modules()}
+    module_ids = {id(module) for model in models for module in model.modules()}
 
     def check(module: torch.nn.Module, inputs: Any) -> None:
-        if id(module) not in known and next(module.parameters(recurse=False), None) is not None:
+        if id(module) not in module_ids and next(module.parameters(recurse=False), None) is not None:
             raise TrialError(
                 f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
                 "know. Use the model that it is given, and name all others: train_and_yield(task, model, loss, "

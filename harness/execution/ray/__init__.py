@@ -1,1 +1,1 @@
-"""Ray: its session, its workers, its faults, and its cluster."""
+"""Execution on Ray."""

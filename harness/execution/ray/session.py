@@ -1,4 +1,4 @@
-"""A session of Ray, started here on the loopback interface or joined at RAY_ADDRESS, and the room for trials in it."""
+"""A Ray session, started on the loopback interface or joined at RAY_ADDRESS, and the resources of trials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFIX = "lethe-"
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """Start Ray, or join a cluster; yield a temporary folder for its files, which goes with the session.
+    """Start Ray or join a cluster; yield the session's temporary folder.
 
     Raises:
         ExecutorError: Ray did not start, or the cluster could not be joined.
@@ -47,7 +47,7 @@ def ray_session() -> Iterator[Path]:
 
 
 def restart(folder: Path) -> None:
-    """End the session and begin a new one: what a dead trial reserved for its workers stays reserved in the old one."""
+    """Start a new session, since resources of a dead trial's workers stay reserved in the old one."""
     gc.collect()
     ray.shutdown()
     with signals_kept():
@@ -56,7 +56,7 @@ def restart(folder: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yield a new folder, and remove it in the end; remove the folders of drivers that were killed, too."""
+    """Yield a new folder and remove it afterwards, with folders of killed drivers."""
     # Ray puts sockets below it, and a socket's path has at most 107 bytes.
     base = Path(tempfile.gettempdir())
     base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
@@ -90,28 +90,28 @@ def _start(folder: Path) -> None:
 
 
 def node_name() -> str:
-    """Return what people call this node of a cluster: `gpu-3 (10.0.0.7)`; on one machine, its host name."""
+    """Return this node's name: `gpu-3 (10.0.0.7)`, or the host name on one machine."""
     address, host = str(ray.util.get_node_ip_address()), socket.gethostname()
     return host if is_on_loopback() else f"{host} ({address})" if host and host != address else address
 
 
 def is_on_loopback() -> bool:
-    """Return whether Ray runs on this machine only."""
+    """Return whether Ray runs only on this machine."""
     return bool(ray.util.get_node_ip_address() == "127.0.0.1")
 
 
 _OWN_SHARE = 0.01
-"""The share of a CPU and a GPU for a trial that waits while its workers train, and then measures."""
+"""Share of a CPU and a GPU for a trial that waits for its workers, then measures."""
 _WORKERS_CPUS = 0.9
-"""The share of the trial's CPUs that its workers get; the rest is for Ray Train's own processes."""
+"""Workers' share of the trial's CPUs; Ray Train's own processes use the rest."""
 _ROUNDING = 1e-9
 
 
 def trial_resources(spec: TrialSpec) -> dict[str, float]:
-    """Return what a trial's own process is given.
+    """Return the resources of a trial's own process.
 
-    Where it has workers, that is a share of a GPU, so that it measures on one; with several GPUs for each worker it
-    has none, since Ray hands out more than one only as wholes, and measures on CPUs.
+    With workers it gets a small share of a GPU to measure on. With several GPUs a worker it measures on CPUs, since Ray
+    does not divide these.
 
     Example:
         >>> from harness.settings import replace
@@ -128,7 +128,7 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
 
 
 def worker_resources(spec: TrialSpec) -> dict[str, float]:
-    """Return what each of a trial's several workers is given: with `trial_resources`, no more than the trial asks for.
+    """Return the resources of each worker.
 
     Example:
         >>> from harness.settings import replace
@@ -141,13 +141,13 @@ def worker_resources(spec: TrialSpec) -> dict[str, float]:
 
 
 def trials_at_once(specs: Sequence[TrialSpec], has: Mapping[str, float]) -> int:
-    """Return how many trials with several workers may run at once, by CPUs and by GPUs; 0 if none has several.
+    """Return the number of trials with several workers that fit at once; 0 if none has several.
 
-    Tune places a trial and does not know of its workers: without a bound, trials would wait for each other's.
+    Tune does not count a trial's workers: without a bound, trials would wait for each other's.
 
     Args:
-        specs: Of all that are to run; they have equally many workers.
-        has: How many `CPU` and `GPU` there are.
+        specs: Trials with equally many workers.
+        has: Number of `CPU` and `GPU`.
     """
     workers = max(spec.engine.workers for spec in specs)
     if workers == 1:

@@ -1,4 +1,4 @@
-"""What is set before Ray is imported, since the import reads several of these variables."""
+"""Environment variables of Ray, set before its import reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 IS_LOCAL = "RAY_ADDRESS" not in os.environ
-"""Whether Ray is started here, rather than joined on a cluster."""
+"""False on a cluster that is joined."""
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -40,17 +40,14 @@ _FORWARDED = frozenset(
         "DS_ACCELERATOR",
     }
 )
-"""What a cluster's workers get; workers of this machine inherit everything. Ray writes these values to its logs and on
-a command line in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME.
-"""
+"""Variables of a cluster's workers. Ray logs them in clear, so no secret is here: a token belongs in each machine's
+HF_HOME."""
 PASSED_BY_TUNE = frozenset(_SETTINGS)
-"""What Tune may pass to its trials besides; by default it passes AWS's keys too."""
+"""Tune passes AWS's keys too by default."""
 
 
 def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that reach a cluster's workers: where the hub's files are, and whether to ask it.
-
-    An address that holds a user's name or password is left out.
+    """Return the variables for a cluster's workers, without addresses that contain credentials.
 
     Example:
         >>> forwarded_environment({"HF_HUB_OFFLINE": "1", "HF_TOKEN": "hf_secret", "PATH": "/bin"})
@@ -65,7 +62,7 @@ def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def set_ray_environment() -> None:
-    """Set the variables that are not set yet, before Ray is first imported; later this does nothing."""
+    """Set unset variables before the first import of Ray; later this does nothing."""
     if "ray" not in sys.modules:
         for name, value in (_SETTINGS | _LOCAL_SETTINGS if IS_LOCAL else _SETTINGS).items():
             os.environ.setdefault(name, value)

@@ -1,9 +1,8 @@
-"""Runs a wave of jobs as Ray Tune trials, on this machine or, where RAY_ADDRESS is set, on that cluster.
+"""Runs a wave of jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune only places jobs and starts a job again, once, whose process died: the journal holds what is done, so a job that
-starts again goes on from its last point, and Tune's own experiment folder is temporary. A job's events come back
-through `tune.report`. On CPUs one worker process runs job after job, since a new one spends seconds on imports; on
-GPUs, and where a plugin of another package is used, each job has its own.
+Tune places jobs and restarts a job once if its process died; the journal contains the finished points. Events come back
+through `tune.report`. On CPUs one worker process runs many jobs, since imports take seconds. On GPUs, and with plugins
+of other packages, each job has its own.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ _DEATH = re.compile(r"^The (actor|worker|node)\b|\b(actor|worker|node) (has )?(d
 
 @contextmanager
 def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
-    """Yield an executor of jobs that lasts as long as a session of Ray.
+    """Yield an executor within a session of Ray.
 
     Args:
-        work: `module:function`, called in a worker with a job, the folders and a watcher.
+        work: `module:function` of (job, folders, watcher), called in a worker.
 
     Raises:
         ExecutorError: Ray did not start.
@@ -81,7 +80,7 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
 
 
 class _RoomHeldError(Exception):
-    """The death of a trial that has workers: the room that they had stays reserved in this session."""
+    """A trial with workers died, and Ray keeps their resources reserved."""
 
 
 def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str, temporary: Path) -> tune.Tuner:
@@ -116,19 +115,19 @@ def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str
 
 
 class _Reporter(tune.Callback):  # type: ignore[misc]
-    """Passes on what happens to Tune's trials, records what they cannot, and ends those that run too long."""
+    """Forwards events of Tune's trials, records failures and stops trials at their time limit."""
 
     def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
         self._end_by_trial: dict[Trial, float] = {}
-        """When a running trial's time is over, in seconds of the monotonic clock."""
+        """Monotonic seconds at which a running trial's time is over."""
         self.over: set[str] = set()
         self._is_room_held = False
         self._lost: set[str] = set()
         """Jobs with workers whose own process died once."""
         self._exceeded: set[str] = set()
         self._died: dict[str, tuple[str, list[str]]] = {}
-        """The error of a job of which a worker died, and the workers' last lines."""
+        """Error and last log lines of jobs with a dead worker."""
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
@@ -190,7 +189,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:
-    """Do one job, in a worker; on a cluster only where its node has the driver's inputs."""
+    """Run a job in a worker, if its node has the driver's inputs."""
     import torch
 
     if folders.inputs is not None:
@@ -219,14 +218,14 @@ def _has_died(report: list[str]) -> bool:
 
 
 def _raise_if_unwritable(trial: Trial) -> None:
-    """End the sweep if a job could not write its record: nothing would be kept of the others either."""
+    """End the sweep if a job could not write its record."""
     _, found, message = _report_of(trial)[-1].partition("StorageError: ")
     if found:
         raise StorageError(message)
 
 
 def _postmortem(trial: Trial, job: Job) -> tuple[str, list[str]]:
-    """Return why a job failed, and its worker's last lines as far as they may be kept."""
+    """Return a job's error and the last lines of its log."""
     report = _report_of(trial)
     log = log_for_report(report[-_MAX_LOG_LINES:], job.spec.samples)
     if any("low on memory" in line for line in report):

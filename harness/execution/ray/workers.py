@@ -1,8 +1,7 @@
-"""Several workers for one trial: a Ray Train job inside it, for what its engine distributes.
+"""Several workers for one trial, in a Ray Train job.
 
-Only training is distributed. Every worker runs the same code on its share of each global batch; the
-first one writes what came out, as plain weights, into a folder that the trial reads. Each worker's
-failure ends the job, and so the trial, whose error then has the last lines of the workers' logs.
+Only training is distributed: each worker trains on its share of a global batch, and the first writes plain weights into
+a folder that the trial reads. One worker's failure fails the trial.
 """
 
 from __future__ import annotations
@@ -30,29 +29,27 @@ from ray.train.torch import TorchConfig, TorchTrainer  # isort: skip
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # isort: skip
 
 WORKER_LOG_LINES = 5
-"""How many lines of each worker's log are shown when one of them fails."""
+"""Lines of each worker's log in an error."""
 POLL_SECONDS = 1.0
-"""The time between two looks at what the first worker reports."""
-_PROGRESS_FILE, _NODE, _UNLIKE = "progress", ".node", ".unlike"
-"""Files beside the logs: what the first worker reports, where each one ran, and how its node differs."""
+_PROGRESS_FILE, _NODE, _DIFFERENCES = "progress", ".node", ".differences"
+"""Files next to the logs: progress of the first worker, each one's node, and its differences."""
 
 
 def run_on_workers(
     work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Call `work` on every worker of a trial's engine, and return where each one ran.
+    """Call `work` on every worker of a trial's engine, and return their nodes.
 
     Args:
-        work: `module:function`; it gets the trial, the data, the folder, and where to say how far it is.
+        work: `module:function` of (spec, data, folder, progress).
         spec: The trial.
         data: Plain data.
-        folder: Where the first worker writes; on a cluster, shared by all of its machines.
-        progress: Told what the first worker says.
+        folder: Output of the first worker; shared by a cluster's machines.
+        progress: Receives the first worker's messages.
 
     Raises:
-        TrialError: Ray does not run here, a worker's node has other packages or code than the trial's, or a worker
-            failed, with the last lines of the workers' logs.
-        WorkerDiedError: A worker failed because it, or its machine, died.
+        TrialError: Ray does not run, a node differs from the trial's, or a worker failed.
+        WorkerDiedError: A worker, or its machine, died.
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
@@ -60,7 +57,7 @@ def run_on_workers(
     with (
         tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
         # If the trial is killed, it goes with Ray's own temporary folder.
-        tempfile.TemporaryDirectory(prefix="group-", dir=session) as meeting,
+        tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
         trainer = TorchTrainer(
@@ -74,7 +71,7 @@ def run_on_workers(
                 "inputs": None if is_on_loopback() else inputs_of([spec]),
             },
             # If Ray runs on this machine only, so do the workers.
-            torch_config=_OnLoopback(store=f"{meeting}/store") if is_on_loopback() else TorchConfig(),
+            torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
                 use_gpu=spec.gpus > 0,
@@ -86,8 +83,8 @@ def run_on_workers(
             with _progress_forwarded(logs / _PROGRESS_FILE, progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
-            if unlike := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_UNLIKE}"))]:
-                raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
+            if differences := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_DIFFERENCES}"))]:
+                raise TrialError(f"a worker of {spec.engine} did not start: {differences[0]}.") from error
             raise _failure(error, spec, logs) from error
         return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
 
@@ -98,19 +95,19 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: _OnLoopback) -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
         count = len(worker_group)
-        joining = [
+        joins = [
             worker_group.execute_single_async(rank, _join, backend_config.backend, backend_config.store, rank, count)
             for rank in range(count)
         ]
-        ray.get(joining)
+        ray.get(joins)
 
 
 @dataclass
 class _OnLoopback(TorchConfig):  # type: ignore[misc]
-    """How workers meet that listen on 127.0.0.1 alone."""
+    """Configures workers that listen only on 127.0.0.1."""
 
     store: str = ""
-    """The path of the file; it must not exist."""
+    """Path of a new file."""
 
     @property
     def backend_cls(self) -> type[_LoopbackBackend]:
@@ -132,8 +129,8 @@ def _run_worker(config: dict[str, Any]) -> None:
     node = node_name()
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
     inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (unlike := input_differences(inputs, inputs.like())):
-        (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
+    if inputs is not None and (differences := input_differences(inputs, inputs.like())):
+        (logs / f"{rank}{_DIFFERENCES}").write_text(f"{node} {'; it '.join(differences)}", encoding="utf-8")
         raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))
@@ -169,7 +166,7 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
-    """Return the failure, with the last lines of every worker's log that this machine can read and may record."""
+    """Return the error, with the last readable lines of every worker's log."""
     failures = list(getattr(error, "worker_failures", {}).values())
     text = str(failures[0] if failures else error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

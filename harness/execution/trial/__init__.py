@@ -1,1 +1,1 @@
-"""One trial, in one process: erase, measure, journal."""
+"""One trial in one process."""

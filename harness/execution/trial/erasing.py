@@ -1,4 +1,4 @@
-"""Erasing for a trial: in its own process, or on the workers that its engine asks for."""
+"""Erasing, in the trial's process or on its engine's workers."""
 
 from __future__ import annotations
 
@@ -19,63 +19,53 @@ from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.tasks import ErasingTask, PeakMemory
-from harness.models.adapters import (
-    ADAPTER_FILE,
-    PATCH_FILE,
-    Adapter,
-    load_erased,
-    merged_adapter,
-    read_adapter,
-    save_adapter,
-    save_patch,
-)
+from harness.models import adapters
 from harness.models.loading import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.settings import TrialSpec
 
 FACTS = "erased.json"
-"""In a worker's folder, what is known of the model that it hands in."""
+"""File of a worker's notes on the model in its folder."""
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """An erased model, and how it was made."""
+    """An erased model and its making."""
 
     erased: ErasedModel
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
-    """The peak of the worker that needed most; None if this process erased, or if it is not measured."""
-    adapter: Adapter | None = None
-    """What LoRA trained and merged into the model, if anything."""
+    """Largest peak of the workers; None without workers."""
+    adapter: adapters.Adapter | None = None
+    """The adapter that LoRA trained and merged, if any."""
     worker_nodes: tuple[str, ...] = ()
-    """Where each worker ran; nothing if this process erased."""
+    """Empty without workers."""
 
 
 def erase(
-    spec: TrialSpec, artifacts: Artifacts, wanted: tuple[Number, ...], progress: Callable[[str], None]
+    spec: TrialSpec, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
-    """Yield the erasures at the wanted strengths. A caller that wants no more closes the generator.
+    """Yield the erasures at these strengths; close the generator to stop early.
 
-    A method that trains nothing, or whose training is the memorised model's, erases in this process: workers hand in
-    plain weights, and what it yields may be none.
+    Only a method that trains runs on workers, which write plain weights.
     """
     strength = METHODS.load(spec.method).strength
     settings = spec.settings
-    if wanted:
-        last = max(wanted)
+    if strengths:
+        last = max(strengths)
         settings = {**settings, strength.field: math.ceil(last) if strength.divisible else last}
     trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
-        task = ErasingTask(spec, artifacts, wanted, progress)
+        task = ErasingTask(spec, artifacts, strengths, progress)
         with closing(_erased(spec, settings, task)) as models:
             for erased in models:
-                yield Erasure(erased, _warnings(task, erased), adapter=merged_adapter(erased.model))
+                yield Erasure(erased, _warnings(task, erased), adapter=adapters.merged_adapter(erased.model))
         return
     from harness.execution.ray.workers import run_on_workers
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
-        data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
+        data = {"artifacts": str(artifacts.root), "wanted": list(strengths), "settings": dict(settings)}
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
@@ -84,9 +74,9 @@ def erase(
                 raise TrialError(
                     f"{checkpoint} changed after a worker wrote the erased model there: run the sweep again."
                 )
-            model = load_erased(spec.model, checkpoint).to(device_of(spec))
-            is_adapter = (checkpoint / ADAPTER_FILE).is_file()
-            adapter = read_adapter(checkpoint, spec.model.digest) if is_adapter else None
+            model = adapters.load_erased(spec.model, checkpoint).to(device_of(spec))
+            is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
+            adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
             changed = None if blocks is None else tuple(blocks)
             erased = ErasedModel(model=model, changed_blocks=changed, **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
@@ -98,18 +88,18 @@ def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) ->
 
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
-    """Erase on one of several workers; the first writes each model and what is known of it."""
+    """Erase on one of several workers; the first writes each model and its notes."""
     memory = PeakMemory(device_of(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, data["settings"], task)):
         peak = memory.bytes
         if peak is not None:
-            most = torch.tensor(peak, device=device_of(spec))
-            torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
-            peak = int(most)
+            largest = torch.tensor(peak, device=device_of(spec))
+            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+            peak = int(largest)
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
-            hand_in(erased, spec.model, checkpoint)
+            write_erased(erased, spec.model, checkpoint)
             facts = {
                 "strength": erased.strength,
                 "notes": dict(erased.notes),
@@ -122,19 +112,19 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
             write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
 
 
-def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
-    """Write an erased model for `load_erased`: the blocks or the adapter that changed, where these make it, else whole.
+def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
+    """Write an erased model for `load_erased`: changed blocks, an adapter, or all weights.
 
-    What a method says of its blocks is not taken for granted: laid over the original they have to give the same bits.
+    Blocks or adapter must give the same bits when loaded over the original.
     """
     folder.mkdir(parents=True)
-    adapter = merged_adapter(erased.model)
+    adapter = adapters.merged_adapter(erased.model)
     if erased.changed_blocks is not None:
-        save_patch(erased.model, erased.changed_blocks, original.digest, folder / PATCH_FILE)
+        adapters.save_patch(erased.model, erased.changed_blocks, original.digest, folder / adapters.PATCH_FILE)
     elif adapter is not None:
-        save_adapter(adapter, original, folder)
+        adapters.save_adapter(adapter, original, folder)
     if any(folder.iterdir()):
-        made = dict(load_erased(original, folder).named_parameters())
+        made = dict(adapters.load_erased(original, folder).named_parameters())
         weights = dict(erased.model.named_parameters())
         if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()):
             return
@@ -143,7 +133,6 @@ def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return the digest of every file of weights in a folder, by its name."""
     return {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
 
 

@@ -1,4 +1,4 @@
-"""What a process reads once for all of its trials: texts, of which each caller gets a copy, and tokenizers."""
+"""Texts and tokenizers, read once a process and copied for each caller."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
 from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
-KEPT = 18
-"""The most texts that are kept: of six roles, one for each of a sweep's models, or the halves of the forget set."""
+MAX_TEXTS = 18
+"""Texts in memory: of six roles, for each model or half of the forget set."""
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_TEXTS)
 def _as_read(load: Callable[..., Any], *arguments: Any) -> tuple[Any, Hashable]:
     texts = load(*arguments)
     return texts, _fingerprints(texts)
 
 
 def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
-    """Return a copy of `load(*arguments)`; read again only if the kept texts have changed."""
+    """Return a copy of `load(*arguments)`, read again only if the texts in memory have changed."""
     texts: Texts
     texts, fingerprints = _as_read(load, *arguments)
     if _fingerprints(texts) != fingerprints:
@@ -54,7 +54,7 @@ def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more
 
 
 def forget_set(spec: TrialSpec) -> Sequences:
-    """Return what a trial erases; for a row of unseen texts, the unseen texts."""
+    """Return the texts to erase; for a holdout row, the unseen texts."""
     load = sequences.load_forget
     if spec.method == HOLDOUT:
         load = sequences.load_holdout
@@ -64,37 +64,37 @@ def forget_set(spec: TrialSpec) -> Sequences:
 
 
 def measured_set(spec: TrialSpec) -> Sequences:
-    """Return what erasure is measured on: the forget set, or the half of it that the trial names."""
+    """Return the texts that erasure is measured on: the forget set or the trial's half of it."""
     return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))
 
 
 def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
-    """Return a trial's retain set, cut at `sequence_tokens`; None where the sweep has none."""
+    """Return the retain set, cut at `sequence_tokens`; None if the sweep has none."""
     return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
 
 
 def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
-    """Return the unseen, retain and validation texts that an evaluator declares to read."""
+    """Return an evaluator's unseen, retain and validation texts."""
     return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
 
 
 def validation_set(spec: TrialSpec) -> Sequences:
-    """Return the held-out texts on which a trial's early stop watches the model."""
+    """Return the texts of early stopping."""
     return _texts_of(spec, sequences.load_validation, spec.validation)
 
 
 def utility_texts(spec: TrialSpec) -> Utility:
-    """Return the human texts whose beginnings a trial's model continues."""
+    """Return the human texts whose beginnings are prompts."""
     return _texts_of(spec, sequences.load_utility, spec.utility)
 
 
 def clear_shared() -> None:
-    """Forget all that one trial leaves to the next: texts, tokenizers and judges are read again."""
+    """Drop texts, tokenizers and judges in memory."""
     _as_read.cache_clear()
     load_tokenizer.cache_clear()
     JUDGES.clear()
 
 
 def device_of(spec: TrialSpec) -> torch.device:
-    """Return where a trial computes: a GPU only if the sweep gives it one."""
+    """Return the GPU if the sweep gives the trial one, else the CPU."""
     return device_for(spec.gpus)

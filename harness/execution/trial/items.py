@@ -1,4 +1,4 @@
-"""Turns an evaluation's per-item values into records, and checks them against the numbers that they make up."""
+"""Per-item values of evaluations, checked against their aggregates."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
 
 TOLERANCE = 1e-5
-"""The relative tolerance between a number and the aggregate of its items: sums in fp32 differ by less."""
-_LEAST_SIZE = 1e-3
-"""A number nearer to zero is compared as one of this size."""
+"""Relative tolerance of an aggregate: fp32 sums differ by less."""
+_MIN_SIZE = 1e-3
+"""Smaller numbers are compared as of this size."""
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
-"""The id of each item, and the cluster of each item."""
+"""Ids of the items, and their clusters."""
 TokenRows = tuple[tuple[int, ...], ...]
 
 
@@ -35,18 +35,17 @@ def metric_items(
     utility: Utility,
     more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
-    """Return what each item has of every metric that is made of items and could be measured.
+    """Return the items of every measured metric that declares some.
 
     Args:
-        evaluation: What the evaluator reported.
-        metrics: What it declares.
-        forget: Whose sequences are the items of the kind `sequence`.
-        utility: Whose prompts are the items of the kind `prompt`.
-        more: The unseen and validation texts that the evaluator reads, the items of the kinds `holdout` and
-            `validation`.
+        evaluation: The evaluator's result.
+        metrics: Its declared metrics.
+        forget: Items of the kind `sequence`.
+        utility: Its prompts are the items of the kind `prompt`.
+        more: Items of the kinds `holdout` and `validation`.
 
     Raises:
-        TrialError: Values are missing, or of another number than the items, or do not make up the number.
+        TrialError: Values are missing, too many or too few, or do not give the number.
     """
     kinds = {metric.items for metric in metrics}
     identities: dict[ItemKind, Identities] = {}
@@ -56,11 +55,11 @@ def metric_items(
         if kind in kinds and kind in more:
             identities[kind] = sequence_identities(more[kind])
     if "sequence_and_holdout" in kinds and "holdout" in more:
-        seen, unseen = sequence_identities(forget), sequence_identities(more["holdout"])
+        forget_texts, holdout_texts = sequence_identities(forget), sequence_identities(more["holdout"])
         # One text in both is an item of each.
         identities["sequence_and_holdout"] = (
-            (*seen[0], *(f"holdout-{id}" for id in unseen[0])),
-            (*seen[1], *(f"holdout-{cluster}" for cluster in unseen[1])),
+            (*forget_texts[0], *(f"holdout-{id}" for id in holdout_texts[0])),
+            (*forget_texts[1], *(f"holdout-{cluster}" for cluster in holdout_texts[1])),
         )
     if "prompt" in kinds:
         identities["prompt"] = _prompt_identities(utility)
@@ -73,7 +72,7 @@ def metric_items(
 
 
 def sequence_identities(forget: Sequences) -> Identities:
-    """Return each sequence's id, and a cluster for each distinct continuation; related texts share one."""
+    """Return each sequence's id and cluster; related texts share a cluster."""
     rows = tuple(map(tuple, token_rows(forget)))
     return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
 
@@ -85,31 +84,33 @@ def _prompt_identities(utility: Utility) -> Identities:
 
 @lru_cache(maxsize=8)
 def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
-    """Return an id for each item, numbered where it repeats, and its cluster: the least digest of a part in it.
+    """Return an id for each item, numbered where it repeats, and its cluster's smallest digest.
 
-    Texts that share their part, or half of their n-grams, are in one cluster. Computed once for all points of a sweep.
+    A cluster's texts share their part or half of their n-grams. Computed once a sweep.
     """
-    seen: Counter[str] = Counter()
+    count_by_digest: Counter[str] = Counter()
     ids = []
     for digest in map(digest_of, items):
-        seen[digest] += 1
-        ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
+        count_by_digest[digest] += 1
+        ids.append(digest if count_by_digest[digest] == 1 else f"{digest}-{count_by_digest[digest]}")
     digests = tuple(map(digest_of, parts))
     groups = near_duplicate_groups(texts, digests, RELATED_SHARE)
-    least = dict(sorted(zip(groups, digests, strict=True), reverse=True))
-    return tuple(ids), tuple(least[group] for group in groups)
+    cluster_by_group = dict(sorted(zip(groups, digests, strict=True), reverse=True))
+    return tuple(ids), tuple(cluster_by_group[group] for group in groups)
 
 
 def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:
-    asked = evaluation.item_ids.get(metric.name)
+    ids_given = evaluation.item_ids.get(metric.name)
     assert metric.items is not None
-    ids, clusters = (tuple(asked), tuple(asked)) if asked is not None else identities.get(metric.items, ((), ()))
+    ids, clusters = (
+        (tuple(ids_given), tuple(ids_given)) if ids_given is not None else identities.get(metric.items, ((), ()))
+    )
     if len(set(ids)) < len(ids):
         raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
     values = _per_item(evaluation, metric, metric.name, len(ids))
     weights = _per_item(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
-    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _LEAST_SIZE)
+    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
         raise TrialError(
             f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "

@@ -1,4 +1,4 @@
-"""Judges that are loaded: small ones stay where they are, a large one is dropped when the next needs room."""
+"""Judges in memory: large ones make room for the next."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from harness.toolkit.device import JUDGE_BYTES, computing_device, judges_dtype
 
 Load = Callable[[Checkpoint], object]
 Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
-"""Device and precision are the trial's: two trials of one process may have others."""
+"""Trials of one process may differ in device and precision."""
 
 
 @dataclass(frozen=True)
 class _LoadedJudge:
     judge: object
     bytes: int
-    """The size of its weights on disk."""
+    """Bytes of the weights on disk."""
     as_loaded: Fingerprints
 
 
 class JudgeCache:
-    """The judges that were asked for last, as many as fit into `kept_bytes`; the latest always."""
+    """The last judges, as many as fit into `kept_bytes`; the latest always."""
 
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
@@ -36,7 +36,7 @@ class JudgeCache:
         self._lent: set[Key] = set()
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
-        """Return `load(checkpoint)`, loading it unless it is; others make room for it first."""
+        """Return `load(checkpoint)`, from memory if possible."""
         key = load, checkpoint, computing_device(), judges_dtype()
         judge = self._loaded.pop(key, None)
         if judge is None:
@@ -51,32 +51,31 @@ class JudgeCache:
         return judge.judge
 
     def changes(self) -> list[str]:
-        """Return what has changed in the judges that were asked for since the last call; forget those."""
+        """Return the names of judges that changed since the last call, and drop these."""
         changed: list[str] = []
         for key in [key for key in self._loaded if key in self._lent]:
             judge = self._loaded[key]
-            if of_judge := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
-                changed += of_judge
+            if changed_parts := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
+                changed += changed_parts
                 del self._loaded[key]
         self._lent.clear()
         return changed
 
     def clear(self) -> None:
-        """Forget every judge."""
         self._loaded.clear()
         self._lent.clear()
 
     def shrink(self) -> None:
-        """Drop judges that are too large to stay while nothing is measured."""
+        """Drop judges larger than `kept_bytes`."""
         self._make_room(0)
 
     def _make_room(self, size: int) -> None:
-        """Drop the judges that were not asked for for longest, until one of so many bytes has room."""
-        left = size + sum(judge.bytes for judge in self._loaded.values())
+        """Drop the oldest judges until `size` bytes fit."""
+        needed = size + sum(judge.bytes for judge in self._loaded.values())
         for key in list(self._loaded):
-            if left <= self._kept_bytes:
+            if needed <= self._kept_bytes:
                 break
-            left -= self._loaded.pop(key).bytes
+            needed -= self._loaded.pop(key).bytes
             gc.collect()
 
 
@@ -89,4 +88,3 @@ def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
 
 
 JUDGES = JudgeCache()
-"""The judges of this process."""

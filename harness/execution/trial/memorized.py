@@ -22,11 +22,11 @@ from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import memorization_accuracy
 
 SEED = 0
-"""One memorised model serves the trials of every seed."""
+"""Trials of all seeds share one memorised model."""
 
 
 def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
-    """Train the memorised model unless it exists; return the folder of its checkpoint."""
+    """Return the folder of the memorised model, trained if it is missing."""
 
     def make(folder: Path) -> None:
         if spec.engine.workers > 1:
@@ -52,9 +52,9 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, p
 
 
 def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
-    """Return a fresh copy of the memorised model and its MA on the forget set.
+    """Return a fresh memorised model and its MA on the forget set.
 
-    A job built it before; it is built here only if it turns out to be damaged since.
+    It is trained here only if it was damaged since its job.
     """
     folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
@@ -67,7 +67,7 @@ def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
 
 
 def accuracy(model: Model, sequences: Sequences) -> float:
-    """Return the share of all predicted tokens whose greedy choice is the text's: MA over all positions."""
+    """Return MA over all positions: the share of greedy choices that are the text's."""
     predicted_NT = greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
     counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
     counted[:, 0] = False
@@ -85,7 +85,7 @@ def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
 
 @dataclass
 class _MemorizingTask:
-    """The training loop's task: the forget set, and nothing that would stop it."""
+    """Training task without early stop."""
 
     seed: int
     forget: Sequences
@@ -95,5 +95,4 @@ class _MemorizingTask:
     retain: Sequences | None = None
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return NaN: no early stop looks at it."""
         return float("nan")

@@ -1,7 +1,6 @@
-"""Runs one job in this process: train a memorised model, or erase and then measure.
+"""Runs one job in this process, under every executor.
 
-The same function runs under every executor. It never raises for a trial that goes wrong: that
-becomes a record and an event, and the sweep goes on.
+A failed trial becomes a record and an event, and the sweep goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from harness.execution.trial.inputs import clear_shared, device_of, measured_set
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import MeasuredModel, PeakMemory, measuring_task, prepare, release_free_memory
+from harness.execution.trial.tasks import MeasuredModel, PeakMemory, make_evaluating_task, prepare, release_free_memory
 from harness.execution.trial.walk import run_candidate, walk
 from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
 from harness.models.loading import load_model, save_model
@@ -42,11 +41,11 @@ from harness.toolkit.cached_models import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Do a job and journal all of it; a trial that raises becomes a `Failed` record.
+    """Run and journal a job.
 
     Raises:
-        StorageError: The journal cannot be written, so that not even the failure is kept.
-        WorkerDiedError: A worker of the trial's died: nothing is recorded, since it may be tried again.
+        StorageError: The journal cannot be written.
+        WorkerDiedError: A worker died; nothing is recorded, so that the job may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
@@ -81,11 +80,11 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Erase and measure what the journal lacks of a trial."""
+    """Erase and measure a trial's missing points."""
     spec, journal = job.spec, Journal(folders.results / "journal")
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
-    known = {record.point_id for record in records if isinstance(record, Point)}
+    point_ids = {record.point_id for record in records if isinstance(record, Point)}
     journal.append(
         Started(
             trial_id=spec.trial_id,
@@ -106,11 +105,11 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         evaluators = {walked.strength: evaluators[None]}
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
     with trial.memory.not_counting():
-        lacking = {measuring.key: measuring for of_point in evaluators.values() for measuring in of_point}
+        lacking = {evaluator_spec.key: evaluator_spec for specs in evaluators.values() for evaluator_spec in specs}
         prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
     strengths = [strength for strength in evaluators if strength is not None]
-    with closing(models_of(spec, trial.artifacts, strengths, trial.progress)) as erasures:
+    with closing(yield_models(spec, trial.artifacts, strengths, trial.progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
@@ -119,7 +118,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
-                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
+                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in point_ids)
                 with trial.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
@@ -130,49 +129,49 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
 
 
-def models_of(
+def yield_models(
     spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
-    """Yield a trial's models at some strengths: kept ones if all were kept, else erased again; or its reference."""
+    """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
     device = device_of(spec)
     if spec.is_reference:
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
-    kept = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
-    if not strengths or None in kept.values():
+    folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
+    if not strengths or None in folders.values():
         yield from erase(spec, artifacts, tuple(strengths), progress)
         return
-    for strength, folder in kept.items():
+    for strength, folder in folders.items():
         assert folder is not None
         yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
 
 
-def evaluated(
+def run_evaluator(
     spec: TrialSpec,
-    measuring: EvaluatorSpec,
+    evaluator_spec: EvaluatorSpec,
     measured: MeasuredModel,
     artifacts: Artifacts,
     progress: Callable[[str], None],
 ) -> Evaluation:
-    """Return what an evaluator measures on a model, in evaluation mode, with the texts of a trial.
+    """Return an evaluator's measurements of a model.
 
     Args:
         spec: The trial.
-        measuring: One of the trial's evaluators.
-        measured: The model, left as it is but for what it has written; all of its evaluators share it.
-        artifacts: Where reference features are.
-        progress: Is told what is going on.
+        evaluator_spec: One of the trial's evaluators.
+        measured: The model, shared by the evaluators.
+        artifacts: Reference features.
+        progress: Receives messages.
 
     Raises:
-        TrialError: The evaluator changed what it was lent, or reported other metrics than it declares.
+        TrialError: The evaluator changed its task, or reported other metrics than it declares.
     """
-    name = measuring.name
-    evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
-    lent = measured.in_precision(measuring.precision)
-    task = measuring_task(spec, measuring, evaluator, lent, artifacts, progress)
+    name = evaluator_spec.name
+    evaluator: Evaluator = EVALUATORS.configure(name, dict(evaluator_spec.settings))
+    copy = measured.cast_to(evaluator_spec.precision)
+    task = make_evaluating_task(spec, evaluator_spec, evaluator, copy, artifacts, progress)
     with guarded(task.plugin, task):
-        evaluation = evaluator.evaluate(lent.model, task)
+        evaluation = evaluator.evaluate(copy.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
         missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
@@ -187,7 +186,7 @@ def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
 
 
 class _RunningTrial:
-    """A trial while it runs: its spec, where it writes, and how far it is, for all of its steps."""
+    """State of a trial that runs."""
 
     def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, journal
@@ -197,11 +196,10 @@ class _RunningTrial:
         self.memory = PeakMemory(device_of(self.spec))
 
     def progress(self, message: str) -> None:
-        """Show what is going on."""
         self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
 
     def warn(self, message: str) -> None:
-        """Say what was damaged and is built again, now and in the next record."""
+        """Show a warning, and add it to the next record."""
         self._damage.append(message)
         self.progress(message)
 
@@ -210,7 +208,7 @@ class _RunningTrial:
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
     def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
-        """Check the erased model, journal the point, and keep the model if the sweep wants that."""
+        """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
@@ -246,7 +244,7 @@ class _RunningTrial:
             self.artifacts.build("erased", name, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
-        """Run each evaluator on the erased model and journal what it measured, one line each."""
+        """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
         release_free_memory()
         measured = MeasuredModel(erased.model)
@@ -255,7 +253,7 @@ class _RunningTrial:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation = evaluated(self.spec, spec, measured, self.artifacts, self.progress)
+            evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
             notes = _notes_of(evaluation)
             if spec.precision != "fp32" and spec.precision not in changed_choices:
                 changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))

@@ -1,4 +1,4 @@
-"""The two tasks of the contracts, the model that evaluators share, and what they prepare of the original."""
+"""Tasks of methods and evaluators, the measured model, and arrays computed from the original."""
 
 from __future__ import annotations
 
@@ -17,30 +17,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.base.files import digest_of, write_whole
-from harness.contracts import (
-    Checkpoint,
-    Definition,
-    Evaluator,
-    Generations,
-    Json,
-    Model,
-    MoreTexts,
-    Number,
-    Precision,
-    Read,
-    Sequences,
-    Training,
-)
+from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences
 from harness.errors import TrialError
-from harness.execution.isolate import (
-    Fingerprints,
-    ProcessState,
-    changes,
-    guarded,
-    model_fingerprints,
-    refuse_changes,
-    sequences_fingerprints,
-)
+from harness.execution import isolate
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
@@ -49,7 +28,7 @@ from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import ARRAYS, Artifacts
-from harness.settings import EvaluatorSpec, Source, TrialSpec
+from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
@@ -61,28 +40,25 @@ TABLE_TOP_K = 50
 
 @dataclass
 class _TrialTask:
-    """What both tasks have."""
-
     spec: TrialSpec
     artifacts: Artifacts
-    process_state: ProcessState = field(default_factory=ProcessState.capture, kw_only=True)
-    """The trial's own state, in which everything that a plugin asks for is made."""
+    process_state: isolate.ProcessState = field(default_factory=isolate.ProcessState.capture, kw_only=True)
+    """Global state in which models, texts and judges are made for the plugin."""
 
     def __post_init__(self) -> None:
-        """Take over the trial's seed."""
         self.seed: int = self.spec.seed
 
 
 @dataclass
 class ErasingTask(_TrialTask):
-    """The contracts' `ErasureTask`, with the warnings that its trial journals."""
+    """The contracts' `ErasureTask`, with warnings for the journal."""
 
     strengths: tuple[Number, ...]
     progress: Callable[[str], None]
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts, which are read once for all trials of the process."""
+        """Copy the trial's texts."""
         super().__post_init__()
         spec = self.spec
         self.training: Training = spec.training
@@ -94,30 +70,28 @@ class ErasingTask(_TrialTask):
         )
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> Fingerprints:
+    def _fingerprints(self) -> isolate.Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {}
         for name in ("strengths", "seed", "training", "engine"):
             fingerprints[f"task.{name}", ""] = repr(getattr(self, name))
-        fingerprints |= sequences_fingerprints("task.forget", self.forget)
-        fingerprints |= sequences_fingerprints("task.retain", self.retain)
+        fingerprints |= isolate.sequences_fingerprints("task.forget", self.forget)
+        fingerprints |= isolate.sequences_fingerprints("task.retain", self.retain)
         return fingerprints
 
     def changes(self) -> list[str]:
-        """Return what has changed since the task was made."""
-        return changes(self._as_given, self._fingerprints())
+        return isolate.changes(self._as_given, self._fingerprints())
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, a copy: few methods need it, and loading it takes a while."""
+        """A copy; loading it takes a while."""
         return copy.deepcopy(load_tokenizer(self.spec.model))
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model on the trial's device."""
         with self.process_state.applied():
             return load_model(self.spec.model).to(device_of(self.spec))
 
     def memorized_model(self) -> Model:
-        """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
+        """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
             model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
@@ -128,36 +102,33 @@ class ErasingTask(_TrialTask):
         return model.to(device_of(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return the model's own perplexity on the validation texts."""
         with self.process_state.applied():
             return own_perplexity(model, inputs.validation_set(self.spec))
 
 
 @dataclass
-class MeasuringTask(_TrialTask):
-    """The contracts' `EvaluationTask` for one evaluator on one erased model."""
+class EvaluatingTask(_TrialTask):
+    """The contracts' `EvaluationTask` for one evaluator and model."""
 
     model: Model
     plugin: str = "the evaluator"
-    """As errors call it."""
+    """Name in errors."""
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
-    """The model's, for all of its evaluators."""
+    """Shared by the model's evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
-    """What the evaluator gets besides the forget set and the utility prompts."""
+    """Texts besides forget set and utility prompts."""
     retrained: Checkpoint | None = None
-    """The retrained model, where the evaluator reads it."""
+    """Set if the evaluator reads it."""
     reads: tuple[Read, ...] = ()
-    """What the evaluator says that it reads."""
     prepares: bool = False
-    """Whether it computes what it needs of the original before any model is measured."""
+    """The evaluator has a `prepare`."""
     precision: Precision = "fp32"
-    """Of all models that it is lent."""
+    """Precision of the original and the retrained model."""
     judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
-    """Shows what is going on."""
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts and tokenizer, which are read once for all trials of the process."""
+        """Copy the trial's texts and tokenizer."""
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = inputs.measured_set(self.spec)
@@ -165,22 +136,21 @@ class MeasuringTask(_TrialTask):
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self.cached_keys: dict[str, None] = {}
-        """The artifact keys of the arrays that were asked for, in that order."""
+        """Artifact keys of the requested arrays, in order."""
         self._is_making = False
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> Fingerprints:
+    def _fingerprints(self) -> isolate.Fingerprints:
         fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
         for name in ("forget", *get_args(MoreTexts)):
-            fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
-        return fingerprints | dict(model_fingerprints(self.model))
+            fingerprints |= isolate.sequences_fingerprints(f"task.{name}", getattr(self, name))
+        return fingerprints | dict(isolate.model_fingerprints(self.model))
 
     def changes(self) -> list[str]:
-        """Return what has changed since the task was made, including the model and the judges that were asked for."""
-        return [*changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
+        """Return the changed parts by name, the model and judges included."""
+        return [*isolate.changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
-        """Return the sampled continuations of the utility prompts, made at the first call."""
         if definition not in self.shared_generations:
             with self.process_state.applied():
                 self.shared_generations[definition] = self._generate(definition)
@@ -190,8 +160,8 @@ class MeasuringTask(_TrialTask):
         tokenizer = load_tokenizer(self.spec.model)
         utility = inputs.utility_texts(self.spec)
         table = definition == "table"
-        wanted = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
-        new_tokens = min(wanted, room_after(self.model, utility.prompts_NT.shape[1]))
+        max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
+        new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
         rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
         ends = text_ends(self.spec.model)
         ended = [before_end(row, ends) for row in rows.tolist()]
@@ -200,15 +170,14 @@ class MeasuringTask(_TrialTask):
         return Generations(prompts, texts, references, texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return the judge for `role`, where the trial computes; a large one goes when the next is asked for."""
         with self.process_state.applied(), judging_on(device_of(self.spec), DTYPES[self.judge_precision]):
             return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for all trials of all sweeps.
+        """Return `make()`, computed once for all sweeps.
 
         Raises:
-            TrialError: The evaluator has changed what it was lent: others must not get what it makes of that.
+            TrialError: The evaluator changed its task, so others must not share the result.
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
@@ -217,7 +186,7 @@ class MeasuringTask(_TrialTask):
                 arrays = make()
             finally:
                 self._is_making = outer
-            refuse_changes(self.plugin, self)
+            isolate.refuse_changes(self.plugin, self)
             return arrays
 
         self.cached_keys[digest_of(list(key))] = None
@@ -225,10 +194,10 @@ class MeasuringTask(_TrialTask):
             return self.artifacts.arrays(tuple(key), make_guarded)
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, on the trial's device and in the precision of what is measured.
+        """Return a fresh original in the evaluator's precision.
 
         Raises:
-            TrialError: The evaluator does not say that it reads it: no plan counts it beside the model.
+            TrialError: The evaluator's `reads` lacks it, so no plan counts its memory.
         """
         if "original" not in self.reads and not (self.prepares and self._is_making):
             raise TrialError(
@@ -240,21 +209,19 @@ class MeasuringTask(_TrialTask):
             return load_model(self.spec.model, DTYPES[self.precision]).to(device_of(self.spec))
 
     def original_digest(self) -> str:
-        """Return the digest of the original's weights, in the precision in which they are lent."""
         return self._digest_of(self.spec.model)
 
     def retrained_digest(self) -> str:
-        """Return the digest of the retrained model's weights, in the precision in which they are lent."""
         return self._digest_of(self._retrained_model())
 
     def _digest_of(self, checkpoint: Checkpoint) -> str:
         return checkpoint.digest if self.precision == "fp32" else f"{checkpoint.digest} in {self.precision}"
 
     def load_retrained(self) -> Model:
-        """Return a fresh copy of the retrained model on the trial's device.
+        """Return a fresh retrained model.
 
         Raises:
-            TrialError: The evaluator does not say that it reads it.
+            TrialError: The evaluator's `reads` lacks it.
         """
         with self.process_state.applied():
             return load_model(self._retrained_model(), DTYPES[self.precision]).to(device_of(self.spec))
@@ -268,27 +235,27 @@ class MeasuringTask(_TrialTask):
         return self.retrained
 
 
-def measuring_task(
+def make_evaluating_task(
     spec: TrialSpec,
-    measuring: EvaluatorSpec,
+    evaluator_spec: EvaluatorSpec,
     evaluator: Evaluator,
-    lent: MeasuredModel,
+    measured: MeasuredModel,
     artifacts: Artifacts,
     progress: Callable[[str], None],
-) -> MeasuringTask:
-    """Return an evaluator's task on a model that is lent to it, in the evaluator's precision already."""
-    return MeasuringTask(
+) -> EvaluatingTask:
+    """Return an evaluator's task for a model in its precision."""
+    return EvaluatingTask(
         spec,
         artifacts,
-        lent.model,
-        f"the evaluator '{measuring.name}'",
-        lent.generations,
-        measuring.texts,
-        retrained=measuring.retrained,
+        measured.model,
+        f"the evaluator '{evaluator_spec.name}'",
+        measured.generations,
+        evaluator_spec.texts,
+        retrained=evaluator_spec.retrained,
         reads=evaluator.reads,
         prepares=prepares(evaluator),
-        precision=measuring.precision,
-        judge_precision=measuring.judge_precision,
+        precision=evaluator_spec.precision,
+        judge_precision=evaluator_spec.judge_precision,
         progress=progress,
     )
 
@@ -298,16 +265,15 @@ DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.
 
 @dataclass
 class MeasuredModel:
-    """A model, with what its evaluators share."""
+    """A model and its evaluators' shared generations."""
 
     model: Model
-    """As it was erased, in fp32."""
+    """In fp32."""
     generations: dict[Definition, Generations] = field(default_factory=dict)
-    """What it has written so far."""
     _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
 
-    def in_precision(self, precision: Precision) -> MeasuredModel:
-        """Return the model with weights in this precision: itself in fp32, else a copy, made at the first call."""
+    def cast_to(self, precision: Precision) -> MeasuredModel:
+        """Return the model in this precision, copied at the first call."""
         if precision == "fp32":
             return self
         if precision not in self._lowered:
@@ -315,13 +281,9 @@ class MeasuredModel:
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return how many greedy choices over texts, each after the true text before it, the precision changes.
-
-        Returns:
-            `precision`; `choices`, how many there are; `changed`, how many are another token than in fp32.
-        """
+        """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
         exact_NT = greedy_choices(self.model, sequences)
-        lowered_NT = greedy_choices(self.in_precision(precision).model, sequences)
+        lowered_NT = greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
         counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
         changed = int((exact_NT != lowered_NT)[counted_NT].sum())
@@ -330,67 +292,65 @@ class MeasuredModel:
 
 _KIND = "prepared"
 _KEYS = "arrays.json"
-"""In an artifact of this kind: the keys of the arrays that an evaluator computed."""
+"""File of the keys of an evaluator's arrays."""
 
 
-def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
-    """Return the artifact key of the arrays that an evaluator computes of an original."""
-    return digest_of([model.digest, measuring.key])
+def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
+    """Return the artifact key of an evaluator's arrays of an original."""
+    return digest_of([model.digest, evaluator_spec.key])
 
 
-def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
-    """Return whether an evaluator's arrays of this original are there, undamaged, or it needs none; load nothing."""
-    evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
+    """Return whether an evaluator's arrays of this original exist undamaged, or it needs none."""
+    evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
     if not prepares(evaluator):
         return True
-    folder = artifacts.find(_KIND, prepared_key(model, measuring))
+    folder = artifacts.find(_KIND, prepared_key(model, evaluator_spec))
     return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
 
 
 def prepare(
     spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
 ) -> None:
-    """Let evaluators compute what they need of the original; load nothing where that is there already.
+    """Compute evaluators' missing arrays of the original.
 
     Args:
         spec: A trial of the model.
-        evaluators: Those of the trial's that are going to measure.
+        evaluators: Those to prepare.
         artifacts: Location of the arrays.
-        progress: Called with a sentence for each evaluator.
+        progress: Receives a message for each evaluator.
 
     Raises:
         TrialError: An evaluator changed its task.
     """
-    left = [measuring for measuring in evaluators if not is_prepared(spec.model, measuring, artifacts)]
-    for precision in dict.fromkeys(measuring.precision for measuring in left):
+    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
+    for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
-        for measuring in left:
-            if measuring.precision == precision:
-                progress(f"{measuring.name} of the original")
-                evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
-                task = measuring_task(spec, measuring, evaluator, original, artifacts, progress)
-                with guarded(task.plugin, task):
+        for evaluator_spec in unprepared:
+            if evaluator_spec.precision == precision:
+                progress(f"{evaluator_spec.name} of the original")
+                evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
+                task = make_evaluating_task(spec, evaluator_spec, evaluator, original, artifacts, progress)
+                with isolate.guarded(task.plugin, task):
                     evaluator.prepare(original.model, task)
-                _keep(spec.model, measuring, list(task.cached_keys), artifacts)
+                _keep(spec.model, evaluator_spec, list(task.cached_keys), artifacts)
         del original
         release_free_memory()
-    if left:
+    if unprepared:
         JUDGES.shrink()
 
 
-def _keep(model: Checkpoint, measuring: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
+def _keep(model: Checkpoint, evaluator_spec: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
     def write(folder: Path) -> None:
         write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
 
-    artifacts.build(_KIND, prepared_key(model, measuring), write)
+    artifacts.build(_KIND, prepared_key(model, evaluator_spec), write)
 
 
 class PeakMemory:
-    """The largest number of bytes that a trial's erasing held on its GPU; None on a CPU.
+    """Peak bytes of erasing on the GPU; None on a CPU, whose resident memory contains the whole process's history.
 
-    Neither the judges that were there before nor what measuring leaves counts: a trial has the same peak in a fresh
-    process and in one that has measured before. A CPU has no such number: what is resident is the process's whole
-    history, libraries and freed memory among it.
+    Judges and memory left by measuring do not count, so a fresh process has the same peak.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -402,26 +362,22 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far."""
         return max(self._most, torch.cuda.max_memory_allocated() - self._others) if self._is_counted else None
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
-        """Leave out the block, and memory that it still holds afterwards."""
+        """Leave out the block, and memory still allocated afterwards."""
         if not self._is_counted:
             yield
             return
-        self._most, before = self.bytes or 0, torch.cuda.memory_allocated()
+        self._most, allocated = self.bytes or 0, torch.cuda.memory_allocated()
         yield
-        self._others += torch.cuda.memory_allocated() - before
+        self._others += torch.cuda.memory_allocated() - allocated
         torch.cuda.reset_peak_memory_stats()
 
 
 def release_free_memory() -> None:
-    """Return what is free of the process's memory to the system, where its C library is glibc.
-
-    glibc keeps what was freed, 450 MB after a trial of the embedded model, and every worker would hold that.
-    """
+    """Return free memory to the system with glibc, which would keep 450 MB a worker after a miniature trial."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

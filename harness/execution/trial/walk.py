@@ -1,4 +1,4 @@
-"""Erasing that probes watch: a walk, which raises a dial to a level of MA, and the candidates of a search."""
+"""Erasing to a level of MA: walked trials and candidates of a search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from harness.base.messages import reason
 from harness.contracts import Checkpoint, ErasedModel, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
-from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watcher
+from harness.execution.job import CandidateLog, CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, measured_set, more_texts, validation_set
@@ -37,45 +37,45 @@ from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
 VERSION = 1
-"""Raised when the numbers of probes change; part of the key of those that are shared."""
+"""Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
-"""How far from the level the MA of a model at it may be."""
+"""Largest distance of MA from its level."""
 MAX_HALVINGS = 12
 """Erasures between the ends of a dial that is not cumulative."""
 
 
 def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
-    """Return a model's `ma` on texts, and its own `perplexity` on the validation texts.
+    """Return `ma` on the texts and `perplexity` on the validation texts.
 
-    MA is that of the table under the exact definition: teacher-forced, over the continuation without its last
-    token, the mean over sequences. Where perplexity is NaN, so is MA.
+    MA is the table's under `exact`: teacher-forced over the continuation without its last token, the mean over
+    sequences. Where perplexity is NaN, so is MA.
     """
     perplexity = own_perplexity(model, validation)
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
-    of_sequence = [
+    ma_by_sequence = [
         memorization_accuracy(tokens_T, predicted_T, texts.prefix_tokens, int(length) - 1)
         for tokens_T, predicted_T, length in zip(texts.tokens_NT, predicted_NT, texts.lengths_N, strict=True)
     ]
-    ma = math.nan if np.isnan(of_sequence).all() else float(np.nanmean(of_sequence))
+    ma = math.nan if np.isnan(ma_by_sequence).all() else float(np.nanmean(ma_by_sequence))
     return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
 
 
 def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
-    """Return the probe of a model that is not erased, computed once for all trials."""
+    """Return the probe of a model that is not erased, shared by all trials."""
     validation = validation_set(spec)
 
     def make() -> dict[str, np.ndarray]:
-        seen = probe(load_model(checkpoint).to(device_of(spec)), texts, validation)
-        return {name: np.array(value) for name, value in seen.items()}
+        numbers = probe(load_model(checkpoint).to(device_of(spec)), texts, validation)
+        return {name: np.array(value) for name, value in numbers.items()}
 
     key = "probe", str(VERSION), checkpoint.digest, texts.digest, validation.digest
     return {name: float(value) for name, value in artifacts.arrays(key, make).items()}
 
 
-def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
-    """Return a level's MA: its own number, the original's on the holdout, or the retrained model's on the texts."""
+def resolve_level(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
+    """Return a level's MA: a number, the original's on the holdout, or the retrained model's on the texts."""
     if level.at == UNSEEN:
         assert spec.unseen is not None
         holdout = more_texts(spec, {"holdout": spec.unseen})["holdout"]
@@ -87,10 +87,10 @@ def level_in_numbers(spec: TrialSpec, level: Level, texts: Sequences, artifacts:
 
 
 def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
-    """Return where a walked trial's dial is at its level, or how near it comes.
+    """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
-        TrialError: The level is not below what the original has, or is that of another level of the sweep.
+        TrialError: The level is not below the original's MA, or equals another level.
     """
     assert spec.walk_to is not None
     texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
@@ -102,27 +102,27 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
         with closing(erase(spec, artifacts, tuple(strengths), progress)) as erasures:
             for erasure in erasures:
                 erased = erasure.erased
-                seen: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
-                progress(f"{spec.until}: {seen[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
+                numbers: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
+                progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
                 if "optimizer_steps" in erased.notes:
-                    seen["steps"] = erased.notes["optimizer_steps"]
+                    numbers["steps"] = erased.notes["optimizer_steps"]
                 if erased.stop_reason:
-                    seen["stop"] = erased.stop_reason
-                yield seen
+                    numbers["stop"] = erased.stop_reason
+                yield numbers
 
     def shared_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
         [strength] = strengths
 
         def make() -> dict[str, np.ndarray]:
             with closing(models_at(strengths)) as probes:
-                seen = next(probes)
-            return {name: np.array(seen[name]) for name in (PROBED_ERASURE, PROBED_UTILITY)}
+                first = next(probes)
+            return {name: np.array(first[name]) for name in (PROBED_ERASURE, PROBED_UTILITY)}
 
         erasing = replace(spec, until=None, strengths=(strength,)).identified(is_cumulative=False)
         key = "walk", str(VERSION), erasing.trial_id, code, texts.digest, validation.digest
         yield {"strength": strength, **{name: float(value) for name, value in artifacts.arrays(key, make).items()}}
 
-    probes, reason = found_probes(
+    probes, reason = find_level(
         dial,
         spec.walk_to,
         level,
@@ -130,8 +130,8 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
         models_at if dial.cumulative else shared_at,
         spec.steps_per_epoch,
     )
-    seen = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
-    nearest = min(seen, key=lambda one: abs(one[PROBED_ERASURE] - level), default={"strength": dial.off, **original})
+    valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
+    nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default={"strength": dial.off, **original})
     return Walked(
         trial_id=spec.trial_id,
         level=level,
@@ -143,16 +143,16 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
     )
 
 
-def _checked_level(spec: TrialSpec, texts: Sequences, of_original: float, artifacts: Artifacts) -> float:
+def _checked_level(spec: TrialSpec, texts: Sequences, original_ma: float, artifacts: Artifacts) -> float:
     assert spec.until is not None
-    level = level_in_numbers(spec, spec.until, texts, artifacts)
-    if not level < of_original:
+    level = resolve_level(spec, spec.until, texts, artifacts)
+    if not level < original_ma:
         raise TrialError(
-            f"{spec.until} is {level:.3f}, and the original has {of_original:.3f} already: nothing is left to be "
+            f"{spec.until} is {level:.3f}, and the original has {original_ma:.3f} already: nothing is left to be "
             "erased. Name a lower level (until)."
         )
     for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
-        number = level_in_numbers(spec, other, texts, artifacts)
+        number = resolve_level(spec, other, texts, artifacts)
         if abs(number - level) < MIN_APART:
             raise TrialError(
                 f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}, so both may be "
@@ -161,7 +161,7 @@ def _checked_level(spec: TrialSpec, texts: Sequences, of_original: float, artifa
     return level
 
 
-def found_probes(
+def find_level(
     dial: Strength,
     walk_to: Number,
     level: float,
@@ -169,30 +169,30 @@ def found_probes(
     models_at: Callable[[Sequence[Number]], Generator[Probe, None, None]],
     steps_per_epoch: int,
 ) -> tuple[list[Probe], str]:
-    """Return the probes of a walk, and why it did not get to the level; where it did, the last one is at it.
+    """Return the probes of a walk and the reason why it missed the level; '' if the last probe is at it.
 
-    A cumulative dial is raised by whole steps until MA is at or below the level. A divisible one is then refined
-    within that epoch: in quarters, and in quarters of the quarter, down to one optimiser step, by an erasure each.
-    A dial that is not cumulative is bisected, at first where the line between both ends is at the level.
+    A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
+    that epoch, in quarters and their quarters, down to one optimiser step. Another dial is bisected, first where the
+    line between both ends meets the level.
 
     Args:
         dial: The method's.
         walk_to: Its largest value.
         level: MA, below the original's.
-        original: The probe of the original, at the value that erases nothing.
-        models_at: Gives the probe of the erased model at each of some rising values; it is closed when no more of
-            them are wanted. `steps` are those of the epoch so far, and `stop` says why a trajectory ended.
-        steps_per_epoch: Of an epoch that notes none.
+        original: Probe of the original.
+        models_at: Yields probes at rising values, and is closed after the last. `steps` are those of the epoch so far;
+            `stop` is the reason of an early end.
+        steps_per_epoch: Default for probes without `steps`.
     """
     probes: list[Probe] = []
 
     def first_past(strengths: Sequence[Number], lower: Probe) -> tuple[Probe, Probe | None]:
         with closing(models_at(strengths)) as models:
-            for seen in models:
-                probes.append(seen)
-                if not seen[PROBED_ERASURE] > level + TOLERANCE:
-                    return lower, seen
-                lower = seen
+            for point in models:
+                probes.append(point)
+                if not point[PROBED_ERASURE] > level + TOLERANCE:
+                    return lower, point
+                lower = point
         return lower, None
 
     whole = [*range(1, math.floor(walk_to) + 1)] if dial.cumulative else []
@@ -217,7 +217,7 @@ def found_probes(
 
 
 def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Number]:
-    """Return the strengths at the quarters between two of one epoch, each after a whole optimiser step."""
+    """Return the quarters between two strengths of one epoch, each after a whole step."""
     start = math.ceil(upper["strength"]) - 1
     share = upper["strength"] - start
     steps = max(1, round(upper["steps"] / share)) if "steps" in upper else steps_per_epoch
@@ -227,7 +227,7 @@ def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Num
 
 
 def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -> list[Number]:
-    """Return a value between two, their middle or where the line between them is at the level; nothing if none is."""
+    """Return the middle of two values, or the point where their line meets the level; [] if nothing is between them."""
     low, high = lower["strength"], upper["strength"]
     share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
@@ -237,53 +237,50 @@ def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -
 
 
 def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
-    """Try a candidate, journal it as one record, and return a sentence about how it went.
-
-    An exception ends it, and what it saw before still counts.
-    """
+    """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
-    task, seen = job.candidate, Seen()
+    task, log = job.candidate, CandidateLog()
 
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
     artifacts, began = Artifacts(folders.artifacts, progress), time.perf_counter()
     try:
-        end = _erase_and_probe(task, job.spec, artifacts, seen, progress)
+        end = _erase_and_probe(task, job.spec, artifacts, log, progress)
     except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
         raise
     except BaseException as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
-    candidate = task.record(seen, end, time.perf_counter() - began)
+    candidate = task.record(log, end, time.perf_counter() - began)
     Journal(folders.results / "journal").append(candidate)
-    how = "nothing probed"
-    if seen.probes:
-        last = seen.probes[-1]
+    summary = "nothing probed"
+    if log.probes:
+        last = log.probes[-1]
         numbers = ", ".join(
             f"{name} {last[name]:.4g}".replace(" inf", " ∞") for name in (PROBED_ERASURE, PROBED_UTILITY)
         )
-        how = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
-    return f"{how}; {'failed: ' if candidate.error else ''}{reason(end)}"
+        summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
+    return f"{summary}; {'failed: ' if candidate.error else ''}{reason(end)}"
 
 
 def _erase_and_probe(
-    task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, seen: Seen, progress: Callable[[str], None]
+    task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, log: CandidateLog, progress: Callable[[str], None]
 ) -> str:
-    """Probe the erased model at each strength, and return why there are no more."""
+    """Probe each strength, and return the reason of the end."""
     study = task.study
     selection, validation = forget_set(replace(study.trial, forget=study.selection)), validation_set(spec)
-    seen.original |= shared_probe(spec, spec.model, selection, artifacts)
-    seen.targets |= {level.key: level_in_numbers(spec, level, selection, artifacts) for level in study.targets}
+    log.original |= shared_probe(spec, spec.model, selection, artifacts)
+    log.targets |= {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
     with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             numbers = probe(erased.model, selection, validation)
             steps = _optimiser_steps(study, spec, erased)
-            seen.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
-            if is_outside(study, seen.original, numbers):
+            log.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
+            if is_outside(study, log.original, numbers):
                 return COLLAPSED
-            if all(numbers[PROBED_ERASURE] <= level for level in seen.targets.values()):
+            if all(numbers[PROBED_ERASURE] <= level for level in log.targets.values()):
                 return PAST
             if erased.stop_reason:
                 return STOPPED

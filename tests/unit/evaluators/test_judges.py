@@ -9,7 +9,7 @@ import pytest
 from evaluators.generation import Generation
 from harness.analysis.caveats import human_readings, judge_warnings
 from harness.contracts import Checkpoint
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
@@ -77,7 +77,7 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(tmp_path, definition):
     spec = small_spec()
     judges = {**spec.judges, **dict.fromkeys(("perplexity", "features"), replace(spec.model, id="original"))}
     spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=16))
-    task = MeasuringTask(spec, Artifacts(tmp_path), load_model(spec.model))
+    task = EvaluatingTask(spec, Artifacts(tmp_path), load_model(spec.model))
     outcome = Generation(mauve_seeds=1, definition=definition).evaluate(task.model, task)
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
     joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]

@@ -18,7 +18,7 @@ from evaluators.generation import Generation, table_perplexity
 from evaluators.memorization import Memorization
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask
 from harness.models.resolving import resolve_judge
 from harness.models.tokenizing import cleaned, retokenized
 from harness.records.artifacts import Artifacts
@@ -81,7 +81,7 @@ def measuring(tmp_path, make_spec):
         sources["utility"] = replace(sources["utility"], sequence_tokens=tokens or 200, **places)
         checkpoint = Checkpoint("m", str(folder), str(folder), digest="")
         spec = make_spec(model=checkpoint, judges={role: resolve_judge(role, "minilm") for role in judges}, **sources)
-        return MeasuringTask(spec, Artifacts(tmp_path / "artifacts"), model, prepares=True)
+        return EvaluatingTask(spec, Artifacts(tmp_path / "artifacts"), model, prepares=True)
 
     return make
 

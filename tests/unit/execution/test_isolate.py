@@ -22,7 +22,7 @@ from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import shared_texts
-from harness.execution.trial.tasks import MeasuringTask, PeakMemory, release_free_memory
+from harness.execution.trial.tasks import EvaluatingTask, PeakMemory, release_free_memory
 from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
@@ -89,7 +89,7 @@ def clean(run):
 def lent(tmp_path):
     """A model, and the task of one evaluator that it is lent to."""
     model = load_model(small_spec().model)
-    return model, MeasuringTask(spec_of("lent"), Artifacts(tmp_path), model, "the evaluator 'x'")
+    return model, EvaluatingTask(spec_of("lent"), Artifacts(tmp_path), model, "the evaluator 'x'")
 
 
 def numbers(records):

@@ -8,7 +8,7 @@ from harness.base.files import digest_of
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache
-from harness.execution.trial.tasks import MeasuredModel, MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask, MeasuredModel
 from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
@@ -38,9 +38,9 @@ def test_a_model_is_lent_in_each_precision_and_stays_as_it_is(make_model):
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     model.register_buffer("frequencies", torch.tensor([1.0 + 2**-12]))
     measured = MeasuredModel(model)
-    assert measured.in_precision("fp32") is measured
-    lowered = measured.in_precision("bf16")
-    assert measured.in_precision("bf16") is lowered, "one copy for all evaluators"
+    assert measured.cast_to("fp32") is measured
+    lowered = measured.cast_to("bf16")
+    assert measured.cast_to("bf16") is lowered, "one copy for all evaluators"
     assert (dtypes(lowered.model), dtypes(model)) == ({torch.bfloat16}, {torch.float32})
     assert lowered.model.lm_head.weight is lowered.model.transformer.wte.weight, "tied weights stay tied"
     assert lowered.model.frequencies.item() == 1.0 + 2**-12, "no weight, so no precision was asked for"
@@ -59,7 +59,7 @@ def test_changed_choices_are_those_of_every_counted_position(make_model, make_se
         for position in range(1, int(length)):
             choices = []
             for precision in ("fp32", "bf16"):
-                logits = measured.in_precision(precision).model(tokens[None, :position]).logits[0, -1]
+                logits = measured.cast_to(precision).model(tokens[None, :position]).logits[0, -1]
                 choices.append(int(logits.argmax()))
             changed += choices[0] != choices[1]
     assert 0 < changed < 20
@@ -93,7 +93,7 @@ def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(tmp_path):
 
 def test_a_task_lends_every_model_in_its_precision_and_under_another_digest(make_model, tmp_path):
     tasks = [
-        MeasuringTask(small_spec(), Artifacts(tmp_path), make_model(), reads=("original",), precision=precision)
+        EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=("original",), precision=precision)
         for precision in ("fp32", "bf16")
     ]
     assert [dtypes(task.load_original()) for task in tasks] == [{torch.float32}, {torch.bfloat16}]

@@ -12,7 +12,7 @@ import torch
 from harness.execution.ray.session import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray.settings import forwarded_environment
 from harness.execution.trial.judges import JudgeCache
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace
@@ -37,7 +37,7 @@ def test_a_judge_is_where_its_trial_computes_and_not_where_there_happens_to_be_a
         return object()
 
     tasks = [
-        MeasuringTask(replace(small_spec(), gpus=gpus), Artifacts(tmp_path), make_model()) for gpus in (0.0, 0.5, 1.0)
+        EvaluatingTask(replace(small_spec(), gpus=gpus), Artifacts(tmp_path), make_model()) for gpus in (0.0, 0.5, 1.0)
     ]
     judges = [task.judge("perplexity", load) for task in tasks]
     assert asked == ["cpu", "cuda"], "and one that is on a GPU is no other trial's on a CPU"

@@ -11,7 +11,7 @@ from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.trial import tasks
-from harness.execution.trial.tasks import MeasuringTask, is_prepared
+from harness.execution.trial.tasks import EvaluatingTask, is_prepared
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, prepares
@@ -169,7 +169,7 @@ class Reads(Silent):
 
 def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
     for evaluator in (Silent(), Prepares(), Reads()):
-        task = MeasuringTask(
+        task = EvaluatingTask(
             *(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'"),
             reads=evaluator.reads,
             prepares=prepares(evaluator),

@@ -3,7 +3,7 @@
 import torch
 
 from harness.execution.trial.inputs import forget_set, validation_set
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask
 from harness.execution.trial.walk import probe
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS
@@ -17,7 +17,7 @@ def test_a_probe_is_what_the_evaluator_and_the_early_stop_measure(tmp_path):
     model = load_model(spec.model)
     seen = probe(model, forget_set(spec), validation_set(spec))
     evaluator = EVALUATORS.configure("memorization", {"el_sequences": 1, "el_prefixes": 1})
-    measured = evaluator.evaluate(model, MeasuringTask(spec, Artifacts(tmp_path), model, prepares=True)).numbers
+    measured = evaluator.evaluate(model, EvaluatingTask(spec, Artifacts(tmp_path), model, prepares=True)).numbers
     assert seen == {"ma": measured["ma"], "perplexity": own_perplexity(model, validation_set(spec))}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.drafting.first_sweep import evaluator_lines
 from harness.errors import ConfigError
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import EvaluatingTask
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
@@ -145,18 +145,18 @@ def test_a_first_file_leaves_out_what_reads_unseen_texts_if_there_are_none(attac
 
 def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     model = make_model()
-    task = MeasuringTask(small_spec(), Artifacts(tmp_path), model)
+    task = EvaluatingTask(small_spec(), Artifacts(tmp_path), model)
     assert (task.holdout, task.retain, task.validation) == (None, None, None)
     texts = {role: replace(source, sequences=4) for role, source in MORE_TEXTS.items()}
     for role in texts:
-        task = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
+        task = EvaluatingTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
         [given] = [each for each in (task.holdout, task.retain, task.validation) if each is not None]
         assert given is getattr(task, role)
         assert len(given) == 4
         assert task.changes() == []
         given.tokens_NT.fill_(5)
         assert task.changes() == [f"task.{role} (tokens_NT)"]
-        again = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
+        again = EvaluatingTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
         assert getattr(again, role).tokens_NT.float().std() > 0, "each has a copy of its own"
     assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)
 

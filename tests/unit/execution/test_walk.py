@@ -9,7 +9,7 @@ from harness.execution.job import Folders, Job
 from harness.execution.trial import run as trial
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.walk import TOLERANCE, found_probes, level_in_numbers, walk
+from harness.execution.trial.walk import TOLERANCE, find_level, resolve_level, walk
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Point, Walked
@@ -39,7 +39,7 @@ def walked(dial, walk_to, ma_at, level=0.75, stop=None):
             if strength == stop:
                 return
 
-    probes, reason = found_probes(dial, walk_to, level, {"strength": dial.off, "ma": 1.0}, models_at, 8)
+    probes, reason = find_level(dial, walk_to, level, {"strength": dial.off, "ma": 1.0}, models_at, 8)
     return erased, probes[-1]["strength"], reason
 
 
@@ -154,5 +154,5 @@ def test_a_level_that_the_original_has_or_that_two_levels_share_fails_the_trial(
 
     fails(0.9999, match=r"MA 0.9999 is 1.000, and the original has .* already")
     unseen = replace(spec, unseen=FORGET)
-    number = round(level_in_numbers(unseen, Level(metric="ma", at="unseen"), measured_set(spec), artifacts), 2)
+    number = round(resolve_level(unseen, Level(metric="ma", at="unseen"), measured_set(spec), artifacts), 2)
     fails(number, "unseen", match=rf"MA unseen is .* and MA {number:g} is .*, closer than 0.04")
