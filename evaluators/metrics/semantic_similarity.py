@@ -29,13 +29,12 @@ TEXTS_AT_ONCE = 64
 class Embedder:
     """Texts to unit vectors: by a sentence-transformers folder, or by any other encoder's pooler.
 
-    SimCSE's encoders have no sentence-transformers files and would get mean pooling. In bf16 cosines stay within 1e-3
-    of fp32's.
+    SimCSE's encoders have no sentence-transformers files and would get mean pooling.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._device = computing_device().type
-        self.digest = judge_key(checkpoint, "bfloat16", self._device)
+        self.digest = judge_key(checkpoint, self._device)
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
@@ -91,18 +90,17 @@ class Embedder:
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], tokens: int | None = None) -> np.ndarray:
         """Return the encoder's N x D unit vectors of at most `tokens` word pieces each."""
-        with torch.autocast(self._device, dtype=torch.bfloat16):
-            if self._encoder is None:
-                return self._pooled(list(texts), tokens)
-            limit = self._encoder.max_seq_length
-            self._encoder.max_seq_length = min(limit or tokens, tokens) if tokens else limit
-            try:
-                vectors_ND = self._encoder.encode(
-                    list(texts), batch_size=TEXTS_AT_ONCE, normalize_embeddings=True, show_progress_bar=False
-                )
-            finally:
-                self._encoder.max_seq_length = limit
-        return np.array(vectors_ND, dtype=np.float32)
+        if self._encoder is None:
+            return self._pooled(list(texts), tokens)
+        limit = self._encoder.max_seq_length
+        self._encoder.max_seq_length = min(limit or tokens, tokens) if tokens else limit
+        try:
+            vectors_ND: np.ndarray = self._encoder.encode(
+                list(texts), batch_size=TEXTS_AT_ONCE, normalize_embeddings=True, show_progress_bar=False
+            )
+            return vectors_ND
+        finally:
+            self._encoder.max_seq_length = limit
 
     def _pooled(self, texts: list[str], tokens: int | None) -> np.ndarray:
         parts = []

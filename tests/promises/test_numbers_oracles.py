@@ -35,8 +35,6 @@ N, PREFIX, LENGTH = 3, 4, 12
 PROMPTS, PROMPT, WRITTEN = 30, 4, 7
 ROUNDING = 1e-5
 """Relative, of means over fp32: each of some 1e3 sums that make a logit rounds by 6e-8."""
-BF16 = 2**-6
-"""Encoders of sentences compute in bf16, eight bits: a cosine of theirs is off by less than four units in the last."""
 SWEEP = """# What does each model recite, and how does it write?
 name: numbers
 models: [{models}]
@@ -95,11 +93,10 @@ def check(expected, numbers, tokens=None):
     row, items = numbers
     wrong = {}
     for name, values in expected.items():
-        near = {"abs": BF16} if name in ("ss", "coherence") else {"rel": ROUNDING}
         known = np.array(values)[~np.isnan(values)]
         mean = np.average(known, weights=[count for count in tokens if count] if name == "perplexity" else None)
         mean = math.exp(mean) if "perplexity" in name else mean
-        if row[name] != pytest.approx(mean, **near) or items[name] != pytest.approx(sorted(known), **near):
+        if row[name] != pytest.approx(mean, rel=ROUNDING) or items[name] != pytest.approx(sorted(known), rel=ROUNDING):
             wrong[name] = row[name], mean
     assert not wrong, "(measured, expected)"
 

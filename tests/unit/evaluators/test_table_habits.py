@@ -301,5 +301,5 @@ def test_a_judges_key_names_all_that_decides_its_numbers(judge_folder, tmp_path)
     moved = replace(plain, id="moved", location=str(tmp_path / "moved"), tokenizer=str(tmp_path / "moved"))
     assert judge_key(moved) == CausalJudge(moved).digest == key  # wherever it lies
     assert judge_key(replace(plain, digest="1" * 16)) != key
-    assert judge_key(plain, "bfloat16") != key
+    assert judge_key(plain, "cuda") != key
     assert judge_key(replace(plain, tokenizer=judge_folder(byte_tokenizer(swapped="ab"), "swapped").tokenizer)) != key
