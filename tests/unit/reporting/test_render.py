@@ -138,7 +138,7 @@ def test_nearest_to_an_aim_is_best():
         ("percent", 0.0167, "1.7 %"),
         ("percent", 0.5, "50 %"),
         ("count", 12345, "12,345"),
-        ("flag", False, "no"),
+        ("number", False, "no"),
         ("seconds", 130.0, "2 min 10 s"),
         ("bytes", 912_680_550, "870 MiB"),
         ("rank", "=2", "=2"),
