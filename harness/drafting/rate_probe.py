@@ -77,7 +77,7 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
         ConfigError: The texts are too few.
         TrialError: A step failed.
     """
-    planned = _planned_probe(content, out, min(texts, TEXTS))
+    planned = plan_probe(content, out, min(texts, TEXTS))
     with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
         folders = Folders.of_sweep(root, planned.sweep)
         study = _cheaper(planned.studies[0])
@@ -99,13 +99,14 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
                 return
 
 
-def _planned_probe(content: str, out: Path, texts: int) -> Plan:
+def plan_probe(content: str, out: Path, texts: int) -> Plan:
+    """Return the plan of a search over the rates, for a drafted file."""
     space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
-    tune = {"budget": {"trials": len(RATES)}, "erasure": {PROBED_ERASURE: 0.0}, "space": space}
     changes = {
         "methods": {METHOD: {}},
         "evaluators": {"memorization": {}},
-        "tune": tune,
+        "until": {PROBED_ERASURE: [0.0]},
+        "tune": {"budget": {"trials": len(RATES)}, "space": space},
         "training.global_batch": BATCH,
         "training.early_stop": None,  # It would end what is tried on texts that the model does not know.
         "data.forget.sequences": texts,

@@ -17,7 +17,7 @@ from rich.text import Text
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.analysis.damage import unmeasured_damage, verdict
-from harness.analysis.metrics import duration_text, lower_title, number
+from harness.analysis.metrics import lower_title, number
 from harness.analysis.ranking import ERASED_NOTHING
 from harness.analysis.seeds import seed_count
 from harness.base.messages import amount
@@ -106,7 +106,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
     if runs < MIN_RUNS:
         more = MIN_RUNS - runs
-        took = f" (about {duration_text(more * seconds)})" if seconds > 0 else ""
+        took = f" (about {math.ceil(more * seconds / 60)} min)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (

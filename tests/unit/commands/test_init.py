@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_sweep import PROPOSED, strength_grid
-from harness.drafting.rate_probe import RATES
+from harness.drafting.rate_probe import RATES, plan_probe
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -83,6 +83,13 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
     assert lethe(["init", str(llama), letters(60), "--no-probe", "--out", str(out)]) == 2
     assert out.read_text() == "mine"
     assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
+
+
+def test_a_drafted_file_can_be_probed(tmp_path):
+    out = tmp_path / "new.yaml"
+    assert lethe(["init", "miniature-s", "miniature", "--no-probe", "--out", str(out)]) == 0
+    [study] = plan_probe(out.read_text(), out, 8).studies
+    assert (study.trials, study.trial.forget.rows) == (len(RATES), 8)
 
 
 @pytest.mark.soak
