@@ -819,12 +819,6 @@ class TrialSpec(Strict):
         """Return whether a metric is shown: on unseen texts only those of erasure or of sequences are."""
         return group == "erasure" or items == "sequence" or not self.is_of_unseen
 
-    def texts_behind(self, group: Json) -> tuple[Literal["forget", "utility"], Source] | None:
-        """Return the role and source of a metric group's texts; None: an evaluator's own questions."""
-        if group == "reasoning":
-            return None
-        return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
-
     @property
     def steps_per_epoch(self) -> int:
         """Return the optimiser steps of a pass over the forget set."""

@@ -11,25 +11,23 @@ from typing import Any
 
 from harness import plugins
 from harness.analysis.analysis import Analysis
-from harness.base.files import writing
-from harness.base.messages import printable, tell
-from harness.contracts import Checkpoint, Method, Number, Training
-from harness.data.sequences import MIN_TOKENS
-from harness.data.sources import Role
+from harness.base.messages import amount, printable, tell
+from harness.contracts import Checkpoint, Method, Number
 from harness.drafting import given_texts
-from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
+from harness.drafting.rate_probe import probed_rates, rate_settings
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution.job import Folders
 from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves
 from harness.miniature import FORGET_RECORDS
-from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.models.loading import positions
 from harness.planning.machine import this_machine
 from harness.planning.memory import refuse_unfit, weights_bytes
 from harness.planning.plan import plan_sweep
 from harness.planning.sweep_file import parse_sweep_file
 from harness.records.journal import Journal
 from harness.records.results import read_results
+from harness.reporting.section import fill_template
 from harness.settings import HOLDOUT, Choice, LogUniform
 
 NEEDS = {
@@ -84,11 +82,11 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         grid = strength_grid(plugin)
         row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
+        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
-            continue
-        is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
-        yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
+        else:
+            yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
@@ -123,7 +121,6 @@ PROBED_BYTES = 1_000_000_000
 """Bytes of weights above which probing on a CPU takes too long."""
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
 """EL after every prefix takes long; eight prefixes of each text give the same to 0.01."""
-MICRO_BATCH = 16
 
 
 def first_sweep(
@@ -147,76 +144,54 @@ def _file_parts(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
 ) -> dict[str, Any]:
     read = given_texts.read_given(given, MAX_TEXTS)
-    model = read.model
+    is_embedded, lengths = given.texts == given_texts.MINIATURE, read.lengths
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
-    if read.lengths is not None:
-        sampled = f" {read.forget['sequences']} of them are drawn at random." if read.sampled_of else ""
-        about_texts = (
-            f"{read.lengths.description}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # "
-            "The prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
-        )
-    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MAX_TEXTS)
+    if not is_embedded:
+        about_texts = f"{amount(len(lengths), 'text')} of {min(lengths)} to {max(lengths)} tokens; longer ones are cut."
+    count = min(FORGET_RECORDS if is_embedded else len(lengths), MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
-    is_miniature = given_texts.is_miniature(model.id)
+    is_miniature = given_texts.is_miniature(read.model.id)
     return {
         **read.settings(),
-        "retain": _retain_texts(model, retain, given.field, count),
-        "utility": _utility_texts(model, utility, given.field),
+        "retain": given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field)),
+        "utility": _utility_texts(read.model, utility, given.field),
         "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
         "file": printable(str(out)),
         "name": given_texts.flow(name),
         "about_texts": about_texts,
-        "is_embedded": given.texts == given_texts.MINIATURE,
+        "is_embedded": is_embedded,
         "is_miniature": is_miniature,
         "has_own_texts": bool(retain and utility),
         # The miniature's rates: docs/decisions/0003.
         "learning_rate": "4.0e-5" if is_miniature else "1.0e-5",
         "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
         "rates": [],
-        "memorized_model": "{learning_rate: 1.0e-3}" if is_miniature else "",
-        "early_stop": Training().early_stop,
-        "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
-        "original's; null: never",
         "global_batch": batch,
         "steps": -(-count // batch),
         "count": count,
-        "weights_bytes": weights_bytes(model),
+        "weights_bytes": weights_bytes(read.model),
+        "resources": _resources(cpus=1),
     }
 
 
-def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> given_texts.TextLengths:
-    return given_texts.read_lengths(
-        source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS
-    )
-
-
-def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
-    source = given_texts.named_source(retain or given_texts.MINIATURE, field)
-    if retain:  # As many as there are forget sequences.
-        usable = sum(tokens >= MIN_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
-        source["sequences"] = min(count, max(1, usable))
-    return given_texts.flow(source)
+def _resources(cpus: int) -> str:
+    machine = this_machine()
+    return given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0})
 
 
 def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
     source = given_texts.named_source(utility or given_texts.MINIATURE, field)
-    lengths = _lengths(model, source, "utility")
-    total = len(lengths.tokens_N)
-    # Of a file the other half is for validation, which takes what follows.
-    prompts = min(PROMPTS, max(1, total // 2) if utility else total)
-    room = min(sorted(lengths.tokens_N, reverse=True)[prompts - 1], positions(model)) - PROMPT_TOKENS
-    if room < PROMPT_TOKENS:
-        raise DataError(
-            f"{lengths.label}: texts to be continued need {2 * PROMPT_TOKENS} tokens, half of them a prompt, and "
-            f"{prompts} of them are no longer than {room + PROMPT_TOKENS} here. Give longer ones with --utility."
-        )
-    cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": min(REFERENCE_TOKENS, room)}
+    prompts, longest = PROMPTS, min(positions(model), PROMPT_TOKENS + REFERENCE_TOKENS)
+    if utility:  # The other half is for validation, which takes what follows.
+        lengths = sorted(given_texts.read_lengths(source, "utility", model, longest), reverse=True)
+        prompts = min(PROMPTS, max(1, len(lengths) // 2))
+        longest = lengths[prompts - 1]
+    cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": max(1, longest - PROMPT_TOKENS)}
     return given_texts.flow(source | cut)
 
 
 def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
     left_out: dict[str, str] = {}
-    machine = this_machine()
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
     recited = {"extraction": {"tokens": min(50, parts["continuation_tokens"])}}
     evaluators = list(evaluator_lines({**EVALUATOR_SETTINGS, **recited}, has_holdout=has_holdout))
@@ -224,14 +199,7 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):
             raise DataError("No method is left that could erase from this model: " + "; ".join(left_out.values()))
-        content = given_texts.filled(
-            "init.yaml.j2",
-            **parts,
-            methods=methods,
-            evaluators=evaluators,
-            micro_batch=min(MICRO_BATCH, parts["global_batch"]),
-            resources=given_texts.flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
-        )
+        content = fill_template("harness.drafting", "init.yaml.j2", **parts, methods=methods, evaluators=evaluators)
         try:
             plan_sweep(parse_sweep_file(content, out))
         except ConfigError as error:
@@ -247,34 +215,23 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     machine = this_machine()
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
-    rates: list[ProbedRate] = []
     try:
-        for probed in probed_rates(content, out, parts["count"], tell):
-            rates.append(probed)
-            tell(f"  {probed}")
+        rates = list(probed_rates(content, out, parts["count"]))
     except (ConfigError, TrialError) as error:
-        reasons = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
-        why = printable(" ".join(reasons)).rstrip(".")
+        why = " ".join(printable(str(error)).split()).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    settings = rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
-    if "early_stop" in settings:
-        tell(f"early_stop: {settings['about_early_stop']}. Name texts that it was trained on: --retain and --utility.")
-    return settings
+    return rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
 
 
 FILE = Path("audit.yaml")
 MAX_AUDIT_TEXTS = 256
 """Default number of texts: MA is then known to 0.01, in about a minute."""
-SMALL_BYTES = 100_000_000
-"""Bytes of weights below which a second thread does not help."""
 
 
 @contextmanager
 def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
     """Measure a model on texts in this process, in the results folder or a temporary one."""
-    with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
-        temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
-    with temporary or nullcontext(str(results)) as root:
+    with nullcontext(str(results)) if results else tempfile.TemporaryDirectory(prefix="lethe-audit-") as root:
         with given_texts.faults_of_given(given):
             planned = plan_sweep(parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             refuse_unfit(FILE, planned.trials)
@@ -291,21 +248,16 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     """Return the sweep file that the audit runs."""
     read = given_texts.read_given(given, MAX_AUDIT_TEXTS)
-    if read.sampled_of:
-        count = read.forget["sequences"]
-        tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")
-    machine = this_machine()
-    cpus = 1 if weights_bytes(read.model) < SMALL_BYTES else os.cpu_count() or 1
-    utility = given_texts.named_source(given.texts, given.field) | {
-        "prompts": 1,
-        "prompt_tokens": 1,
-        "reference_tokens": 1,
-    }
-    return given_texts.filled(
+    count, total = read.forget.get("sequences", 0), len(read.lengths)
+    if 0 < count < total:
+        tell(f"{given.texts} has {total:,} texts: {count} of them are used, drawn at random.")
+    utility = {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
+    return fill_template(
+        "harness.drafting",
         "audit.yaml.j2",
         question=printable(f"Does {given.model} recite {given.texts}?"),
-        utility=given_texts.flow(utility),
+        utility=given_texts.flow(given_texts.named_source(given.texts, given.field) | utility),
         attacks=attacks,
-        resources=given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
+        resources=_resources(cpus=os.cpu_count() or 1),
         **read.settings(),
     )

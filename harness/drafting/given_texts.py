@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.base.files import in_quotes, path_of
-from harness.base.messages import tell
 from harness.contracts import Checkpoint
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
-from harness.data.sources import CHALLENGE_FILES, TOKEN_SOURCES, Role
+from harness.data.sources import CHALLENGE_FILES, Role
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
 from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature, resolve_original
 from harness.settings import Source
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
-def filled(template: str, **parts: object) -> str:
-    """Return a template with its parts filled in."""
-    environment = Environment(
-        loader=PackageLoader("harness.drafting", ""),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(**parts)
 
 
 def flow(value: Any) -> str:
@@ -55,41 +37,6 @@ MINIATURE = "miniature"
 """Names the embedded corpus instead of a path."""
 MIN_TOKENS = 16
 """A prefix and a continuation of 8 tokens each."""
-SAMPLED_TEXTS = 64
-"""Texts that show how a tokenizer reads them."""
-MAX_UNKNOWN = 0.05
-MIN_BYTES_PER_TOKEN = 2.0
-"""Bytes a token below which the tokenizer does not fit the language; usual are four."""
-MIN_VOCABULARY = 10_000
-"""Tokens of a vocabulary below which few whole words fit in any language."""
-
-
-class TextLengths(NamedTuple):
-    """Lengths of texts by a model's tokenizer."""
-
-    label: str
-    """The texts' name in messages."""
-    tokens_N: tuple[int, ...]
-    """Tokens of each text, counted up to a maximum."""
-    bytes_per_token: float
-    """Bytes of UTF-8 per token."""
-
-    @property
-    def description(self) -> str:
-        """Return the number of texts and their lengths."""
-        shortest, longest = min(self.tokens_N), max(self.tokens_N)
-        length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        return f"{len(self.tokens_N):,} text{'s' * (len(self.tokens_N) > 1)} of {length} tokens"
-
-    def warning(self, vocabulary: int) -> str:
-        """Return a warning about an unsuitable tokenizer, or ''."""
-        if vocabulary < MIN_VOCABULARY or self.bytes_per_token >= MIN_BYTES_PER_TOKEN:
-            return ""
-        return (
-            f"{self.label}: a token holds {self.bytes_per_token:.1f} bytes of these texts, and about 4 of a text in a "
-            "language that its tokenizer knows. If they are in another language, what the model recites of them says "
-            "little; if the tokenizer is another model's, name the right one with --tokenizer."
-        )
 
 
 class Given(NamedTuple):
@@ -112,10 +59,8 @@ class ReadTexts(NamedTuple):
     model: Checkpoint
     forget: Mapping[str, Any]
     """Settings of the sweep file."""
-    lengths: TextLengths | None
-    """Lengths of the texts; None for the embedded corpus, whose lengths are known."""
-    sampled_of: int
-    """Number of all texts, where not all are used; else 0."""
+    lengths: Sequence[int]
+    """Tokens of each text, cut; none for the embedded corpus, whose lengths are known."""
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
@@ -143,31 +88,19 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     names = ("prefix_tokens", "sequence_tokens", "sequences")
     settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
-        return ReadTexts(given, model, {**block, **settings}, None, 0)
-    most = min(given.sequence_tokens or usual_length(model), positions(model))
-    lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
-    if warning := lengths.warning(vocabulary(model)):
-        tell(warning, is_error=True)
-    total, count = len(lengths.tokens_N), given.sequences or most_texts
-    cut = {
-        "prefix_tokens": given.prefix_tokens or chosen_prefix(lengths),
-        "sequence_tokens": given.sequence_tokens or max(lengths.tokens_N),
-    }
-    sample = {"sequences": count, "sample_seed": 0} if given.sequences or total > count else {}
-    return ReadTexts(given, model, {**block, **cut, **sample}, lengths, total if count < total else 0)
-
-
-def usual_length(model: Checkpoint) -> int:
-    """Return the default length of texts: the Extraction Challenge's, or less for miniatures."""
-    return (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
+        return ReadTexts(given, model, {**block, **settings}, ())
+    usual = (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
+    lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, positions(model)))
+    count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
+    cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}
+    sample = {"sequences": count, "sample_seed": 0} if given.sequences or len(lengths) > count else {}
+    return ReadTexts(given, model, {**block, **cut, **sample}, lengths)
 
 
 def is_miniature(model_id: str) -> bool:
     """Return whether a model is one of the shipped miniatures or a replicate."""
-    return (
-        knows_only_the_miniature("perplexity", model_id)
-        or read_manifest(path_of(model_id, ModelError).resolve()) is not None
-    )
+    manifest = read_manifest(path_of(model_id, ModelError).resolve())
+    return manifest is not None or knows_only_the_miniature("perplexity", model_id)
 
 
 def named_source(text: str, field: str = "text") -> dict[str, Any]:
@@ -217,49 +150,31 @@ def faults_of_given(given: Given) -> Iterator[None]:
         raise DataError("\n".join(reasons)) from error
 
 
-def read_lengths(
-    block: Mapping[str, Any], role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int
-) -> TextLengths:
-    """Return the lengths of a source's texts, each counted up to `most` tokens.
+def read_lengths(block: Mapping[str, Any], role: Role, model: Checkpoint, most: int) -> list[int]:
+    """Return the number of tokens of a source's texts, each counted up to `most`.
 
     Raises:
-        DataError: There is no text, one cannot be used, or the tokenizer does not know their language.
+        DataError: There is no text, or one cannot be used.
     """
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
-    label = source.path or f"the miniature's {role} texts"
-    if source.path and path_of(source.path).is_file() and not path_of(source.path).stat().st_size:
-        raise DataError(f"{label} is empty: put at least one text into it.")
-    rows = read_rows(source, role, tokenizer, vocabulary, 1)
-    read = [row.tolist() for row in rows[:SAMPLED_TEXTS]]
-    count = sum(map(len, read))
-    size = sum(len(text.encode(errors="replace")) for text in tokenizer.batch_decode(read))
-    unknown = tokenizer.unk_token_id
-    share = sum(row.count(unknown) for row in read) / count if unknown is not None else 0.0
-    if share > MAX_UNKNOWN:
-        raise DataError(
-            f"{label}: {share:.0%} of the tokens are '{tokenizer.unk_token}', which the tokenizer says of what it does "
-            "not know. Give texts in a language of the model, or name its own tokenizer with --tokenizer."
-        )
-    is_text = source.source not in TOKEN_SOURCES
-    return TextLengths(label, tuple(len(row) for row in rows), size / count if is_text else float("inf"))
+    return [len(row) for row in read_rows(source, role, load_tokenizer(model), vocabulary(model), 1)]
 
 
-def chosen_prefix(lengths: TextLengths) -> int:
+def choose_prefix(name: str, lengths: Sequence[int]) -> int:
     """Return half of the shortest length, so that every continuation is at least as long.
 
     Raises:
         DataError: A text is too short to be continued.
 
     Example:
-        >>> chosen_prefix(TextLengths("a.jsonl", (60, 200, 190), 4.0))
+        >>> choose_prefix("a.jsonl", (60, 200, 190))
         30
     """
-    short = [tokens for tokens in lengths.tokens_N if tokens < MIN_TOKENS]
+    short = [tokens for tokens in lengths if tokens < MIN_TOKENS]
     if short:
-        count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
         raise DataError(
-            f"{lengths.label}: {len(short)} of {count} texts have fewer than {MIN_TOKENS} tokens (the shortest has "
-            f"{min(short)}, the median {median}), too few for a beginning that identifies a text. Remove or "
-            "join such texts, or say how long a beginning is with --prefix-tokens."
+            f"{name}: {len(short)} of {len(lengths)} texts have fewer than {MIN_TOKENS} tokens (the shortest has "
+            f"{min(short)}, the median {median_low(lengths)}), too few for a beginning that identifies a text. Remove "
+            "or join such texts, or say how long a beginning is with --prefix-tokens."
         )
-    return min(lengths.tokens_N) // 2
+    return min(lengths) // 2

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.base.files import writing
+from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
-from harness.execution.job import Event, Folders
+from harness.execution.job import Folders
 from harness.execution.trial.run import run_job
 from harness.execution.waves import candidate_job
 from harness.planning.plan import plan_sweep
@@ -65,63 +65,48 @@ class ProbedRate(NamedTuple):
         )
 
 
-def probed_rates(content: str, out: Path, texts: int, progress: Callable[[str], None]) -> Iterator[ProbedRate]:
+def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
     """Yield the effects of rising rates, up to the first that erases or collapses.
 
     Args:
         content: The file, which plans.
         out: Its future path: relative names are found from there.
         texts: Number of texts to erase; at most 8 are used.
-        progress: Called with a sentence as each rate is tried.
 
     Raises:
         ConfigError: The texts are too few.
-        StorageError: The disk is full.
         TrialError: A step failed.
     """
-    planned = _planned_probe(content, out, min(texts, TEXTS))
-    with writing(Path(tempfile.gettempdir()), "a temporary folder; TMPDIR names another place"):
-        folder = tempfile.TemporaryDirectory(prefix="lethe-init-")
-    with folder as root:
+    planned = plan_probe(content, out, min(texts, TEXTS))
+    with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
         folders = Folders.of_sweep(root, planned.sweep)
         study = _cheaper(planned.studies[0])
         for number, rate in enumerate(RATES):
-            progress(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
-            run_job(candidate_job(study, number, {study.trial.strength_name: PASSES[-1], RATE: rate}), folders, _ignore)
+            tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
+            settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
+            run_job(candidate_job(study, number, settings), folders, lambda event: None)
             [*_, record] = Journal(folders.results / "journal").read(study.study_id)
             assert isinstance(record, Candidate)
             if not record.probes:
                 raise TrialError(record.end)
-            probed = _probed(record, rate, is_outside(study, record.original, record.probes[-1]))
+            last, original = record.probes[-1], record.original
+            ma, perplexity = ((float(last[name]), original[name]) for name in (PROBED_ERASURE, PROBED_UTILITY))
+            is_collapsed = is_outside(study, original, last)
+            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed)
+            tell(f"  {probed}")
             yield probed
             if probed.erases or probed.is_collapsed:
                 return
 
 
-def _ignore(event: Event) -> None:
-    pass
-
-
-def _probed(candidate: Candidate, rate: float, is_collapsed: bool) -> ProbedRate:
-    last, original = candidate.probes[-1], candidate.original
-    return ProbedRate(
-        rate=rate,
-        steps=int(last["optimiser_steps"]),
-        ma=float(last[PROBED_ERASURE]),
-        ma_before=original[PROBED_ERASURE],
-        perplexity=float(last[PROBED_UTILITY]),
-        perplexity_before=original[PROBED_UTILITY],
-        is_collapsed=is_collapsed,
-    )
-
-
-def _planned_probe(content: str, out: Path, texts: int) -> Plan:
+def plan_probe(content: str, out: Path, texts: int) -> Plan:
+    """Return the plan of a search over the rates, for a drafted file."""
     space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
-    tune = {"budget": {"trials": len(RATES)}, "erasure": {PROBED_ERASURE: 0.0}, "space": space}
     changes = {
         "methods": {METHOD: {}},
         "evaluators": {"memorization": {}},
-        "tune": tune,
+        "until": {PROBED_ERASURE: [0.0]},
+        "tune": {"budget": {"trials": len(RATES)}, "space": space},
         "training.global_batch": BATCH,
         "training.early_stop": None,  # It would end what is tried on texts that the model does not know.
         "data.forget.sequences": texts,
@@ -135,10 +120,6 @@ def _cheaper(study: StudySpec) -> StudySpec:
     fewer = min(VALIDATION_TEXTS, validation.rows)
     validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.
     return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
-
-
-UNKNOWN_PERPLEXITY = 1000.0
-"""Perplexity of validation texts above which the model does not know them, so that they show nothing."""
 
 
 def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
@@ -161,9 +142,4 @@ def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict
             rate /= longer
     elif last.is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
-    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}
-    perplexity = rates[0].perplexity_before
-    if perplexity > UNKNOWN_PERPLEXITY:
-        about = f"never: the model does not know the validation texts (perplexity {perplexity:,.0f})"
-        settings |= {"early_stop": "null", "about_early_stop": about}
-    return settings
+    return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}

@@ -6,7 +6,9 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -21,16 +23,13 @@ from harness.errors import LetheError
 from harness.records.journal import Journal
 from harness.records.tuned import read_sweep_results
 from harness.reporting.render import Column, cell_texts
-from harness.reporting.section import PageContext, Section, html_templates
+from harness.reporting.section import PageContext, Section, fill_template
 from harness.reporting.sections import SECTIONS
 from harness.reporting.sections.main_table import main_latex, main_markdown
 from harness.reporting.sections.repeat import provenance
 from harness.reporting.style import REFERENCE_STYLES, rendered
 from harness.reporting.summary import answer_text, caption
 from harness.settings import Plan
-
-_STEMS = ("table", "table.metrics", "ranking", "report")
-"""Names, without endings, of the files that belong to no section."""
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
@@ -47,8 +46,8 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     ]
     sections = [section(analysis) for section in SECTIONS]
     for section in sections:
-        for name, text in section.files().items():
-            written.append(write_whole(folder / name, text))
+        for name, frame in section.frames().items():
+            written += [write_whole(folder / f"{name}.csv", csv_text(frame))] if len(frame) else []
         for name, figure in section.figures.items():
             written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
             written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
@@ -72,9 +71,7 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 def written_files(folder: Path) -> list[Path]:
     """Return the files in a folder that `write` made, sorted by name."""
-    stems = set(_STEMS)
-    for section in SECTIONS:
-        stems.update(section.stems)
+    stems = {"table", "table.metrics", "ranking", "report"}.union(*(section.stems for section in SECTIONS))
     return sorted(path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file())
 
 
@@ -100,12 +97,10 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         sections: Sections of this analysis whose figures are drawn already; None draws them all now.
         is_kept: Whether the journal stays, so that the report can be made again.
     """
-    templates = html_templates()
     contents: list[tuple[str, str]] = []
 
-    def section_heading(title: str, anchor: str = "") -> Markup:
-        """Return a section's heading, and add it to the contents."""
-        anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
+    def section_heading(title: str) -> Markup:
+        anchor = re.sub(r"[^a-z0-9]+", "-", title.lower())
         contents.append((anchor, title))
         return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
 
@@ -114,25 +109,16 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
     for section in sections or [section(analysis) for section in SECTIONS]:
         if section.needs_points and not has_points:
             continue
-        tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
-        figures = {**section.figures, **tall}.items()
-        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in figures}
+        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in section.figures.items()}
         text = section.html(PageContext(pictures, section_heading))
-        if text.strip():
+        if text:
             texts.append(section_heading(section.title) + text if section.title else text)
-    return templates.get_template("page.html.j2").render(
-        sections=texts,
-        contents=contents,
-        plan=analysis.results.plan,
-        results=analysis.results,
-        definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
-        provenance=provenance(analysis.results),
-        is_kept=is_kept,
-    )
-
-
-_WORDS = {True: "true", False: "false"}
-TAGGED = ("collapsed", "over_erased")
+    style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    parts: dict[str, Any] = {"sections": texts, "contents": contents, "results": analysis.results, "is_kept": is_kept}
+    parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
+    parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING
+    parts["provenance"] = provenance(analysis.results)
+    return fill_template("harness.reporting", "templates/page.html.j2", is_html=True, **parts)
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
@@ -141,26 +127,20 @@ def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dic
     `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
     retrained model, over all seeds, with its interval.
     """
-    excesses: dict[str, dict[str, str]] = {}
+    words = {True: "true", False: "false"}
+    colours = {variant: colour for variant, (colour, _) in styles(table).items()}
+    colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    tags: dict[str, dict[str, str]] = {}
+    for row in table.to_dict("records"):
+        point = {name: words.get(row[name], "unknown") for name in ("collapsed", "over_erased")}
+        point |= {name: words[bool(row[name])] for name in ("ranked", "frontier")}
+        point["collapse_class"] = row["collapse_class"] or "none"
+        if row["variant"] in colours:
+            point["mlflow.runColor"] = colours[row["variant"]]
+        tags[row["point_id"]] = point
     for row in attacked.to_dict("records") if attacked is not None else ():
         if not math.isnan(row["excess"]):
             text, interval = cell_texts(row, Column("excess", "", "change"))
             for point_id in row["point_ids"]:
-                tag = f"{text} ({interval})" if interval else text
-                excesses.setdefault(point_id, {})[f"excess.{row['metric']}"] = tag
-    colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
-    for variant, (colour, _) in styles(table).items():
-        colours.setdefault(variant, colour)
-    columns = ["point_id", "model", "method", "variant", *TAGGED, "collapse_class", "ranked", "frontier"]
-    tags = {}
-    for row in table[columns].to_dict(orient="records"):
-        point = {
-            **{name: _WORDS.get(row[name], "unknown") for name in TAGGED},
-            "collapse_class": row["collapse_class"] or "none",
-            "ranked": _WORDS[bool(row["ranked"])],
-            "frontier": _WORDS[bool(row["frontier"])],
-        }
-        if row["variant"] in colours:
-            point["mlflow.runColor"] = colours[row["variant"]]
-        tags[row["point_id"]] = point | excesses.get(row["point_id"], {})
+                tags[point_id][f"excess.{row['metric']}"] = f"{text} ({interval})" if interval else text
     return tags

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from harness.base.messages import amount, console
-from harness.contracts import Json, Precision
 from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
@@ -22,9 +23,9 @@ from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import is_over, largest_candidate, list_remaining_specs, read_sweep_results
-from harness.settings import EvaluatorSpec, Plan, TrialSpec
+from harness.reporting.render import Column, render
+from harness.settings import Plan, TrialSpec
 
-COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 NOTE = (
     "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures. Has: its "
     "share of this machine."
@@ -39,22 +40,20 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         statuses: Each trial's state, by its id.
         to_memorize: Number of memorised models left to train.
     """
-    table = _empty_table(("State", "Row", "Model", "Strengths", "Seed", "Trial"), unfolded=("Row", "Trial"))
-    counts: Counter[Status] = Counter()
-    points = measurements = 0
+    rows, points, measurements = [], 0, 0
     for spec in plan.trials:
         status = statuses[spec.trial_id]
-        counts[status] += 1
         if status != "done":
             points += len(spec.points())
             measurements += len(spec.points()) * len(spec.evaluators)
-        cells = (spec.variant, spec.model.short_name, _strengths_text(plan, spec), str(spec.seed), spec.trial_id)
-        table.add_row(Text(status, style=COLOURS[status]), *map(Text, cells))
-    states = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
+        row = {"State": status, "Row": spec.variant, "Model": spec.model.short_name}
+        rows.append(row | {"Strengths": _strengths_text(plan, spec), "Seed": spec.seed, "Trial": spec.trial_id})
+    counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
+    states = ", ".join(f"{counts[status]} {status}" for status in ("done", "failed", "missing") if counts[status])
     evaluators = ", ".join(evaluator.name for evaluator in plan.trials[0].evaluators) if plan.trials else ""
     return Group(
         Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold"),
-        table,
+        _terminal_table(rows),
         *map(Text, describe_readings(plan.trials)),
         Text(f"Each point is measured by: {evaluators}."),
         *(Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)),
@@ -66,21 +65,17 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     )
 
 
-def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
-    """Return an empty table for `Text` cells: brackets of plain strings would be read as markup."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading in unfolded)
-    return table
+def _terminal_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    frame = pd.DataFrame(rows)
+    return render(frame, [Column(str(name), str(name)) for name in frame.columns], "terminal")
 
 
 def one_step_epochs(plan: Plan) -> list[str]:
     """Return a sentence for every batch that exceeds the forget set."""
     sentences = []
     for spec in (*plan.trials, *(study.trial for study in plan.studies)):
-        batches = {}
-        if not spec.is_reference and METHODS.load(spec.method).searched_training:
-            batches["training"] = spec.training.global_batch
+        has_training = not spec.is_reference and METHODS.load(spec.method).searched_training
+        batches = {"training": spec.training.global_batch} if has_training else {}
         if not spec.is_reference and spec.reference == "memorized_model":
             batches["memorized_model"] = spec.memorized_training.global_batch
         for name, batch in batches.items():
@@ -92,39 +87,25 @@ def one_step_epochs(plan: Plan) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def describe_readings(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
+def describe_readings(trials: Iterable[TrialSpec]) -> list[str]:
     """Return a sentence on each model: its special tokens, maximal length and precision."""
-    by_model = {spec.model.id: spec for spec in trials if spec.reading}
     sentences = []
-    for spec in by_model.values():
-        parts = [_how_it_reads(spec.reading), *_how_it_is_measured(spec.evaluators)]
+    for spec in {spec.model.id: spec for spec in trials if spec.reading}.values():
+        starts, ends, context, stored = map(spec.reading.get, ("starts_with", "ends_at", "context", "stored"))
+        parts = [
+            f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
+            f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
+            f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
+        ]
+        if stored:
+            parts.append(f"weights stored in {stored}, loaded in fp32")
+        for role, start in (spec.reading.get("judges_start_with") or {}).items():
+            parts.append(f"the judge of {role} starts each with {' '.join(start)}")
+        exact = [evaluator.name for evaluator in spec.evaluators if evaluator.precision == "fp32"]
+        if len(exact) < len(spec.evaluators):
+            parts.append("measured in bf16" + (f" ({', '.join(exact)} in fp32)" if exact else ""))
         sentences.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
-    return tuple(sentences)
-
-
-def _how_it_reads(reading: Mapping[str, Json]) -> str:
-    starts, ends, context, stored = map(reading.get, ("starts_with", "ends_at", "context", "stored"))
-    parts = [
-        f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
-        f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
-        f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
-    ]
-    if stored:
-        parts.append(f"weights stored in {stored}, loaded in fp32")
-    for role, start in (reading.get("judges_start_with") or {}).items():
-        parts.append(f"the judge of {role} starts each with {' '.join(start)}")
-    return "; ".join(parts)
-
-
-def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
-    by_precision: dict[Precision, list[str]] = {}
-    for evaluator in evaluators:
-        by_precision.setdefault(evaluator.precision, []).append(evaluator.name)
-    exact = by_precision.pop("fp32", [])
-    for precision in by_precision:
-        yield f"measured in {precision}" + (f" ({', '.join(exact)} in fp32)" if exact else "")
-    if any(evaluator.judge_precision == "bf16" for evaluator in evaluators):
-        yield "judges of perplexity and features compute in bf16"
+    return sentences
 
 
 def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
@@ -140,21 +121,19 @@ def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
 
 def studies_table(studies: Sequence[StudyResults]) -> Group:
     """Return the searches of a tuned sweep, with their candidates and best results."""
-    table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), ("Tuned", "Study"))
-    kinds, seeds = {study.spec.search for study in studies}, {study.spec.seeds for study in studies}
+    rows = []
     for study in studies:
         spec, done = study.spec, len(study.candidates)
+        left = "" if is_over(spec, study.candidates) else f", at most {spec.trials - done} to do"
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
-        candidates = Text(f"{done} done", "green")
-        if not is_over(spec, study.candidates):
-            candidates = Text(f"{done} done, at most {spec.trials - done} to do", "yellow")
-        row, model = spec.trial.variant, Text(spec.trial.model.short_name)
-        row += f", {spec.seeds_text}" if len(seeds) > 1 else ""
-        row += f", {spec.search}" if len(kinds) > 1 else ""
-        searched = Text(", ".join(spec.space))
-        table.add_row(Text(row), model, candidates, searched, Text(so_far), Text(spec.study_id))
+        about = {
+            "Tuned": f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}",
+            "Model": spec.trial.model.short_name,
+        }
+        about |= {"Candidates": f"{done} done{left}", "Searched": ", ".join(spec.space)}
+        rows.append(about | {"So far": so_far, "Study": spec.study_id})
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
-    return Group(table, Text(note))
+    return Group(_terminal_table(rows), Text(note))
 
 
 def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) -> Group:
@@ -167,24 +146,18 @@ def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) ->
     largest: dict[tuple[str, str], TrialSpec] = {}
     for spec in trials:
         key = spec.variant.partition("(")[0], spec.model.id
-        if key not in largest or (needs[spec.trial_id].needs or 0) > (needs[largest[key].trial_id].needs or 0):
-            largest[key] = spec
-    table = Table(box=None, pad_edge=False, collapse_padding=True)
-    for heading in ("Row", "Model", "Needs", "Has"):
-        table.add_column(heading, justify="left" if heading in ("Row", "Model") else "right")
-    unknown, trained = [], []
+        largest[key] = max(largest.get(key, spec), spec, key=lambda one: needs[one.trial_id].needs or 0)
+    rows, notes = [], []
     for (row, model), spec in largest.items():
         need = needs[spec.trial_id]
-        sizes = [Text("not known" if size is None else gigabytes(size)) for size in (need.needs, need.has)]
-        if need.needs is not None and need.has is not None and need.needs > need.has:
-            sizes[0].stylize("yellow" if spec.gpus > 0 else "red")
-        table.add_row(Text(row), Text(spec.model.short_name), *sizes)
+        sizes = ["not known" if size is None else gigabytes(size) for size in (need.needs, need.has)]
+        rows.append({"Row": row, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
         if need.needs is None:
             reason = f"its code could not be counted without values ({need.why_unknown})"
-            unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
+            notes.append(f"{row} on {model}: its need is not known, since {reason}.")
         elif spec.training.lora and need.trained:
-            trained.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
-    return Group(table, *map(Text, [*sorted(unknown), *trained, NOTE]))
+            notes.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
+    return Group(_terminal_table(rows), *map(Text, [*notes, NOTE]))
 
 
 def print_plan(file: Path, planned: Plan, results: Path) -> None:

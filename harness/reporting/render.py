@@ -9,6 +9,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
@@ -24,7 +25,7 @@ from harness.contracts import Metric
 
 Kind = Literal[
     "text", "note", "code", "group", "heading", "rank",
-    "number", "change", "ratio", "percent", "count", "flag", "seconds", "bytes",
+    "number", "change", "ratio", "percent", "count", "seconds", "bytes",
 ]  # fmt: skip
 Mark = Literal["", "best", "second"]
 _LEFT = ("text", "note", "code", "group", "heading")
@@ -167,8 +168,6 @@ def _text(value: Any, column: Column) -> str:
             return f"{100 * value:.1f} %" if 0 < value < 0.0995 else f"{100 * value:.0f} %"
         case "count":
             return f"{int(value):,}"
-        case "flag":
-            return "yes" if value else "no"
         case "seconds":
             return duration_text(float(value))
         case "bytes":
@@ -203,17 +202,15 @@ def _printed(columns: Sequence[Column], row: _Row, to: str) -> list[str]:
 
 
 def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
-    classes = []
+    classes, heads = [], ""
     for place, column in enumerate(columns):
-        kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, "")
-        kind = kind or ("" if column.kind in _LEFT else "number")
-        names = f"{kind} stick" if place == _first_text(columns) else kind
-        classes.append(f' class="{names.strip()}"' if names else "")
-    heads = ""
-    for column, kind in zip(columns, classes, strict=True):
+        kind = "" if column.kind in _LEFT else "number"
+        kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, kind)
+        names = f"{kind} stick".strip() if place == _first_text(columns) else kind
+        classes.append(f' class="{names}"' if names else "")
         about = f"{column.metric.title}: {column.metric.meaning}" if column.metric and column.metric.meaning else ""
         hover = f' title="{html.escape(about)}"' if about else ""
-        heads += f"<th{kind}{hover}>{_title(column, 'html')}</th>"
+        heads += f"<th{classes[-1]}{hover}>{_title(column, 'html')}</th>"
     spans = "".join(f'<th colspan="{width}">{html.escape(group)}</th>' for group, width in _spans(columns))
     lines = ['<div class="scroll">', f"<table>\n<thead><tr>{heads}</tr></thead>"]
     if any(column.group for column in columns):
@@ -232,10 +229,7 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    return [
-        (group, len(list(columns_of_group)))
-        for group, columns_of_group in groupby(columns, key=lambda column: column.group)
-    ]
+    return [(group, len(list(members))) for group, members in groupby(columns, key=attrgetter("group"))]
 
 
 def _markdown(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
@@ -279,7 +273,7 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
 
 
 def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
-    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, column in enumerate(columns):
         is_long, least = column.kind in _LEFT, 14 if place == first else None
         justify: Literal["left", "center", "right"] = "left" if is_long else "right"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
-from hashlib import sha256
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import arrow, number, split_title
 from harness.reporting.render import markdown_escape
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 
 class PageContext(NamedTuple):
@@ -23,7 +22,7 @@ class PageContext(NamedTuple):
 
     pictures: Mapping[str, str]
     """The section's figures by name, as SVG in base 64."""
-    section_heading: Callable[..., Markup]
+    section_heading: Callable[[str], Markup]
     """Makes a heading of a title, and adds it to the page's contents."""
 
     def picture(self, name: str, alt: str, caption: str = "", classes: str = "") -> Markup:
@@ -57,78 +56,37 @@ class Section:
         """Figures by name, for the report and as files."""
         return {}
 
-    @cached_property
-    def tall_figures(self) -> Mapping[str, Figure]:
-        """Replacements of figures on narrow screens."""
-        return {}
-
-    def files(self) -> Mapping[str, str]:
-        """Return the contents of its text files by name."""
+    def frames(self) -> Mapping[str, pd.DataFrame]:
+        """Return its CSV files by name; an empty one is left out."""
         return {}
 
     def html(self, page: PageContext) -> Markup:
-        """Return its text, by default the module's template filled with `context()`; an empty section is left out."""
-        template = html_templates().get_template(f"{type(self).__module__.rpartition('.')[2]}.html.j2")
-        variables = {"pictures": page.pictures, "section_heading": page.section_heading, **self.context()}
-        return Markup(template.render(analysis=self.analysis, **variables))  # The template has escaped its texts.
-
-    def context(self) -> dict[str, Any]:
-        """Return the variables of its template, next to `analysis` and `pictures`."""
-        return {}
+        """Return its text; an empty section is left out."""
+        raise NotImplementedError
 
 
-def paragraph(*sentences: str, is_soft: bool = True) -> Markup:
+def paragraph(*sentences: str) -> Markup:
     """Return sentences as a paragraph; empty where all are empty."""
     text = " ".join(filter(None, sentences))
-    return Markup('<p class="{}">{}</p>\n').format("soft" if is_soft else "", text) if text else Markup("")
+    return Markup('<p class="soft">{}</p>\n').format(text) if text else Markup("")
 
 
-def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images: str) -> str:
-    """Return a Content-Security-Policy that allows only these styles, scripts (by their hashes) and `images`.
-
-    Example:
-        >>> content_policy(styles=["p {}"], images="data:").partition("; img-src")[0]
-        "default-src 'none'; style-src 'sha256-SNJDlN1Iy2mnt7DOjQIyDb2LQE6O5PQiSZomcdzawQ4='"
-    """
-    policy = "default-src 'none'"
-    for directive, texts in (("style-src", styles), ("script-src", scripts)):
-        if texts:
-            digests = [b64encode(sha256(text.encode()).digest()).decode() for text in texts]
-            policy += f"; {directive} " + " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"{policy}; img-src {images}; base-uri 'none'; form-action 'none'"
+def bullets(sentences: list[str]) -> Markup:
+    """Return sentences as a list."""
+    return Markup("<ul>{}</ul>\n").format(Markup("\n").join(map(Markup("<li>{}</li>").format, sentences)))
 
 
-@cache
-def html_templates() -> Environment:
-    """Return the environment of HTML templates, with autoescaping."""
-    environment = _template_environment(autoescape=True)
-    environment.globals["content_policy"] = content_policy
-    return environment
+def details(summary: str, *texts: Markup, classes: str = "") -> Markup:
+    """Return texts that a click on their summary unfolds."""
+    return Markup('<details class="{}">\n<summary>{}</summary>\n{}</details>\n').format(
+        classes, summary, Markup("").join(texts)
+    )
 
 
-@cache
-def _text_templates() -> Environment:
-    return _template_environment(keep_trailing_newline=True)
-
-
-def text_file(template: str, **context: Any) -> str:
-    """Return a Markdown file from a template."""
-    return _text_templates().get_template(template).render(context)
-
-
-def _template_environment(**options: Any) -> Environment:
-    loader = PackageLoader("harness.reporting", "templates")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
-    environment.globals.update(arrow=arrow, number=number, split_title=split_title)
-    environment.filters.update(markdown=markdown_escape)
-    return environment
-
-
-def embedded(data: Mapping[str, Any]) -> Markup:
-    r"""Return JSON that is safe in a page's script element.
-
-    Example:
-        >>> print(embedded({"label": "</script>&"}))
-        {"label":"\u003c/script\u003e\u0026"}
-    """
-    return htmlsafe_json_dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def fill_template(package: str, template: str, *, is_html: bool = False, **parts: Any) -> str:
+    """Return a package's template with its parts filled in."""
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = PackageLoader(package, "")
+    environment = Environment(loader=loader, autoescape=is_html, undefined=StrictUndefined, **blocks)
+    environment.filters["markdown"] = markdown_escape
+    return environment.get_template(template).render(parts)

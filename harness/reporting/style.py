@@ -24,7 +24,6 @@ Styles = Mapping[str, tuple[str, str]]
 INK, SOFT, FAINT, RED, GRID = "#222222", "#5c6470", "#8a8a8a", "#d62728", "#eeeeee"
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
-DOTTED = (0, (1, 2))
 
 
 def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
@@ -37,22 +36,12 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
-def variant_colour(variant: str, styles_by_variant: Styles) -> str:
-    """Return the colour of a variant or reference model."""
-    return (
-        styles_by_variant[variant][0]
-        if variant in styles_by_variant
-        else REFERENCE_STYLES.get(variant, ("", 0, FAINT))[2]
-    )
-
-
-def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
-    """Make an axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
-    scaled = ax.xaxis if axis == "x" else ax.yaxis
-    ax.set(**{f"{axis}scale": "log"})
-    scaled.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-    scaled.set_major_formatter(ScalarFormatter())
-    scaled.set_minor_formatter(NullFormatter())
+def use_log_scale(ax: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    ax.set(xscale="log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def without_mathtext(text: str) -> str:
@@ -75,9 +64,9 @@ def dress(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def panel_title(ax: Axes, title: str, fontsize: float = 10) -> None:
+def panel_title(ax: Axes, title: str) -> None:
     """Write a title above a panel."""
-    ax.set_title(without_mathtext(title), loc="left", fontsize=fontsize, fontweight="bold")
+    ax.set_title(without_mathtext(title), loc="left", fontsize=10, fontweight="bold")
 
 
 def point_style(colour: str, *, is_collapsed: bool) -> dict[str, Any]:
@@ -102,14 +91,7 @@ def collapsed_handle(label: str = "collapsed") -> Line2D:
     return Line2D([], [], marker="o", linestyle="", markersize=6, label=label, **HOLLOW)
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int) -> None:
     """Put a legend below a figure's panels, under a note."""
-    figure.legend(
-        handles=handles,
-        title=note,
-        title_fontsize=8,
-        loc="outside lower center",
-        ncols=max(1, min(len(handles), columns)),
-        frameon=False,
-        fontsize=fontsize,
-    )
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "title_fontsize": 8, "fontsize": 9}
+    figure.legend(handles=handles, title=note, ncols=max(1, min(len(handles), columns)), **look)

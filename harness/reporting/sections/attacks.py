@@ -16,10 +16,9 @@ from rich.text import Text
 from harness.analysis.attacks import NOT_IN_CSV, attack_metrics, recovery_sentences
 from harness.analysis.curves import styles
 from harness.analysis.metrics import MetricInfo
-from harness.base.csv_text import csv_text
 from harness.base.messages import printable
 from harness.reporting import style
-from harness.reporting.render import Column, markdown_escape, render
+from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.settings import ORIGINAL
 
@@ -46,16 +45,8 @@ class Attacks(Section):
         curves = self.analysis.measured_curves
         return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
-    def files(self) -> dict[str, str]:
-        frame = self.analysis.attacks
-        if frame.empty:
-            return {}
-        parts = []
-        for place, sentence, wide, columns in attack_tables(frame, self.analysis.info):
-            parts.append(
-                f"## {markdown_escape(place)}\n\n{markdown_escape(sentence)}\n\n{render(wide, columns, 'markdown')}"
-            )
-        return {"attacks.csv": csv_text(frame.drop(columns=NOT_IN_CSV)), "attacks.md": "\n".join(parts)}
+    def frames(self) -> dict[str, pd.DataFrame]:
+        return {"attacks": self.analysis.attacks.drop(columns=NOT_IN_CSV)}
 
     def html(self, page: PageContext) -> Markup:
         text = Markup("")
@@ -100,10 +91,9 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
     """Return a panel for each model and curve, three in a row."""
     panels = list(curves.groupby(["model", "title"], sort=False))
     across = min(3, len(panels))
-    down = math.ceil(len(panels) / across)
+    down, handles = math.ceil(len(panels) / across), {}
     figure = Figure(figsize=(3.7 * across + 0.4, 2.8 * down + 1.0), layout="constrained")
     axes = list(figure.subplots(down, across, squeeze=False).flat)
-    handles = {}
     for ax, ((model, title), panel) in zip(axes, panels, strict=False):
         for variant, line in panel.groupby("variant", sort=False):
             if variant in styles_by_variant:
@@ -111,10 +101,9 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
                 ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
                 handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
             else:
-                look = (
-                    {"color": "black"} if line["method"].iloc[0] == ORIGINAL else {"color": "grey", "linestyle": "--"}
-                )
-                ax.plot(line["x"], line["y"], zorder=1, **look)
+                is_original = line["method"].iloc[0] == ORIGINAL
+                colour, dashes = ("black", "-") if is_original else ("grey", "--")
+                ax.plot(line["x"], line["y"], zorder=1, color=colour, linestyle=dashes)
         style.panel_title(ax, f"{model}: {title}" if curves["model"].nunique() > 1 else str(title))
         ax.set(xlabel=panel["x_title"].iloc[0], ylabel=panel["y_title"].iloc[0])
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -122,6 +111,5 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     target = curves["target"].iloc[0]
-    note = f"{_NOTE} Methods at {target}." if target else _NOTE
-    style.legend_below(figure, list(handles.values()), style.without_mathtext(note), columns=6)
+    style.legend_below(figure, list(handles.values()), f"{_NOTE} Methods at {target}." if target else _NOTE, columns=6)
     return figure

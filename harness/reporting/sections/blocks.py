@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.blocks import selection_grid, selection_sentences
-from harness.base.csv_text import csv_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, paragraph
+from harness.reporting.section import PageContext, Section, details, paragraph
 
 SHOWN = 10
 """Blocks of one table; selected_blocks.csv contains all."""
@@ -34,24 +33,21 @@ class SelectedBlocks(Section):
         placed = frame[frame["kind"] != ""]
         return {"selected_blocks": heat_map(placed)} if len(placed) else {}
 
-    def files(self) -> dict[str, str]:
+    def frames(self) -> dict[str, pd.DataFrame]:
         frame, _ = self.analysis.blocks
-        return {"selected_blocks.csv": csv_text(frame[frame["selections"] > 0])} if len(frame) else {}
+        return {"selected_blocks": frame[frame["selections"] > 0]}
 
     def html(self, page: PageContext) -> Markup:
         frame, unread = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
-        text = page.picture(
-            "selected_blocks", alt, "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
-        )
+        caption = "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
+        text = page.picture("selected_blocks", alt, caption)
         columns = [Column("block", "Block", "code"), Column("selections", "Selected", "count")]
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
             heading, *sentences = selection_sentences(rows)
-            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(
-                heading, paragraph(*sentences), table
-            )
+            text += details(heading, paragraph(*sentences), table)
         return text + Markup("").join(map(paragraph, unread))
 
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from harness.analysis.curves import styles
 from harness.analysis.exact_match import explain_no_groups
-from harness.base.csv_text import csv_text
+from harness.analysis.seeds import strength_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
@@ -36,24 +36,19 @@ class ExactMatch(Section):
         frame = self.analysis.agreements
         return {"exact_match_groups": agreement_figure(frame, styles(self.analysis.points))} if len(frame) else {}
 
-    def files(self) -> dict[str, str]:
-        frame = self.analysis.agreements
-        return {"exact_match_groups.csv": csv_text(frame)} if len(frame) else {}
+    def frames(self) -> dict[str, pd.DataFrame]:
+        return {"exact_match_groups": self.analysis.agreements}
 
     def html(self, page: PageContext) -> Markup:
         frame = self.analysis.agreements
         if frame.empty:
             return paragraph(explain_no_groups(self.analysis.results.plan))
         counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
-        counted = [
-            f"{model}: {row[0]} sequences are memorised, {row[1]} are not." for model, *row in counts.itertuples()
-        ]
+        counted = [f"{model}: {one} sequences are memorised, {two} are not." for model, one, two in counts.itertuples()]
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]
         columns += [Column("memorized", "Memorised", "number"), Column("other", "Not memorised", "number")]
-        strengths = frame["strength"].map("{:.4g}".format).where(frame["strength"].notna(), "")
-        table = render(
-            frame.assign(strength_text=(frame["strength_name"] + " " + strengths).str.strip()), columns, "html"
-        )
+        strengths = [*map(strength_text, frame["strength_name"], frame["strength"])]
+        table = render(frame.assign(strength_text=strengths), columns, "html")
         alt = "What is left of memorised sequences across, of other sequences upwards."
         return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table
 

@@ -12,11 +12,15 @@ from rich.text import Text
 from harness.analysis.main_table import READ_BY, main_frame, recited_frame, shown_metrics
 from harness.analysis.metrics import group_title, own_groups
 from harness.analysis.ranking import RankedTable, rank_names
-from harness.contracts import CloserTo, Metric
+from harness.contracts import CloserTo
 from harness.reporting.render import Column, latex_escape, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.reporting.summary import caption
 
+MARKS_MEAN = (
+    "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
+    "‡ over-erased: shown, not ranked."
+)
 RANKS_MEAN = (
     "Ranks by the paper's rule: of the mean of the ranks of a group's metrics; the average is the rank of the mean of "
     "both groups. Equal ranks are marked with =. In brackets or small: the bounds of 95 % of the ranks in draws of the "
@@ -39,7 +43,7 @@ class MainTable(Section):
 
     def html(self, page: PageContext) -> Markup:
         page_rows = self.analysis.head
-        about = paragraph(*notes(page_rows), caption(page_rows.table), RANKS_MEAN)
+        about = paragraph(MARKS_MEAN, page_rows.note, caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
         table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
@@ -49,35 +53,15 @@ class MainTable(Section):
 def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
     """Return the columns of the main table: numbers, then ranks as in the paper, or the ranks first."""
     columns = [Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method")]
-    columns.append(Column("strength", "Strength"))
-    numbers = [_metric_column(metric) for metric in shown_metrics(ranked)]
+    columns += [Column("strength", "Strength")]
+    numbers = []
+    for metric in shown_metrics(ranked):
+        better = "nearest" if isinstance(metric.better, CloserTo) else metric.better
+        numbers.append(Column(metric.name, metric.title, "number", metric, better, group_title(metric.group)))
     titles = ["Erasure", "Generation", "Average", *map(group_title, own_groups(ranked.info))]
-    ranks = []
-    for name, title in zip(rank_names(ranked.info), titles, strict=True):
-        ranks.append(Column(name, title, "rank", group="Ranking"))
-    state = Column("state", "State", "note")
-    return [*columns, *ranks, *numbers, state] if with_ranks_first else [*columns, *numbers, *ranks, state]
-
-
-def _metric_column(metric: Metric) -> Column:
-    better = "nearest" if isinstance(metric.better, CloserTo) else metric.better
-    return Column(metric.name, metric.title, "number", metric, better, group=group_title(metric.group))
-
-
-def notes(ranked: RankedTable) -> list[str]:
-    """Return notes on marks, on metrics without items, and on rows that are left out."""
-    sentences = [
-        "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
-        "‡ over-erased: shown, not ranked."
-    ]
-    whole = [metric for metric in shown_metrics(ranked) if not metric.items]
-    if whole and any(ranked.evidence.by_point.values()):
-        have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
-        names = " and ".join(metric.title for metric in whole)
-        sentences.append(
-            f"{names} {have} no items: only several seeds, or the noise that is declared, give {them} an interval."
-        )
-    return [*sentences, ranked.note]
+    names = zip(rank_names(ranked.info), titles, strict=True)
+    ranks = [Column(name, title, "rank", group="Ranking") for name, title in names]
+    return [*columns, *(ranks + numbers if with_ranks_first else numbers + ranks), Column("state", "State", "note")]
 
 
 def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
@@ -85,7 +69,7 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
     table = "No point has been measured yet.\n"
     if len(ranked.table):
         table = render(main_frame(ranked), main_columns(ranked), "markdown")
-    about = " ".join(filter(None, [*notes(ranked), RANKS_MEAN]))
+    about = " ".join(filter(None, [MARKS_MEAN, ranked.note, RANKS_MEAN]))
     first = f"{answer}\n\n## Main table\n\n" if answer else ""
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
 
@@ -106,18 +90,12 @@ def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
     in_order = frame["model"].map({model: place for place, model in enumerate(frame["model"].unique())})
     frame = frame.assign(model_place=in_order).sort_values(["model_place", "place"], kind="stable")
     frame["label"] = frame["label"].where(frame["strength"] == "", frame["label"] + ", " + frame["strength"])
-    names = {metric.name for metric in shown_metrics(page_rows) if metric.axis is not None} | {
-        *rank_names(page_rows.info)
-    }
-    columns = [Column("model", "", "heading"), Column("label", "Method")]
-    columns += [column for column in main_columns(page_rows) if column.name in names]
-    table = render(_without_intervals(frame, names), [*columns, Column("state", "State")], "terminal")
-    return Group(*parts, table, Text(" ".join(filter(None, [caption(whole.table), page_rows.note]))))
-
-
-def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:
-    bounds = [f"{name}{end}" for name in names if not name.startswith("rank_") for end in ("_low", "_high")]
-    return frame.drop(columns=[name for name in bounds if name in frame.columns])
+    numbers = [metric.name for metric in shown_metrics(page_rows) if metric.axis is not None]
+    frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
+    names = {"model", "label", "state", *numbers, *rank_names(page_rows.info)}
+    columns = [column for column in main_columns(page_rows) if column.name in names]
+    about = " ".join(filter(None, [caption(whole.table), page_rows.note]))
+    return Group(*parts, render(frame, columns, "terminal"), Text(about))
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:

@@ -1,4 +1,4 @@
-"""Section with a published table next to ours; also as Markdown and for the terminal."""
+"""Section with a published table next to ours; also for the terminal."""
 
 from __future__ import annotations
 
@@ -9,37 +9,28 @@ from rich.text import Text
 
 from harness.analysis.published import obstacle_sentences
 from harness.base.messages import printable
-from harness.reporting.render import Column, markdown_escape, render
+from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
 
-_MEANS = "Ours, and the published figure behind it. † collapsed here."
-_VERIFY = "`lethe verify` holds what can be compared against its tolerances."
+_MEANS = (
+    "Ours, and the published figure behind it. † collapsed here. `lethe verify` holds what can be compared against its "
+    "tolerances."
+)
 
 
 class Published(Section):
     """Each figure next to the published one."""
 
     title = "Next to the published table"
-    stems = ("published",)
     needs_points = True
-
-    def files(self) -> dict[str, str]:
-        frame = self.analysis.published
-        if frame.empty:
-            return {}
-        wide, columns = published_table(frame)
-        about = f"# {markdown_escape(self.analysis.results.plan.question)}\n\n{_MEANS} {_VERIFY}\n"
-        obstacles = "".join(f"- {markdown_escape(sentence)}\n" for sentence in obstacle_sentences(frame))
-        not_compared = f"\nNot to be compared:\n\n{obstacles}" if obstacles else ""
-        return {"published.md": f"{about}\n{render(wide, columns, 'markdown')}{not_compared}"}
 
     def html(self, page: PageContext) -> Markup:
         frame = self.analysis.published
         if frame.empty:
             return Markup("")
-        text = paragraph(_MEANS, _VERIFY) + render(*published_table(frame), "html")
-        sentences = obstacle_sentences(frame)
-        return text + (paragraph(f"Not to be compared: {'; '.join(sentences)}.") if sentences else Markup(""))
+        obstacles = "; ".join(obstacle_sentences(frame))
+        not_compared = paragraph(f"Not to be compared: {obstacles}." if obstacles else "")
+        return paragraph(_MEANS) + render(*published_table(frame), "html") + not_compared
 
 
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:

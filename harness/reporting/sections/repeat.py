@@ -1,35 +1,31 @@
-"""Section on reproduction: points, trials, glossary, sweep file, digests, versions and machines."""
+"""Section on reproduction: points, trials, sweep file, settings, digests, versions and machines."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.damage import describe_rules, verdict
-from harness.analysis.metrics import NOTHING, MetricInfo, duration_text
-from harness.analysis.seeds import seed_count, strength_text, work_seconds
-from harness.contracts import Metric
-from harness.errors import PluginError
-from harness.plugins import METHODS
+from harness.analysis.metrics import NOTHING, duration_text
+from harness.analysis.seeds import strength_text, work_seconds
+from harness.base.messages import first_names
 from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section
+from harness.reporting.section import PageContext, Section, details, paragraph
 from harness.settings import HOLDOUT, STAND_IN, Plan
 
 MAX_POINTS = MAX_TRIALS = 2000
 """Largest numbers of listed points of a model, and of trials of a sweep."""
 MAX_FAILURES = 40
 _COMMIT_DIGITS = 10
-_MAX_MACHINES = 4
+_MAX_HOSTS = 4
 
 
 class Repeat(Section):
@@ -37,112 +33,63 @@ class Repeat(Section):
 
     def html(self, page: PageContext) -> Markup:
         analysis, results = self.analysis, self.analysis.results
-        points = point_frame(analysis)
-        has_points = results.plan.erases and len(points) > 0
-        parts = [page.section_heading("Every point"), _point_table(points, analysis)] if has_points else []
-        parts += [page.section_heading("Trials, time and memory"), _trial_table(results)]
+        plan, text = results.plan, Markup("")
+        if plan.erases and len(analysis.points):
+            text += page.section_heading("Every point") + _point_table(analysis)
+        text += page.section_heading("Trials, time and memory") + _trial_table(results)
         for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
             spec, failure = trial.spec, trial.failure
             assert failure is not None
             sentence = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
-            parts.append(_details(sentence, Markup("<pre>{}</pre>").format("\n".join(failure.log))))
-        parts.append(page.section_heading("How to repeat this"))
-        overrides = "".join(f" --set {override}" for override in results.plan.overrides)
-        exactly = f"The sweep file, exactly{f'; overridden with{overrides}' if overrides else ''}:"
-        parts.append(Markup("<p>{}</p>\n<pre>{}</pre>\n").format(exactly, results.plan.file))
-        tables = {
-            "What the words mean": (glossary(results.plan, analysis.info), "Word", "Meaning"),
-            "Settings, defaults included": (all_settings(results.plan), "Of", "Settings"),
-            "Models, texts and judges, with their digests": (list_inputs(results.plan), "What", "Name and digest"),
-            "Versions": (versions(results), "Package", "Version"),
-        }
-        for title, (rows, *heads) in tables.items():
-            columns = [Column(heads[0], heads[0]), Column(heads[1], heads[1], "note")]
-            parts.append(_details(title, render(pd.DataFrame(rows, columns=heads), columns, "html")))
-        return Markup("").join(parts)
+            text += details(sentence, Markup("<pre>{}</pre>\n").format("\n".join(failure.log)))
+        command = provenance(results)["sweep_command"]
+        text += page.section_heading("How to repeat this") + paragraph(f"The sweep file, for {command}:")
+        text += Markup("<pre>{}</pre>\n").format(plan.file)
+        tables = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
+        for title, rows in tables.items():
+            columns = [Column("name", "Of"), Column("value", "Value", "note")]
+            text += details(title, render(pd.DataFrame(rows, columns=["name", "value"]), columns, "html"))
+        return text
 
 
-def _details(summary: str, text: Markup) -> Markup:
-    return Markup("<details>\n<summary>{}</summary>\n{}</details>\n").format(summary, text)
-
-
-def point_frame(analysis: Analysis) -> pd.DataFrame:
-    """Return the listed points, with `at`, `state` and `mark` for the reader."""
+def _point_table(analysis: Analysis) -> Markup:
     points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
-    rows = points.to_dict("records")
-    return points.assign(
-        mark=["●" if row["ranked"] else "" for row in rows],
-        at=[strength_text(row["strength_name"], row["strength"]) for row in rows],
-        state=[verdict(row["collapse_class"], row["collapse_reason"]) for row in rows],
-    )
-
-
-def _point_table(points: pd.DataFrame, analysis: Analysis) -> Markup:
-    columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("mark", "", "rank")]
-    columns += [Column("at", "Strength"), Column("until", "Until")]
-    columns += [Column("seed", "Seed", "count")] if seed_count(points) > 1 else []
+    points = points.drop(columns=[name for name in points.columns if str(name).endswith(("_low", "_high"))])
+    points = points.assign(at=[*map(strength_text, points["strength_name"], points["strength"])])
+    columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("at", "Strength")]
+    columns += [Column("until", "Until"), Column("seed", "Seed", "count"), Column("ranked", "Ranked", "number")]
     columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
-    columns += [Column("state", "State", "note"), Column("stop_reason", "Stopped because", "note")]
-    table_columns = [column for column in columns if column.kind == "number" or points[column.name].astype(bool).any()]
-    bounds = [name for name in points.columns if str(name).endswith(("_low", "_high"))]
-    about = Markup('<p class="soft">● marks the point that stands for its method in the ranking.</p>\n')
-    return about + render(points.drop(columns=bounds), table_columns, "html")
+    columns += [Column("collapse_class", "State"), Column("stop_reason", "Stopped because", "note")]
+    return render(points, columns, "html")
 
 
 def _trial_table(results: Results) -> Markup:
-    rows = []
-    for trial in results.trials[:MAX_TRIALS]:
-        spec, made = trial.spec, [point.made for point in trial.measured if point.made]
-        seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
-        rows.append(
-            {
-                "label": spec.label,
-                "model": spec.model.id,
-                "seed": spec.seed,
-                "status": trial.status,
-                "points": f"{len(trial.measured)} of {len(trial.points)}",
-                "erasing": max((point.erase_seconds for point in made), default=math.nan),
-                "measuring": sum(seconds) if seconds else math.nan,
-                "memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan,
-                "engine": f"{spec.engine}, {spec.training.precision}",
-                "place": describe_machines(trial),
-                "trial": spec.trial_id,
-                "collapsed": trial.status == "failed",
-            }
-        )
     columns = [
         *(Column("label", "Method"), Column("model", "Model"), Column("seed", "Seed", "count")),
         *(Column("status", "State"), Column("points", "Points"), Column("erasing", "Erasing", "seconds")),
         *(Column("measuring", "Measuring", "seconds"), Column("memory", "Peak memory", "bytes")),
         *(Column("engine", "Engine"), Column("place", "Ran on"), Column("trial", "Trial", "code")),
     ]
+    rows = []
+    for trial in results.trials[:MAX_TRIALS]:
+        spec, made = trial.spec, [point.made for point in trial.measured if point.made]
+        seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
+        row = {"label": spec.label, "model": spec.model.id, "seed": spec.seed, "status": trial.status}
+        row |= {"points": f"{len(trial.measured)} of {len(trial.points)}"}
+        row |= {"erasing": max((point.erase_seconds for point in made), default=math.nan)}
+        row |= {"measuring": sum(seconds) if seconds else math.nan}
+        row |= {"memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan}
+        row |= {"engine": f"{spec.engine}, {spec.training.precision}", "place": describe_hosts(trial)}
+        rows.append(row | {"trial": spec.trial_id, "collapsed": trial.status == "failed"})
     return render(pd.DataFrame(rows, columns=[*(column.name for column in columns), "collapsed"]), columns, "html")
 
 
-def glossary(plan: Plan, info: MetricInfo) -> list[tuple[str, str]]:
-    """Return the meanings of this sweep's metrics and methods."""
-    words = [(metric.title, _metric_meaning(metric)) for metric in info.values()]
-    methods: dict[str, str] = {}
-    for spec in [*(study.trial for study in plan.studies), *plan.trials]:
-        if not spec.is_reference and spec.label not in methods:
-            methods[spec.label] = f"{spec.method}, {_method_source(spec.method)}strength: {spec.strength_name}"
-    rule = describe_rules(info, plan.collapse) if plan.erases else ""
-    return [*words, *methods.items(), *([("collapsed", rule)] if rule else [])]
-
-
-def _metric_meaning(metric: Metric) -> str:
-    limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
-    kind = metric.group + ("" if metric.ranked else ", not ranked")
-    means = f"{metric.meaning}; " if metric.meaning else ""
-    source = f" ({metric.source})" if metric.source else ""
-    return f"{means}{metric.unit}, {limits}, {metric.better} is better; {kind}{source}"
-
-
-def _method_source(method: str) -> str:
-    try:
-        return f"{METHODS.load(method).source}; "
-    except PluginError:
-        return ""
+def describe_hosts(trial: TrialResults) -> str:
+    """Return the hosts of a trial's attempts and of its workers; '' if not recorded."""
+    hosts = [attempt.node for attempt in trial.attempts if attempt.node]
+    workers = [node for point in trial.measured if point.made for node in point.made.worker_nodes]
+    on_workers = f"; workers on {', '.join(dict.fromkeys(workers))}" if workers else ""
+    return ", then ".join(dict.fromkeys(hosts)) + on_workers
 
 
 def versions(results: Results) -> list[tuple[str, str]]:
@@ -171,31 +118,14 @@ def list_inputs(plan: Plan) -> list[tuple[str, str]]:
     return list(dict.fromkeys(inputs))
 
 
-def all_settings(plan: Plan) -> list[tuple[str, str]]:
-    """Return the settings of evaluators, methods, training and memorised models, defaults included."""
-    settings: list[tuple[str, Mapping[str, Any]]] = []
-    for spec in plan.trials:
-        for evaluator in spec.evaluators:
-            settings.append((f"evaluator {evaluator.name} (version {evaluator.version})", evaluator.settings))
-        if not spec.is_reference:
-            settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
-            settings.append(("training", spec.training.in_words()))
-            settings.append(("memorized model", spec.memorization.model_dump()))
-    lines = set()
-    for name, values in settings:
-        text = ", ".join(f"{key}: {value}" for key, value in values.items())
-        lines.add((name, text or "no settings"))
-    return sorted(lines)
-
-
 def provenance(results: Results) -> dict[str, Any]:
     """Return the origin of a sweep's numbers, from its journal, as text.
 
     `measured` is the time from the journal's first line to its last, `work` the summed time of all trials; `machines`
     has the most frequent first; `readings` is how each model reads texts; `lethe` is the version and commit.
     """
-    plan = results.plan
-    builds = []
+    plan, builds = results.plan, []
+    overrides = "".join(f" --set {shlex.quote(override)}" for override in plan.overrides)
     for trial in results.trials:
         for attempt in trial.attempts:
             if "lethe" in attempt.versions:
@@ -208,9 +138,7 @@ def provenance(results: Results) -> dict[str, Any]:
         "machines": _machines(results),
         "readings": describe_readings(trial.spec for trial in results.trials),
         "lethe": ", ".join(dict.fromkeys(builds)),
-        "sweep_command": " ".join(
-            [f"lethe sweep {plan.sweep}.yaml", *(f"--set {shlex.quote(override)}" for override in plan.overrides)]
-        ),
+        "sweep_command": f"lethe sweep {plan.sweep}.yaml{overrides}",
         "collate_command": f"lethe collate results/{plan.sweep}",
     }
 
@@ -225,39 +153,18 @@ def _period(results: Results) -> str:
     return f"{first:%Y-%m-%d %H:%M:%S} to {end} UTC ({elapsed} from the first record to the last)"
 
 
-def _machines(results: Results) -> tuple[str, ...]:
-    hosts: dict[str, set[str]] = {}
-    counts: Counter[str] = Counter()
+def _machines(results: Results) -> list[str]:
+    hosts_by_machine: dict[str, list[str]] = {}
     for trial in results.trials:
         if trial.attempts and trial.attempts[-1].hardware:
-            machine = machine_text(trial.attempts[-1].hardware)
-            hosts.setdefault(machine, set()).add(trial.attempts[-1].node)
-            counts[machine] += 1
+            last = trial.attempts[-1]
+            hosts_by_machine.setdefault(machine_text(last.hardware), []).append(last.node)
     machines = []
-    for machine, count in counts.most_common():
-        named = ", ".join(_shorten(sorted(hosts[machine] - {""})))
-        trials = f" ({count} trials)" if len(counts) > 1 else ""
-        machines.append(f"{named}: {machine}{trials}" if named else f"{machine}{trials}")
-    return tuple(_shorten(machines))
-
-
-def _shorten(names: Sequence[str]) -> list[str]:
-    first, more = list(names[:_MAX_MACHINES]), len(names) - _MAX_MACHINES
-    return [*first, f"and {more} others"] if more > 0 else first
-
-
-def describe_machines(trial: TrialResults) -> str:
-    """Return the hosts and hardware of a trial's attempts; '' if not recorded."""
-    places: list[str] = []
-    workers: list[str] = []
-    for attempt in trial.attempts:
-        if attempt.node:
-            processor = attempt.hardware.get("gpu") or attempt.hardware.get("processor", NOTHING)
-            places.append(f"{attempt.node}: {processor}")
-    for point in trial.measured:
-        workers += point.made.worker_nodes if point.made else ()
-    on_workers = f"; workers on {', '.join(dict.fromkeys(workers))}" if workers else ""
-    return ", then ".join(dict.fromkeys(places)) + on_workers
+    for machine, hosts in sorted(hosts_by_machine.items(), key=lambda item: -len(item[1])):
+        trials = f" ({len(hosts)} trials)" if len(hosts_by_machine) > 1 else ""
+        names = first_names(sorted({*hosts} - {""}), _MAX_HOSTS)
+        machines.append(f"{names}{': ' if names else ''}{machine}{trials}")
+    return machines
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:

@@ -17,7 +17,6 @@ from matplotlib.lines import Line2D
 from harness.analysis.curves import Curve, better_corner, curves, panels, styles
 from harness.analysis.damage import describe_rules
 from harness.analysis.metrics import MetricInfo
-from harness.analysis.seeds import seed_count
 from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.section import PageContext, Section
@@ -37,15 +36,13 @@ class Tradeoff(Section):
         return {"tradeoff": tradeoff(analysis.points, analysis.info)} if analysis.results.plan.erases else {}
 
     def html(self, page: PageContext) -> Markup:
-        sentences, collapse = ["Each curve is a method at rising strength."], self.analysis.results.plan.collapse
-        if (self.analysis.points["method"] == RETRAINED).any():
-            sentences.append("Perfect erasure looks like the retrained model, not like zero.")
-        if rules := describe_rules(self.analysis.info, collapse):
-            sentences.append(f"A hollow red point has collapsed: {rules}.")
+        points, caption = self.analysis.points, "Each curve is a method at rising strength."
+        if (points["method"] == RETRAINED).any():
+            caption += " Perfect erasure looks like the retrained model, not like zero."
+        if rules := describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
+            caption += f" A hollow red point has collapsed: {rules}."
         alt = "Trade-off curves: memorization against fluency, a curve for each method."
-        return page.picture(
-            "tradeoff", alt, " ".join(sentences), "narrow" if self.analysis.points["model"].nunique() == 1 else ""
-        )
+        return page.picture("tradeoff", alt, caption, "narrow" if points["model"].nunique() == 1 else "")
 
 
 def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
@@ -69,11 +66,9 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
         _draw_plane(ax, panel_curves, x, y, styles_by_variant)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
         style.panel_title(ax, model)
-    note = "At the ends of a curve: its strengths."
-    note += " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
-    style.legend_below(
-        figure, _legend_handles(list(chain.from_iterable(curves_by_panel)), styles_by_variant), note, 3 * columns - 1
-    )
+    handles = _legend_handles(list(chain.from_iterable(curves_by_panel)), styles_by_variant)
+    note = "At the ends of a curve: its strengths. Bars, with several seeds: 95 % interval over them."
+    style.legend_below(figure, handles, note, 3 * columns - 1)
     return figure
 
 
@@ -99,7 +94,7 @@ def _draw_plane(ax: Axes, panel_curves: Sequence[Curve], x: Metric, y: Metric, s
         (point,) = curve.points
         ax.plot(point.x, point.y, marker, markersize=size, zorder=6, color=colour, markeredgecolor="white")
         for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
-            guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+            guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=":", zorder=1)
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:

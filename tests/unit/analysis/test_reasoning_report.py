@@ -1,4 +1,4 @@
-"""Reasoning in the report: accuracies, their change against the original, and the grouped bars."""
+"""Reasoning in the report: accuracies and their change against the original."""
 
 import math
 
@@ -7,15 +7,11 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.main_table import reasoning_frame
-from harness.analysis.metrics import select_metrics
 from harness.analysis.ranking import rank
-from harness.reporting.sections.reasoning import bars
 from tests.unit.analysis.frames import filled
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
-TASKS = select_metrics(INFO, "reasoning")
-STYLES = {"emso": ("red", "o"), "ga": ("blue", "s")}
 
 
 def row(variant, piqa, seed=0, strength=math.nan, **changes):
@@ -43,4 +39,3 @@ def test_each_row_has_its_accuracies_and_their_change():
 def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():
     frame = frame_of(ORIGINAL, row("emso", math.nan))
     assert frame[["piqa", "piqa_change"]].isna().loc[1].all()
-    assert bars(frame, TASKS, STYLES) is not None

@@ -7,7 +7,7 @@ import pytest
 from harness.records.journal import Journal
 from harness.records.record import Failed, Started, parse_time
 from harness.records.results import trial_results
-from harness.reporting.sections.repeat import describe_machines, provenance
+from harness.reporting.sections.repeat import describe_hosts, provenance
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 
@@ -42,11 +42,11 @@ def test_dates_are_those_of_the_first_and_the_last_record(found):
 
 def test_machines_are_counted_where_there_are_several(found):
     gpu = {**MACHINE, "gpu": "H200, 140 GiB"}
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": MACHINE}))["machines"] == ("EPYC, 8 cores, 16 GiB",)
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": gpu}))["machines"] == (
+    assert found((None, {"hardware": MACHINE}), (None, {"hardware": MACHINE}))["machines"] == ["EPYC, 8 cores, 16 GiB"]
+    assert found((None, {"hardware": MACHINE}), (None, {"hardware": gpu}))["machines"] == [
         "EPYC, 8 cores, 16 GiB (1 trials)",
         "EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
-    )
+    ]
 
 
 def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_point, make_measurement):
@@ -55,11 +55,10 @@ def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_poin
         Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), hardware=hardware, node=node)
         for node, hardware in (("", MACHINE), ("a", MACHINE), ("b", {**MACHINE, "gpu": "H200"}), ("a", MACHINE))
     ]
-    assert describe_machines(trial_results(spec, started[:1])) == "", "an older version did not write it"
-    assert describe_machines(trial_results(spec, started)) == "a: EPYC, then b: H200"
+    assert describe_hosts(trial_results(spec, started)) == "a, then b"
     point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
     measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
-    assert describe_machines(trial_results(spec, measured)) == "a: EPYC; workers on a, c"
+    assert describe_hosts(trial_results(spec, measured)) == "a; workers on a, c"
 
 
 def test_every_version_that_measured_is_named(found):

@@ -41,14 +41,6 @@ FRAME = pd.DataFrame(
 )
 
 
-def printed(frame=FRAME, columns=COLUMNS, width=100):
-    """What a terminal of this width shows, with its styles."""
-    file = io.StringIO()
-    console = Console(file=file, width=width, force_terminal=True, color_system="standard", legacy_windows=False)
-    console.print(render(frame, columns, "terminal"))
-    return file.getvalue()
-
-
 def line_of(text, word):
     [line] = [line for line in text.splitlines() if word in line]
     return line
@@ -98,18 +90,18 @@ def test_csv_has_the_numbers_themselves_and_nothing_where_there_is_none():
 
 
 def test_the_terminal_shows_styles_and_no_control_characters():
-    text = printed()
+    file, plain = io.StringIO(), io.StringIO()
+    console = Console(file=file, width=100, force_terminal=True, color_system="standard", legacy_windows=False)
+    console.print(render(FRAME, COLUMNS, "terminal"))
+    text = file.getvalue()
     assert "\x1b[1m0.250\x1b[0m" in text
     assert "\x1b[4m" in line_of(text, "0.500")
     assert "\x1b[31m" in line_of(text, "D †")
     assert r"red\x1b[31m ‡" in text
     assert "(0.200–0.300)" in line_of(text, "A<b>|_&$")
-
-
-def test_wide_characters_keep_the_columns_of_a_terminal_in_line():
-    file = io.StringIO()
-    Console(file=file, width=100).print(render(FRAME, COLUMNS, "terminal"))
-    assert len({cell_len(line) for line in file.getvalue().splitlines() if line.strip()}) == 1
+    Console(file=plain, width=100).print(render(FRAME, COLUMNS, "terminal"))
+    widths = {cell_len(line) for line in plain.getvalue().splitlines() if line.strip()}
+    assert len(widths) == 1, "wide characters keep the columns in line"
 
 
 def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():
@@ -138,7 +130,7 @@ def test_nearest_to_an_aim_is_best():
         ("percent", 0.0167, "1.7 %"),
         ("percent", 0.5, "50 %"),
         ("count", 12345, "12,345"),
-        ("flag", False, "no"),
+        ("number", False, "no"),
         ("seconds", 130.0, "2 min 10 s"),
         ("bytes", 912_680_550, "870 MiB"),
         ("rank", "=2", "=2"),

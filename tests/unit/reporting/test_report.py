@@ -21,10 +21,6 @@ from harness.reporting.sections.tradeoff import Tradeoff
 from harness.settings import replace
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
-FILES = {
-    *("table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html"),
-    *("tradeoff.png", "tradeoff.pdf"),
-}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -44,11 +40,11 @@ def trial(make_row):
 def records(make_point, make_measurement):
     """Return a maker of everything that a trial leaves that reached all its strengths."""
 
-    def make(spec, notes=None, samples=(), prompts=256, **numbers):
+    def make(spec, notes=None, samples=(), **numbers):
         kept = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})]
-        told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": prompts}, "seconds": 5.0}
+        told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": 256}}
         for strength in spec.points():
-            kept += [make_point(spec, strength, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {})]
+            kept += [make_point(spec, strength, notes=notes or {})]
             kept += [make_measurement(spec, strength, "all", **told)]
         return kept
 
@@ -65,32 +61,6 @@ def emso(trial):
     return trial("emso", (1, 2))
 
 
-@pytest.fixture(scope="module")
-def ascent(trial):
-    return trial("gradient_ascent", label="GA_1")
-
-
-@pytest.fixture(scope="module")
-def plan(make_plan, original, emso, ascent):
-    """The usual plan: the original, one that erases, and one that collapses."""
-    return make_plan(original, emso, ascent)
-
-
-@pytest.fixture(scope="module")
-def usual(records, original, emso, ascent):
-    """Return a maker of what the usual plan leaves."""
-    notes = {"selected_blocks": [{"block": "L2.W_v.H11", "m": -0.0123}], "warnings": ["the gate was missed"]}
-
-    def make(**options):
-        return {
-            "original-0": records(original, **options),
-            "emso-0": records(emso, notes=notes, ma=0.5, mauve=0.7, **options),
-            "gradient_ascent-0": records(ascent, ma=0.0, perplexity=1.5, rep_2=0.99, mauve=0.01, **options),
-        }
-
-    return make
-
-
 def results_of(plan, records):
     return Results(plan, tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials))
 
@@ -100,29 +70,32 @@ def report(plan, records):
 
 
 def visible(shown):
-    """The words of a page, without tags, its picture, its style and its script."""
-    without = re.sub(r"<style>.*?</style>|<script.*?</script>|data:image[^\"]*", "", shown, flags=re.DOTALL)
+    """The words of a page, without tags, its picture and its style."""
+    without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", shown, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
-def test_the_contents_lead_to_every_section_once(plan, usual):
-    shown = report(plan, usual())
+def test_the_contents_lead_to_every_section_once(make_plan, original, emso, records):
+    sample = {"kind": "utility", "prompt": "Once", "generated": "upon", "reference": "a time"}
+    kept = {spec.trial_id: records(spec, samples=[sample]) for spec in (original, emso)}
+    shown = report(make_plan(original, emso), kept)
     [contents] = re.findall(r'<nav class="contents".*?</nav>', shown, re.DOTALL)
     links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
     assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown)
     assert len(links) == shown.count("<h2") == len({anchor for anchor, _ in links})
 
 
-def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
+def test_whatever_a_model_writes_is_only_text(make_plan, trial, original, emso, records):
     samples = [{"kind": "utility", "prompt": EVIL, "generated": EVIL, "reference": EVIL}]
-    evil = make_plan(replace(original, label=EVIL), emso, ascent, question=EVIL, file=EVIL, overrides=(EVIL,))
-    kept = usual(samples=samples)
-    kept["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
+    failing = trial("gradient_ascent")
+    evil = make_plan(replace(original, label=EVIL), emso, failing, question=EVIL, file=EVIL, overrides=(EVIL,))
+    kept = {"original-0": records(original, samples=samples)}
+    kept["emso-0"] = records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, kept)
-    assert shown.count("<script") == 2, "the page's own, and one of data"
+    assert "<script" not in shown
     assert shown.count("<img") == 1
-    assert visible(shown).count("alert('x')") >= 9
+    assert visible(shown).count("alert('x')") >= 8
     assert "<dt>Seen</dt>" in shown, "the page's own markup is markup"
 
 
@@ -160,28 +133,24 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
     write(Analysis(results_of(make_plan(original, emso), {"emso-0": [failed]})), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {path.name for path in tmp_path.iterdir()} == FILES
+    names = "ranking.csv report.html table.csv table.md table.metrics.yaml table.tex tradeoff.pdf tradeoff.png"
+    assert sorted(path.name for path in tmp_path.iterdir()) == names.split()
     assert "EMSO on miniature-m, seed 0, failed: the loss is NaN" in words
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
 
 
-def warned(some_plan, kept):
-    return Analysis(results_of(some_plan, kept)).caveats
-
-
 @pytest.mark.parametrize(
     ("numbers", "doubt"),
     [
         ({"rep_2": 0.6}, "EMSO (epochs 2) on miniature-m, seed 0, has a rep_2 of 0.600, yet neither MAUVE nor"),
-        ({"rep_5": 0.6}, "has a rep_5 of 0.600"),
         ({"rep_2": 0.4}, None),
         ({"rep_2": 0.6, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
-        ({"rep_2": 0.6, "perplexity": 101.0}, None),
     ],
 )
 def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
-    told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
+    kept = {"original-0": records(original), "emso-0": records(emso, **numbers)}
+    told = Analysis(results_of(make_plan(original, emso), kept)).caveats
     doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
     assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
