@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExecutorError, StorageError
-from harness.execution.job import Folders
+from harness.execution.job import Folders, Job
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.settings import TimeLimit
@@ -85,7 +85,13 @@ def short_folder():
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, short_folder, make_job, make_spec):
+def make_job(make_spec):
+    """Return a maker of jobs, each for a trial of its own."""
+    return lambda name, **changes: Job(name=name, kind="trial", spec=make_spec(trial_id=f"id-{name}", **changes))
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, short_folder, make_job):
     """What one session left: its events, its journal, its folders, its output, and the home folder."""
     from harness.execution.ray.tune import ray_executor
 
