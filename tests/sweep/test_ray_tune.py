@@ -3,17 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
+from harness.execution.ray import session
+from harness.execution.ray.tune import ray_executor
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.settings import TimeLimit
@@ -50,19 +49,6 @@ def work(job, folders, watch):
     watch(Event(job=job.name, kind="finished", done=1, total=1, message=json.dumps(detail)))
 """
 
-DRIVER = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
-from pathlib import Path
-from harness.execution.job import Folders, Job
-from harness.execution.ray.tune import ray_executor
-import json
-jobs = [Job.model_validate_json(data) for data in json.loads(sys.argv[1])]
-folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
-with ray_executor(work="our_work:work") as execute:
-    execute(jobs, folders, lambda event: print(event.job, event.kind, event.message, flush=True))
-"""
-
 
 class Watcher:
     """Keeps the events; like a live view, it cannot be pickled."""
@@ -93,8 +79,6 @@ def make_job(make_spec):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, short_folder, make_job):
     """What one session left: its events, its journal, its folders, its output, and the home folder."""
-    from harness.execution.ray.tune import ray_executor
-
     root = tmp_path_factory.mktemp("ray")
     (root / "our_work.py").write_text(WORK)
     (root / "home").mkdir()
@@ -190,22 +174,7 @@ def test_ray_says_nothing_and_leaves_nothing(ran):
     assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
 
 
-@pytest.mark.soak
-def test_a_journal_that_cannot_be_written_ends_the_sweep(tmp_path, monkeypatch, make_job):
-    from harness.execution.ray.tune import ray_executor
-
-    (tmp_path / "our_work.py").write_text(WORK)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with (
-        pytest.raises(StorageError, match="the journal cannot be written"),
-        ray_executor(work="our_work:work") as execute,
-    ):
-        execute([make_job("j", settings={"unwritable": True})], Folders(tmp_path / "s", tmp_path / "a"), Watcher())
-
-
 def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
-    from harness.execution.ray import session
-
     def init(**options):
         raise RuntimeError("The current node timed out during startup.\nThis could")
 
@@ -215,46 +184,33 @@ def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
         pass
 
 
-@pytest.mark.soak
-def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a runner of jobs in a session of their own, which returns the folder of the journal."""
     (tmp_path / "our_work.py").write_text(WORK)
-    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]
-    command = [sys.executable, "-c", DRIVER, json.dumps([job.model_dump_json() for job in jobs]), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
-    # To Ray, a machine that has given a thousandth of its memory away has none left.
-    environment |= {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    for job in jobs:
-        [record] = Journal(tmp_path / "results" / "journal").read(job.spec.trial_id)
-        assert "stopped because memory ran short" in record.error
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
+    def run(*jobs):
+        with ray_executor(work="our_work:work") as execute:
+            execute(jobs, Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts"), Watcher())
+        return Journal(tmp_path / "results" / "journal")
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return run
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see what became of the workers")
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending, make_job):
-    (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", message=str(os.getpid())'))
-    jobs = json.dumps([make_job("long", settings={"seconds": 600}).model_dump_json()])
-    command = [sys.executable, "-c", DRIVER, jobs, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
-    driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert driver.stdout is not None
-    worker = int(driver.stdout.readline().split()[2])
-    assert alive(worker)
-    driver.send_signal(ending)
-    _, errors = driver.communicate()
-    assert ("KeyboardInterrupt" in errors) == (ending == signal.SIGINT)
-    for _ in range(600):
-        if not alive(worker):
-            break
-        time.sleep(0.1)
-    assert not alive(worker)
-    assert Journal(tmp_path / "results" / "journal").read("id-long") == []
+def test_a_journal_that_cannot_be_written_ends_the_sweep(run, make_job):
+    with pytest.raises(StorageError, match="the journal cannot be written"):
+        run(make_job("j", settings={"unwritable": True}))
+
+
+@pytest.mark.soak
+def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(run, make_job, monkeypatch):
+    # To Ray, a machine that has given a thousandth of its memory away has none left.
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.001")
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
+    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]
+    journal = run(*jobs)
+    for job in jobs:
+        [record] = journal.read(job.spec.trial_id)
+        assert "stopped because memory ran short" in record.error

@@ -67,8 +67,8 @@ def raise_after_harm(model, task):
 
 REFUSED = {
     "scaled": (scaled, "weights"),
-    "mode": (lambda model, task: model.train(), "mode (transformer"),
-    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
+    "mode": (lambda model, task: model.train(), "mode"),
+    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
     "a judge": (scale_judge, "the judge miniature-judge's weights"),
