@@ -11,8 +11,6 @@ import pytest
 
 from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
-from harness.execution.ray import session
-from harness.execution.ray.tune import ray_executor
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.settings import TimeLimit
@@ -48,6 +46,12 @@ def work(job, folders, watch):
     detail = {"threads": torch.get_num_threads(), "directory": os.getcwd()}
     watch(Event(job=job.name, kind="finished", done=1, total=1, message=json.dumps(detail)))
 """
+
+
+def session_of_ray():
+    from harness.execution.ray.tune import ray_executor  # It imports Ray, which takes seconds.
+
+    return ray_executor(work="our_work:work")
 
 
 class Watcher:
@@ -106,7 +110,7 @@ def ran(tmp_path_factory, short_folder, make_job):
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
             try:
-                with ray_executor(work="our_work:work") as execute:
+                with session_of_ray() as execute:
                     execute([], folders, watcher)
                     execute(jobs, folders, watcher)
             finally:
@@ -174,7 +178,9 @@ def test_ray_says_nothing_and_leaves_nothing(ran):
     assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
 
 
-def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
+def test_where_ray_does_not_start_it_is_said(monkeypatch):
+    from harness.execution.ray import session
+
     def init(**options):
         raise RuntimeError("The current node timed out during startup.\nThis could")
 
@@ -191,7 +197,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
     def run(*jobs):
-        with ray_executor(work="our_work:work") as execute:
+        with session_of_ray() as execute:
             execute(jobs, Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts"), Watcher())
         return Journal(tmp_path / "results" / "journal")
 
