@@ -109,10 +109,8 @@ def test_every_trained_method_on_two_workers(stage, tmp_path):
         wanted = (settings[METHODS.load(name).strength.field],)
         task = ErasingTask(spec, Artifacts(tmp_path), wanted, lambda message: None)
         plain = next(METHODS.configure(name, settings).erase(task))
-        ours, notes = (
-            load_erased(spec.model, place).state_dict(),
-            json.loads((place / "erased.json").read_text())["notes"],
-        )
+        ours = load_erased(spec.model, place).state_dict()
+        notes = json.loads((place / "erased.json").read_text())["notes"]
         for key, weight in plain.model.state_dict().items():
             assert torch.allclose(weight, ours[key], atol=1e-3), (name, key)
         assert notes["loss_mean"] == pytest.approx(plain.notes["loss_mean"], rel=1e-4)
