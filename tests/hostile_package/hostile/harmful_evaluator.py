@@ -46,11 +46,6 @@ def generate_in_bf16(model, task):
         task.generations("exact")
 
 
-def load_judge_in_inference_mode(model, task):
-    with torch.inference_mode():
-        judge_of(task)
-
-
 def pad(model, task):
     task.tokenizer.padding_side = "left"
     task.tokenizer.pad_token = "x"
@@ -71,7 +66,7 @@ REFUSED = {
     "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
-    "a judge": (scale_judge, "the judge miniature-judge's weights"),
+    "a judge": (scale_judge, "the judge miniature-judge's"),
 }
 """What fails the evaluator, and the words that say what it changed."""
 RAISING = {"raises": raise_after_harm}
@@ -85,7 +80,6 @@ PUT_BACK = {
 HARMLESS = {
     "none": lambda model, task: None,
     "generations in bf16": generate_in_bf16,
-    "a judge in inference mode": load_judge_in_inference_mode,
     "tokenizer": pad,
     "an array": write_into_array,
 }
