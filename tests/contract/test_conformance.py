@@ -104,7 +104,7 @@ class OneWeight(Evaluator):
     ("settings", "test", "said"),
     [
         ({}, "test_worse_models_get_worse_numbers", None),
-        ({"is_constant": True}, "test_worse_models_get_worse_numbers", "."),
+        ({"is_constant": True}, "test_worse_models_get_worse_numbers", "^$"),
         ({"group": "My privacy"}, "test_it_reports_what_it_declares", "'My privacy' is no name of a group"),
     ],
 )

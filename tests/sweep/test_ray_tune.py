@@ -88,8 +88,7 @@ def ran(tmp_path_factory, short_folder, make_job):
     (root / "home").mkdir()
     limit = TimeLimit(minutes=0.02, setting="timeout_minutes")
     jobs = [
-        make_job("first", settings={"seconds": 5}),
-        make_job("free"),
+        make_job("first", settings={"seconds": 1}),
         make_job("killed", settings={"signal": signal.SIGKILL}, samples="plain"),
         make_job("dies-once", settings={"dies_once": str(root / "died")}),
         make_job("hangs", settings={"hangs": True}, time_limit=limit),
@@ -137,14 +136,13 @@ def kinds(ran):
 def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
     assert kinds(ran) == {
         "first": ["started", "finished"],
-        "free": ["started", "finished"],
         "killed": ["started", "lost", "started", "failed"],
         "dies-once": ["started", "lost", "started", "finished"],
         "hangs": ["started", "failed"],
         "raises": ["started", "lost", "started", "failed"],
         "last": ["started", "finished"],
     }
-    for name in ("first", "free", "dies-once", "last"):
+    for name in ("first", "dies-once", "last"):
         assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
 
 
@@ -168,7 +166,7 @@ def test_a_fault_of_the_work_itself_becomes_one_too(ran):
 
 def test_a_worker_has_its_threads_and_stays_in_our_folder(ran):
     details = [json.loads(event.message) for event in ran["events"] if event.kind == "finished"]
-    assert details == [{"threads": 1, "directory": str(Path.cwd())}] * 4
+    assert details == [{"threads": 1, "directory": str(Path.cwd())}] * 3
 
 
 def test_ray_says_nothing_and_leaves_nothing(ran):
