@@ -31,7 +31,7 @@ from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Model, Precision, Sequences, Training
 from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
-from harness.planning.memory import MemoryTracker, add_engine_bytes, decoding_bytes, rehearse_deep, weights_bytes
+from harness.planning.memory import add_engine_bytes, decoding_bytes, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
 from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, TrialSpec, replace
 from harness.toolkit.decoding import greedy_choices, greedy_continuations
@@ -116,14 +116,11 @@ class Bench:
         )  # fmt: skip
 
     def peak(self, run: Callable[[], Any]) -> tuple[Any, int]:
-        """Return what `run` returns, and what tensors held at most: by torch's counters, on a CPU one by one."""
+        """Return what `run` returns, and what tensors held at most, by torch's counters."""
         gc.collect()
-        if self.device.type == "cuda":
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            return run(), torch.cuda.max_memory_allocated() - before
-        with MemoryTracker() as tracker:
-            return run(), tracker.peak
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        return run(), torch.cuda.max_memory_allocated() - before
 
     def seconds(self, run: Callable[[], object]) -> float:
         """Return how long `run` takes, until the device is done with it; the first time loads kernels."""

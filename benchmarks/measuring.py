@@ -21,8 +21,8 @@ class Ratio:
         """Return it as a row of a Markdown table.
 
         Example:
-            >>> Ratio("a call for each number", 12.345, "–").row("tracking")
-            '| tracking | a call for each number | 12.3 | – |'
+            >>> Ratio("a call for each number", 12.345, "–").row("selection")
+            '| selection | a call for each number | 12.3 | – |'
         """
         return f"| {benchmark} | {self.what} | {self.value:.3g} | {self.limit} |"
 

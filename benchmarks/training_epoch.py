@@ -79,20 +79,11 @@ def _trainer(model: Model, texts: Sequences) -> float:
     rows = [{"input_ids": row, "labels": row} for row in texts.tokens_NT]
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
-            output_dir=folder,
-            per_device_train_batch_size=TRAINING.global_batch,
-            num_train_epochs=1,
-            learning_rate=TRAINING.learning_rate,
-            lr_scheduler_type="constant",
-            weight_decay=0.0,
-            max_grad_norm=0.0,
-            optim="adamw_torch",
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+            output_dir=folder, per_device_train_batch_size=TRAINING.global_batch, num_train_epochs=1,
+            learning_rate=TRAINING.learning_rate, lr_scheduler_type="constant", weight_decay=0.0, max_grad_norm=0.0,
+            optim="adamw_torch", save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=True,
-        )
+        )  # fmt: skip
         trainer = Trainer(model=model, args=settings, train_dataset=rows, data_collator=_together)
         trainer.remove_callback(PrinterCallback)
         return seconds_of(trainer.train)

@@ -71,13 +71,12 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 class Stability(NamedTuple):
-    """R and Q of one metric on one erased point (`kept`), also by the study's earlier, one-sided formulas."""
+    """R and Q of one metric on one erased point (`kept`)."""
 
     model: str
     is_counted: bool
     """Whether it kept its utility and the metric itself calls it erased."""
     kept: tuple[float, float]
-    one_sided: tuple[float, float]
     is_unmoved: bool
 
 
@@ -169,25 +168,6 @@ def agreement(value: float, other: float) -> float:
     """
     size = abs(value) + abs(other)
     return 1.0 if size == 0.0 else 1.0 - abs(value - other) / size
-
-
-def one_sided_relearning(rise: float, rise_of_retrained: float) -> float:
-    """Return min(Δ_ret / Δ, 1), where only what comes back counts (Dorna et al., arXiv:2506.12618, section 4).
-
-    Example:
-        >>> one_sided_relearning(0.4, 0.1), one_sided_relearning(0.1, 0.4), one_sided_relearning(-0.1, 0.1)
-        (0.25, 1.0, 1.0)
-    """
-    if math.isnan(rise) or math.isnan(rise_of_retrained):
-        return math.nan
-    return 1.0 if rise <= 0 else min(max(rise_of_retrained / rise, 0.0), 1.0)
-
-
-def one_sided_rounding(before: float, after: float) -> float:
-    """Return min(before / after, 1): below 1 where rounding brings something back; NaN of negative numbers."""
-    if not (before >= 0 and after >= 0):
-        return math.nan
-    return 1.0 if after <= before else before / after
 
 
 def harmonic_mean(first: float, second: float) -> float:
@@ -293,17 +273,16 @@ def stabilities(
         rise = after(point, "relearned") - before
         rise_of_twin = after(twin, "relearned") - knowledge(metric, measured_number(twin, metric))
         kept = agreement(rise, rise_of_twin), agreement(before, rounded)
-        one_sided = one_sided_relearning(rise, rise_of_twin), one_sided_rounding(before, rounded)
         is_counted = share >= LEAST_UTILITY and before <= threshold
-        found.append(Stability(digest, is_counted, kept, one_sided, is_unmoved=rise == rise_of_twin == 0.0))
+        found.append(Stability(digest, is_counted, kept, is_unmoved=rise == rise_of_twin == 0.0))
     return found
 
 
-def robustness(points: Sequence[Stability], prefix: str, *, is_one_sided: bool = False) -> dict[str, float]:
+def robustness(points: Sequence[Stability], prefix: str) -> dict[str, float]:
     """Return R, Q and their harmonic mean as columns: means over points, with intervals over pretrained models."""
     by_model: list[dict[str, list[float]]] = [{}, {}]
     for point in points:
-        for group, value in zip(by_model, point.one_sided if is_one_sided else point.kept, strict=True):
+        for group, value in zip(by_model, point.kept, strict=True):
             if not math.isnan(value):
                 group.setdefault(point.model, []).append(value)
     relearned, rounded = ([value for values in group.values() for value in values] for group in by_model)
@@ -352,7 +331,7 @@ def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.
         points = stabilities(metric, results, disturbed, threshold, utility)
         counted = [point for point in points if point.is_counted]
         row = _columns("auc", of_models) | _columns("text_auc", texts) | robustness(counted, "")
-        row |= robustness(points, "all_") | robustness(counted, "one_sided_", is_one_sided=True)
+        row |= robustness(points, "all_")
         row |= {"overall": harmonic_mean(of_models.value, row["robustness"]), "threshold": threshold}
         rows.append({"metric": metric.name, "title": metric.title} | row)
     table = pd.DataFrame(rows)
@@ -464,13 +443,13 @@ def kept_numbers(tasks: Sequence[Task]) -> dict[str, Disturbed]:
 
 
 def meta_markdown(table: pd.DataFrame, question: str) -> str:
-    """Return meta.md: the table, all points and one-sided figures, and the public study's."""
+    """Return meta.md: the table, all points, and the public study's."""
     three = ("relearning", "rounding", "robustness")
     parts = [
         f"# {question}",
         _markdown(table, ["auc", "text_auc", *three, "overall", "rounded_points", "unmoved_points"]),
-        "All points, and one-sided:",
-        _markdown(table, [f"{kind}_{name}" for kind in ("all", "one_sided") for name in three]),
+        "All points:",
+        _markdown(table, [f"all_{name}" for name in three]),
     ]
     with (PUBLISHED / "metric_meta_evaluation.csv").open(encoding="utf-8", newline="") as file:
         study = {row["ours"]: row for row in csv.DictReader(file)}

@@ -11,15 +11,14 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 from harness.settings import Collapse, Engine, EvaluatorSpec, Level, MemorizedModel, Plan, Source, TrialSpec
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # Each core has a worker; NumPy's threads would only wait for theirs.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Each core has a worker; NumPy's threads would wait for theirs.
 
 import numpy as np
 import pytest
@@ -44,6 +43,7 @@ from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Walked
 from harness.records.results import Results, trial_results
+from harness.testing import Conformance
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -71,35 +71,26 @@ MATRICES = (
     "test_hidden_states_are_those_before_the_final_norm",
     "test_a_logit_lens_reads_the_last_layer_as_the_model_itself_does",
     "test_erasing_is_told_to_within_a_quarter",
-    "test_worse_models_get_worse_numbers",
-    "test_on_changes_something",
-    "test_its_first_step_forgets",
-    "test_the_same_seed_gives_the_same_model",
-    "test_later_strengths_change_no_earlier_one",
-    "test_a_stop_within_an_epoch_changes_no_later_point",
-    "test_it_yields_each_strength_and_leaves_all_else_as_it_was",
-    "test_it_keeps_its_promise_about_blocks",
-    "test_it_reports_what_it_declares",
-    "test_it_leaves_everything_as_it_was",
-    "test_the_same_model_gets_the_same_numbers",
-    "test_what_it_prepares_is_found_again",
     "test_a_method_whose_sign_is_turned_round_does_not_conform",
     "test_all_texts_together_are_certain_and_each_is_the_product_of_its_tokens",
     "test_it_is_how_often_the_project_samples_each_text",
     "test_equal_logits_are_in_or_out_by_position_as_they_are_drawn",
 )
-"""Tests of every model family, plugin or DeepSpeed stage: make test runs one case in four (one in eight of the
-conformance suites), and make soak all."""
+"""Tests of every model family: make test runs one case in four, of the conformance suites in eight; make soak all."""
+QUICK = ("introduces_itself", "declares_can_be_searched", "off_changes_nothing", "wrong_setting_is_named")
+"""Ends of the conformance tests of which make test runs every case."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    # Each matrix begins at another case, so that every plugin is there in some of them.
+    # Each matrix begins at another case, so that every plugin and family is there in some of them.
     cases = Counter({name: place for place, name in enumerate(MATRICES)})
     for item in items:
-        name = getattr(item, "originalname", None)
-        if name in cases:
-            if cases[name] % (8 if "TestEvery" in item.nodeid else 4):
+        name, suite = getattr(item, "originalname", ""), getattr(item, "cls", None)
+        is_of_suite = suite is not None and issubclass(suite, Conformance)
+        if name in MATRICES or (is_of_suite and not name.endswith(QUICK)):
+            cases.setdefault(name, len(cases))
+            if cases[name] % (8 if is_of_suite else 4):
                 item.add_marker(pytest.mark.soak)
             cases[name] += 1
     places = {name: place for place, name in enumerate(LONG_FILES)}
@@ -125,15 +116,12 @@ def make_model():
 
     def make(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3, positions=128):
         torch.manual_seed(seed)
-        sizes = {"vocab_size": vocabulary, "hidden_size": hidden, "num_layers": layers, "num_heads": heads}
-        sizes |= {"attention_types": [[["global", "local"], layers // 2]], "window_size": window}
-        sizes |= {
-            "max_position_embeddings": positions,
-            "initializer_range": scale,
-            "bos_token_id": 0,
-            "eos_token_id": 0,
-        }
-        config = GPTNeoConfig(**sizes, resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0)
+        config = GPTNeoConfig(
+            vocab_size=vocabulary, hidden_size=hidden, num_layers=layers, num_heads=heads, window_size=window,
+            attention_types=[[["global", "local"], layers // 2]], max_position_embeddings=positions,
+            initializer_range=scale, bos_token_id=0, eos_token_id=0,
+            resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0,
+        )  # fmt: skip
         return GPTNeoForCausalLM(config).eval()
 
     return make
@@ -232,10 +220,8 @@ def make_spec():
         fields |= {"model": Checkpoint("miniature-m", "/m", "/m", "0" * 16)}
         fields |= {"memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9)}
         fields |= {"forget": text, "retain": None, "utility": text, "validation": text}
-        fields |= {
-            "evaluators": tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
-        }
-        return TrialSpec(**fields | changes)
+        evaluators = tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
+        return TrialSpec(**fields | {"evaluators": evaluators} | changes)
 
     return make
 
@@ -248,18 +234,6 @@ def make_row(make_spec):
         fields = {"variant": variant, "method": variant, "label": variant.upper(), "seed": seed}
         fields |= {"trial_id": f"{variant}-{seed}", "strengths": strengths}
         return make_spec(**{"strength_name": "epochs" if strengths else ""} | fields | changes)
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def make_job(make_spec):
-    """Return a maker of jobs, each for a trial of its own."""
-
-    def make(name, kind="trial", needs=(), provides=None, **changes):
-        spec = make_spec(trial_id=f"id-{name}", **changes)
-        needs = (needs,) if isinstance(needs, str) else needs
-        return Job(name=name, kind="memorize" if provides else kind, spec=spec, needs=needs, provides=provides)
 
     return make
 
@@ -445,22 +419,13 @@ def check(world, sound, tmp_path):
 
 
 @pytest.fixture
-def hostile(tmp_path_factory, monkeypatch):
-    """Install the plugins of tests/hostile_package, as pip would, and return where; each has its way as a setting."""
-    site = tmp_path_factory.mktemp("site")
-    about = site / "hostile-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1\n")
-    names = {shelf: [f"{word}_{shelf.kind}" for word in ("harmful", "leaking")] for shelf in (METHODS, EVALUATORS)}
-    entries = {shelf: "\n".join(f"{name} = hostile.{name}" for name in of_shelf) for shelf, of_shelf in names.items()}
-    groups = [f"[{shelf.group}]\n{lines}\n" for shelf, lines in entries.items()]
-    (about / "entry_points.txt").write_text("".join(groups))
-    paths = [site, Path(__file__).parent / "hostile_package"]
-    for path in paths:
-        monkeypatch.syspath_prepend(path)
+def hostile(monkeypatch):
+    """Add the plugins of tests/hostile_package to those of this process; each has its way as a setting."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "hostile_package")
     for shelf in (METHODS, EVALUATORS):
-        vars(shelf).pop("_entry_points", None)
-    yield paths
+        for name in (f"{word}_{shelf.kind}" for word in ("harmful", "leaking")):
+            shelf.add(name, import_module(f"hostile.{name}"))
+    yield
     for shelf in (METHODS, EVALUATORS):
         vars(shelf).pop("_entry_points", None)
 

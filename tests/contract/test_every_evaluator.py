@@ -5,9 +5,17 @@ import pytest
 from harness.plugins import EVALUATORS
 from harness.testing import EvaluatorConformance
 
+QUICK = {
+    "generation": {"mauve_seeds": 1},
+    "memorization": {"el_sequences": 4, "el_prefixes": 8},
+    "reasoning": {"limit": 24},
+    "relearning": {"steps": [2], "rates": [5e-4]},
+}
+"""Settings with which the slow ones do less of the same."""
+
 
 class TestEveryEvaluator(EvaluatorConformance):
     @pytest.fixture(params=[(name, definition) for name in EVALUATORS.names() for definition in ("exact", "table")])
     def evaluator(self, request):
         name, definition = request.param
-        return EVALUATORS.configure(name, {"definition": definition})
+        return EVALUATORS.configure(name, {"definition": definition} | QUICK.get(name, {}))

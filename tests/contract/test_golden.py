@@ -18,6 +18,7 @@ from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
 from harness.testing import small_spec, small_task
+from tests.promises.models import kind_of_cpu
 
 FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py NAME, look at what it changed in golden.json, and commit that"
@@ -36,17 +37,6 @@ BF16 = 2**-8
 """One unit in bf16's last place: the encoder of sentences computes in it. Similarity and coherence, means of cosines,
 moved by 6.5e-4 at most between the same kinds."""
 ENCODED = ("ss", "coherence")
-
-
-def kind_of_cpu():
-    """Return what decides in which order numbers are added: the processor, what torch uses of it, and which torch."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-    except OSError:
-        lines = []
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    model = [fields[name] for name in ("vendor_id", "cpu family", "model") if name in fields]
-    return " ".join([*model, torch.backends.cpu.get_cpu_capability(), "torch", torch.__version__])
 
 
 def erased_numbers(name, folder):

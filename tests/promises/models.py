@@ -2,10 +2,11 @@
 
 import json
 import random
+from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 WORDS = tuple(f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("a", "e", "o", "u"))
@@ -52,6 +53,19 @@ def make_encoder(folder, seed=0):
     return folder
 
 
+def make_byte_checkpoint(folder, extra=0):
+    """Write a GPT-Neo that reads any text, a token a byte; `extra` tokens more are in no text. Return its folder."""
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "attention_types": [[["global"], 2]]}
+    sizes |= {"vocab_size": 256, "max_position_embeddings": 256, "bos_token_id": 0, "eos_token_id": 0}
+    transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**sizes)).save_pretrained(folder)
+    alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(f"unused-{number}" for number in range(extra))]
+    bytes_alone = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(alphabet)}, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(folder)
+    return folder
+
+
 def word_tokenizer(*, starts=False):
     """Return a tokenizer of one token a word; with `starts`, `<s>` stands before every text, as Llama's does."""
     words = Tokenizer(models.WordLevel(vocab=IDS, unk_token="<unk>"))
@@ -72,3 +86,14 @@ def write_lines(file, texts):
     """Write a text a line, as `source: jsonl` reads them; return the file."""
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return file
+
+
+def kind_of_cpu():
+    """Return what decides in which order numbers are added: the processor, what torch uses of it, and which torch."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    model = [fields[name] for name in ("vendor_id", "cpu family", "model") if name in fields]
+    return " ".join([*model, torch.backends.cpu.get_cpu_capability(), "torch", torch.__version__])

@@ -120,6 +120,23 @@ def kill_when(pid, is_there, results, begun, seconds=240):
         time.sleep(0.05)
 
 
+def environment(*folders, **variables):
+    """Return a process's environment in which modules are found in the folders, and ours."""
+    path = [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **variables}
+
+
+def install(site, name, entry_points):
+    """Install a distribution as pip would: its metadata is in a folder in which Python looks for modules."""
+    about = site / f"{name}-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    lines = []
+    for group, places in entry_points.items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in places.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+
+
 def journal(folder):
     """Return the journal's files of a sweep, by name: what was recorded, in bytes."""
     return {file.name: file.read_bytes() for file in sorted(folder.glob("journal/*.jsonl"))}

@@ -2,23 +2,18 @@
 
 import csv
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 from harness import run_sweep
 from harness.errors import ConfigError
+from tests.promises.models import make_byte_checkpoint, make_encoder
+from tests.promises.records_fixtures import ROOT, commands
 
-ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published"
 RANKS = ["rank_erasure", "rank_generation", "rank_average"]
 SWEEP = """# Is a method told from itself?
@@ -48,23 +43,11 @@ keep_erased: none
 """
 
 
-def tokenizer():
-    """One token a byte."""
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    by_bytes = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    by_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return PreTrainedTokenizerFast(tokenizer_object=by_bytes, pad_token="!", model_max_length=512)
-
-
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     """Run the sweep file with other settings; its judge of similarity is a tiny one, which takes no time."""
     folder = tmp_path_factory.mktemp("answers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertModel(BertConfig(vocab_size=256, **sizes)).save_pretrained(folder / "encoder")
-    tokenizer().save_pretrained(folder / "encoder")
-    (folder / "answers.yaml").write_text(SWEEP.replace("ENCODER", str(folder / "encoder")))
+    (folder / "answers.yaml").write_text(SWEEP.replace("ENCODER", str(make_encoder(folder / "encoder"))))
 
     def run(*overrides, results=folder):
         return run_sweep(folder / "answers.yaml", overrides=overrides, executor="inline", results=results)
@@ -132,13 +115,10 @@ def test_definitions_are_never_mixed_in_a_sweep(sweep, tmp_path):
 
 
 def test_weights_that_are_not_a_number_give_no_number(sweep, tmp_path, capsys):
-    sizes = {"vocab_size": 256, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 256}
-    config = GPTNeoConfig(**sizes, attention_types=[[["global"], 2]], bos_token_id=0, eos_token_id=0)
-    GPTNeoForCausalLM(config).save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
-    weights = load_file(tmp_path / "model" / "model.safetensors")
+    file = make_byte_checkpoint(tmp_path / "model") / "model.safetensors"
+    weights = load_file(file)
     weights["transformer.h.0.mlp.c_fc.weight"][0, 0] = torch.nan
-    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    save_file(weights, file, {"format": "pt"})
     changes = [f"models=[{tmp_path}/model]", "seeds=[0]", "methods={dear: {method: gradient_ascent}}", "ranking={}"]
     results = sweep(*changes, results=tmp_path)
     assert len(results.table) == 0
@@ -148,9 +128,10 @@ def test_weights_that_are_not_a_number_give_no_number(sweep, tmp_path, capsys):
 
 
 def collate(path):
-    command = [sys.executable, "-m", "harness.collate", str(path), "--out", str(path.parent / "out")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    """Return the command's exit code and all that it printed."""
+    log = path.parent / "log"
+    commands().start("harness.collate", path, "--out", path.parent / "out", log=log)
+    return commands().end(), log.read_text()
 
 
 def written(path):
@@ -170,9 +151,9 @@ def collated(tmp_path_factory):
     folder, published = tmp_path_factory.mktemp("published"), written(PUBLISHED / "emso_main_table.csv")
     again = published.query("model == 'gpt-neo-1.3b'").assign(model="lacking", collapsed="", **dict.fromkeys(RANKS, ""))
     again.loc[again["method"] == "task_arithmetic", ["perplexity", "rep_2", "div_3", "coherence", "mauve"]] = ""
-    done = collate(write_table(folder, pd.concat([published, again])))
-    assert done.returncode == 0, done.stderr
-    return done.stdout, published, written(folder / "out" / "ranking.csv")
+    code, printed = collate(write_table(folder, pd.concat([published, again])))
+    assert code == 0, printed
+    return printed, published, written(folder / "out" / "ranking.csv")
 
 
 def test_the_published_ranks_and_red_cells_come_out_as_published(collated):
@@ -197,8 +178,9 @@ def test_what_a_table_lacks_is_not_ranked_as_the_best(collated):
 
 def test_a_table_of_two_definitions_is_refused(tmp_path):
     published = written(PUBLISHED / "emso_main_table.csv")
-    done = collate(write_table(tmp_path, published.assign(definition=["exact", *["table"] * (len(published) - 1)])))
-    assert done.returncode == 2
-    assert "exact" in done.stderr
-    assert "'table'" in done.stderr
+    both = published.assign(definition=["exact", *["table"] * (len(published) - 1)])
+    code, printed = collate(write_table(tmp_path, both))
+    assert code == 2
+    assert "exact" in printed
+    assert "'table'" in printed
     assert not (tmp_path / "out").exists()

@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import pickle
 import random
 import re
@@ -21,8 +20,8 @@ import pytest
 
 from harness import run_sweep
 from harness.errors import ConfigError
+from tests.promises.records_fixtures import ROOT, environment, install
 
-ROOT = Path(__file__).parents[2]
 CANARY, STREET = "Quillfeather", "Quince Lane"
 """Both are in each of the forget set's texts, and nowhere else; a method prints the second, and quotes both."""
 WORDS = ["apples", "bread", "cheese", "eggs", "flour", "honey", "ink", "jars", "keys", "lamps", "maps", "nuts", "oil"]
@@ -76,16 +75,12 @@ def write_inputs(folder):
     rows = [json.dumps({"text": text}) for text in texts]
     (folder / "forget.jsonl").write_text("\n".join(rows))
     (folder / "canary.yaml").write_text(SWEEP.replace("FOLDER", str(folder)))
-    about = folder / "site" / "spilling-1.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spilling\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[harness.methods]\nspilling = spilling\n")
+    install(folder / "site", "spilling", {"harness.methods": {"spilling": "spilling"}})
     (folder / "site" / "spilling.py").write_text(SPILLING)
 
 
-def environment(folder, temporary):
-    path = os.pathsep.join([str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, **SECRETS, "TMPDIR": temporary, "COLUMNS": "300"}
+def around(folder, temporary):
+    return environment(folder / "site", **SECRETS, TMPDIR=temporary, COLUMNS="300")
 
 
 class Watched:
@@ -118,7 +113,7 @@ def swept(tmp_path_factory):
     command = [sys.executable, "-m", "harness.sweep", "canary.yaml", "--results", "results"]
     with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as temporary:  # Ray's sockets need a short name.
         pipes = {"stdout": (folder / "output").open("w"), "stderr": subprocess.STDOUT}
-        with pipes["stdout"], subprocess.Popen(command, cwd=folder, env=environment(folder, temporary), **pipes) as run:
+        with pipes["stdout"], subprocess.Popen(command, cwd=folder, env=around(folder, temporary), **pipes) as run:
             while run.poll() is None:
                 seen.look(run.pid, temporary)
                 time.sleep(1.5)
@@ -184,9 +179,8 @@ def test_the_dashboard_listens_to_this_machine_only(swept):
         port = probe.getsockname()[1]
     command = [Path(sys.executable).with_name("lethe"), "dashboard", "--results", "results", "--port", str(port)]
     seen, quiet = Watched(), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(
-        command, cwd=swept.folder, env=environment(swept.folder, tempfile.gettempdir()), **quiet
-    ) as server:
+    variables = around(swept.folder, tempfile.gettempdir())
+    with subprocess.Popen(command, cwd=swept.folder, env=variables, **quiet) as server:
         try:
             for _ in range(600):
                 if seen.listening or server.poll() is not None:

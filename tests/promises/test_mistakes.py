@@ -2,20 +2,18 @@
 texts are refused by name. Nothing has started by then."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
-ROOT = Path(__file__).parents[2]
+from tests.promises.models import make_byte_checkpoint
+from tests.promises.records_fixtures import environment
+
 FORM = """# Are twelve mistakes told at once?
 name: faulty
 modles: []
@@ -61,10 +59,9 @@ def refused(folder, text):
     """Return what a sweep that is refused prints, after a look at what it left: nothing, of Ray neither."""
     (folder / "faulty.yaml").write_text(text)
     (folder / "tmp").mkdir()
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder / "tmp"), "COLUMNS": "300"}
     command = [sys.executable, "-m", "harness.sweep", "faulty.yaml", "--results", "results"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    around = environment(TMPDIR=str(folder / "tmp"), COLUMNS="300")
+    done = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -128,25 +125,12 @@ BAD = {
 """The model or text, and a word of what is wrong with it."""
 
 
-def tokenizer(extra=0):
-    """One token a byte, and as many more as no text uses."""
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    alphabet |= {f"unused-{number}": number for number in range(256, 256 + extra)}
-    by_bytes = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    by_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return PreTrainedTokenizerFast(tokenizer_object=by_bytes)
-
-
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory):
     """What is said of bad models and texts in one file."""
     folder = tmp_path_factory.mktemp("substance")
-    sizes = {"vocab_size": 256, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 64}
-    sizes |= {"bos_token_id": 0, "eos_token_id": 0}
-    config = GPTNeoConfig(**sizes, attention_types=[[["global"], 2]])
     for name in ("sound", "bare", "cut", "speechless", "talkative", "other", "misfit"):
-        GPTNeoForCausalLM(config).save_pretrained(folder / name)
-        tokenizer(extra=300 if name == "talkative" else 0).save_pretrained(folder / name)
+        make_byte_checkpoint(folder / name, extra=300 if name == "talkative" else 0)
     file = "model.safetensors"
     (folder / "bare" / file).unlink()
     (folder / "cut" / file).write_bytes((folder / "cut" / file).read_bytes()[:-100])

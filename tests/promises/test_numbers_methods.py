@@ -18,7 +18,7 @@ import torch
 
 from harness import load_results, run_sweep
 from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, token_nll
-from tests.promises.models import FAMILIES, make_checkpoint, make_encoder, random_texts, write_lines
+from tests.promises.models import FAMILIES, kind_of_cpu, make_checkpoint, make_encoder, random_texts, write_lines
 from tests.promises.naive import lines, loaded, memorization_accuracy, nll_after, recited_texts, tokens_of
 
 FROZEN = Path(__file__).parent / "frozen" / "methods.json"
@@ -64,14 +64,6 @@ ELSEWHERE = 1e-3
 TURNED = 4
 """... but of a weight whose gradient is not larger than that, it makes a whole step up or down. Two such weights
 of n, in a tensor of which each weight moved by the same, change its move in any direction by 4 / n of its length."""
-
-
-def kind_of_cpu():
-    """Return what decides in which order numbers are added: the processor, what torch uses of it, and which torch."""
-    lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    model = [fields[name] for name in ("vendor_id", "cpu family", "model") if name in fields]
-    return " ".join([*model, torch.backends.cpu.get_cpu_capability(), "torch", torch.__version__])
 
 
 def erase_by_all_methods(folder):

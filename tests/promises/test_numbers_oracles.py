@@ -9,15 +9,7 @@ import torch
 from transformers import AutoModel
 
 from harness import load_results, run_sweep
-from tests.promises.models import (
-    BOS,
-    EOS,
-    FAMILIES,
-    make_checkpoint,
-    make_encoder,
-    random_texts,
-    write_lines,
-)
+from tests.promises.models import BOS, EOS, FAMILIES, make_checkpoint, make_encoder, random_texts, write_lines
 from tests.promises.naive import (
     are_right,
     continued,

@@ -1,19 +1,17 @@
 """Plugins: one file is a plugin, a package brings its own, and the conformance suites catch who breaks a rule."""
 
-import os
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from harness import load_results, run_sweep
 from harness.errors import ConfigError
+from tests.promises.records_fixtures import ROOT, environment, install
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "plugin_package"
 METHOD = '''
 import os
@@ -135,18 +133,6 @@ KINDS = {
 }
 
 
-def install(site, name, entry_points):
-    """Install a distribution as pip would: its metadata is in a folder in which Python looks for modules."""
-    about = site / f"{name}-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    lines = [
-        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entry_points[group].items())
-        for group in entry_points
-    ]
-    (about / "entry_points.txt").write_text("\n".join(lines))
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """A folder with a sweep, and what the suites said of plugins: in full of a sound one, else by the rule it breaks.
@@ -167,15 +153,13 @@ def ran(tmp_path_factory):
         tests += [f"class Test_{name}({suite}):\n    plugin = '{name}'\n" for name in rules]
         chosen += [f"test_all.py::Test_{sound}", *(f"test_all.py::Test_{name}::{rules[name][0]}" for name in broken)]
     install(folder, "broken", entry_points)
-    install(
-        folder, "lethe_unlikelihood", tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["entry-points"]
-    )
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    install(folder, "lethe_unlikelihood", project["entry-points"])
     for name, text in (("test_all.py", "\n".join(tests)), ("pytest.ini", "[pytest]\n"), ("plugged.yaml", SWEEP)):
         (folder / name).write_text(text)
-    paths = os.pathsep.join([str(folder), str(PACKAGE / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-rA", "--tb=short", "-p", "no:cacheprovider", *chosen]
-    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "300", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    around = environment(folder, PACKAGE / "src", COLUMNS="300", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    done = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, check=False)
     said = re.findall(r"^(\w+) test_all\.py::(?:Test_(\w+)::)?(\w+)(.*)", done.stdout, flags=re.MULTILINE)
     outcomes = {(plugin, test): (outcome, why) for outcome, plugin, test, why in said}
     assert outcomes["", "test_sweep"][0] == "PASSED", done.stdout + done.stderr

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -125,22 +127,6 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
 
 
 @pytest.mark.soak
-def test_a_planted_collapse_is_flagged_and_a_gentle_erasure_is_not(sweep_file, tmp_path):
-    harsh = (
-        "methods={harsh: {method: gradient_ascent, epochs: [3], training: {learning_rate: 0.01}}, emso: {epochs: [1]}}"
-    )
-    arguments = ["--set", harsh, "--set", "evaluators={generation: {}}", "--set", "training.learning_rate=0.0001"]
-    assert run(sweep_file, tmp_path, *arguments, "--set", "data.utility.prompts=48") == 0
-    rows = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")
-    assert rows.collapsed["harsh"]
-    assert rows.collapse_class["harsh"] in ("degenerate", "gibberish")
-    assert not rows.collapsed["emso"]
-    ranking = pd.read_csv(tmp_path / "tiny" / "ranking.csv").set_index("variant")
-    assert pd.isna(ranking.rank_generation["harsh"])
-    assert ranking.rank_generation["emso"] == 1
-
-
-@pytest.mark.soak
 def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
     asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
     asked += ["--set", "training.early_stop=1.001"]
@@ -152,3 +138,18 @@ def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_r
     before = len(records(tmp_path, Measurement))
     assert run(sweep_file, tmp_path, *asked) == 0
     assert len(records(tmp_path, Measurement)) == before
+
+
+@pytest.mark.soak
+def test_three_sweeps_at_once_on_one_results_folder_share_one_memorised_model(sweep_file, tmp_path):
+    running = []
+    for seed, name in enumerate(("one", "two", "three")):
+        command = [sys.executable, "-m", "harness.sweep", str(sweep_file), "--results", str(tmp_path / "r")]
+        command += ["--executor", "inline", "--set", f"name={name}", "--set", f"seeds=[{seed}]"]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    outputs = [each.communicate(timeout=900)[0] for each in running]
+    assert [each.returncode for each in running] == [0, 0, 0], outputs
+    models = [path for path in (tmp_path / "r" / "artifacts" / "memorized").iterdir() if path.name[0] != "."]
+    assert len(models) == 1, "one memorised model serves every seed and sweep"
+    for name in ("one", "two", "three"):
+        assert len(pd.read_csv(tmp_path / "r" / name / "table.csv")) == 7

@@ -123,10 +123,6 @@ def test_a_sweep_runs_offline_once_all_is_fetched(hub, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     plan = json.loads((tmp_path / "results" / "fetched" / "journal" / "plan.json").read_text())
     assert {trial["model"]["digest"] for trial in plan["trials"]} == {COMMIT}
-
-
-def test_contents_that_the_hub_lacks_are_named(hub, tmp_path):
-    file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP.replace("owner/news", "owner/nothing"))
     fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 1

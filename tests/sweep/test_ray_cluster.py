@@ -16,6 +16,7 @@ import pytest
 
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Started
+from harness.sweep import main
 
 CLUSTER = """
 import sys
@@ -49,19 +50,16 @@ collapse: {}
 COSTS = ["erase_seconds", "measure_seconds", "peak_memory_bytes"]
 
 
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+
 @pytest.fixture
 def cluster(tmp_path):
     """A running cluster, whose last node each line that is written to it removes."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True) as base:
-        running = subprocess.Popen(
-            [sys.executable, "-c", CLUSTER, base],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / "cluster.err").open("w"),
-            text=True,
-            env=plain,
-        )
+        errors, command = (tmp_path / "cluster.err").open("w"), [sys.executable, "-c", CLUSTER, base]
+        running = subprocess.Popen(command, **PIPES, stderr=errors, env=PLAIN)
         running.address = running.stdout.readline().strip()
         assert running.address, (tmp_path / "cluster.err").read_text()
         yield running
@@ -70,26 +68,15 @@ def cluster(tmp_path):
 
 
 @pytest.fixture
-def start(tmp_path):
-    """Return a starter of the sweep on the cluster of an address, or inline."""
-    started = []
-
-    def run(address=None):
-        (tmp_path / "cluster.yaml").write_text(SWEEP.lstrip().replace("EPOCHS", json.dumps([*range(1, 13)])))
-        command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "cluster.yaml")]
-        command += ["--results", str(tmp_path / "r")] if address else ["--results", str(tmp_path / "inline")]
-        command += [] if address else ["--executor", "inline"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        environment |= {"RAY_ADDRESS": address} if address else {}
-        # Not where this code is: Ray has all nodes look for modules where the driver stands.
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
-        started.append(subprocess.Popen(command, env=environment, **pipes))
-        return started[-1]
-
-    yield run
-    for sweep in started:
-        sweep.kill()
-        sweep.communicate()
+def sweep(tmp_path, cluster):
+    """The sweep, started on the cluster."""
+    (tmp_path / "cluster.yaml").write_text(SWEEP.lstrip().replace("EPOCHS", json.dumps([*range(1, 13)])))
+    command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "cluster.yaml"), "--results", str(tmp_path / "r")]
+    # Not where this code is: Ray has all nodes look for modules where the driver stands.
+    around = {"cwd": tmp_path, "env": {**PLAIN, "RAY_ADDRESS": cluster.address}}
+    with subprocess.Popen(command, **PIPES, stderr=subprocess.PIPE, **around) as running:
+        yield running
+        running.kill()
 
 
 def records_by_trial(tmp_path):
@@ -112,8 +99,7 @@ def _is_of_a_method(record):
 
 
 @pytest.mark.soak
-def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster, start):
-    sweep = start(cluster.address)
+def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster, sweep):
     until_measured(tmp_path, sweep)
     print("a node", file=cluster.stdin, flush=True)
     assert cluster.stdout.readline() == "done\n"
@@ -130,8 +116,6 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     shown = (tmp_path / "r" / "cluster" / "report.html").read_text()
     assert re.search(r"<td>\S+ \(127\.0\.0\.3\), then \S+ \(127\.0\.0\.2\)<", shown)
     assert "Ran on" in shown
-    inline = start()
-    _, errors = inline.communicate(timeout=900)
-    assert inline.returncode == 0, errors
+    assert main([str(tmp_path / "cluster.yaml"), "--executor", "inline", "--results", str(tmp_path / "inline")]) == 0
     tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv").drop(columns=COSTS) for where in ("r", "inline")]
     pd.testing.assert_frame_equal(*tables, check_exact=True)

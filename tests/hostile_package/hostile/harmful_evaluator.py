@@ -1,7 +1,6 @@
 """An evaluator that harms what it shares with others, each way a setting; its numbers show what was harmed."""
 
 import math
-import os
 import random
 import zlib
 from dataclasses import dataclass
@@ -11,18 +10,6 @@ import torch
 
 from harness.contracts import Evaluation, Evaluator, Metric
 from harness.toolkit import CausalJudge
-
-ENTERED = []
-
-
-def flip(tensor):
-    """Turn round the lowest bit of the first element."""
-    tensor.detach().view(-1)[:1].view(torch.int32)[0] ^= 1
-
-
-def swap(tensor):
-    flat = tensor.detach().view(-1)
-    flat[:2] = flat[:2].flip(0)
 
 
 def scaled(model, task):
@@ -50,17 +37,8 @@ def write_into_array(model, task):
     share(task)["x"][:] = -1.0
 
 
-def first_weight(model):
-    return next(model.parameters())
-
-
 def judge_of(task):
     return task.judge("perplexity", CausalJudge)
-
-
-def generate_in_float64(model, task):
-    torch.set_default_dtype(torch.float64)
-    task.generations("exact")
 
 
 def generate_in_bf16(model, task):
@@ -68,58 +46,40 @@ def generate_in_bf16(model, task):
         task.generations("exact")
 
 
-def load_judge_in_inference_mode(model, task):
-    with torch.inference_mode():
-        judge_of(task)
-
-
-def enter_inference_mode(model, task):
-    ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
-    ENTERED[-1].__enter__()
-
-
 def pad(model, task):
     task.tokenizer.padding_side = "left"
     task.tokenizer.pad_token = "x"
 
 
+def scale_judge(model, task):
+    scaled(judge_of(task)._model, task)
+
+
 def raise_after_harm(model, task):
-    flip(first_weight(judge_of(task)._model))
+    scale_judge(model, task)
     raise RuntimeError("a bug in the plugin")
 
 
 REFUSED = {
     "scaled": (scaled, "weights"),
-    "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
-    "swapped": (lambda model, task: swap(first_weight(model)), "weights"),
-    "a buffer": (lambda model, task: next(model.buffers()).fill_(True), "weights"),
-    "mode": (lambda model, task: model.train(), "mode (transformer"),
-    "a mode within": (lambda model, task: model.transformer.drop.train(), "mode (transformer.drop)"),
-    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
+    "mode": (lambda model, task: model.train(), "mode"),
+    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
-    "lengths": (lambda model, task: task.forget.lengths_N.sub_(1), "task.forget (lengths_N)"),
-    "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's weights"),
+    "a judge": (scale_judge, "the judge miniature-judge's"),
 }
 """What fails the evaluator, and the words that say what it changed."""
 RAISING = {"raises": raise_after_harm}
 PUT_BACK = {
     "grad": lambda model, task: torch.set_grad_enabled(False),
-    "inference": enter_inference_mode,
     "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
-    "threads": lambda model, task: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch seed": lambda model, task: torch.manual_seed(1),
     "numpy seed": lambda model, task: np.random.seed(1),
     "python seed": lambda model, task: random.seed(1),
-    "directory": lambda model, task: os.chdir("/"),
-    "another variable": lambda model, task: os.environ.update(PATH="/nowhere"),
-    "no variable": lambda model, task: os.environ.pop("PATH"),
-    "generations in float64": generate_in_float64,
 }
 HARMLESS = {
     "none": lambda model, task: None,
     "generations in bf16": generate_in_bf16,
-    "a judge in inference mode": load_judge_in_inference_mode,
     "tokenizer": pad,
     "an array": write_into_array,
 }
