@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tokenizers import pre_tokenizers
 
 from harness.base import hub
 from harness.base.hub import Repository
@@ -64,30 +63,6 @@ def token_lists(
             f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
             "another model's."
         ) from None
-
-
-def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> int:
-    """Return the number of texts with characters that the vocabulary lacks."""
-    missing = _missing_bytes(tokenizer)
-    if missing is not None:
-        return sum(not missing.isdisjoint(_as_bytes(tokenizer, text)) for text in texts) if missing else 0
-    unknown = tokenizer.unk_token_id
-    return 0 if unknown is None else sum(unknown in ids for ids in token_lists(tokenizer, list(texts), starts=False))
-
-
-def _missing_bytes(tokenizer: PreTrainedTokenizerBase) -> frozenset[str] | None:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or "ByteLevel" not in str(backend.pre_tokenizer):
-        return None
-    vocabulary: dict[str, int] = backend.get_vocab()
-    return frozenset(pre_tokenizers.ByteLevel.alphabet()).difference(vocabulary)
-
-
-def _as_bytes(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    normalized = text if normalizer is None else normalizer.normalize_str(text)
-    spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
-    return "".join(part for part, _ in spell(normalized))
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:
