@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
+from harness.miniature import reasoning_rows as embedded_task
 from harness.models.adapters import WeightMasks, straight_through_mask
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import (
@@ -13,7 +14,6 @@ from harness.models.tokenizing import (
     data_set_commit,
     data_set_folder,
     decoded,
-    embedded_task,
     retokenized,
     texts_key,
     token_lists,
