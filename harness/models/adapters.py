@@ -276,8 +276,9 @@ class WeightMasks(_Overlay):
         ModelError: A name is none of the model's matrices.
     """
 
-    def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int) -> None:
+    def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int, learning_rate: float) -> None:
         super().__init__(model)
+        self.learning_rate = learning_rate
         self._masks: dict[str, _Mask] = {}
         generator, weights = torch.Generator().manual_seed(seed), dict(model.named_parameters())
         model.requires_grad_(False)

@@ -224,7 +224,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
         check_causal(config, local)
         options["attn_implementation"] = "eager"
     transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # Faults are in the error below.
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
@@ -330,7 +330,7 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
     if beyond or not needed / 2 <= len(tokenizer) <= needed * 2:
         has = f"the special token {beyond[0]}" if beyond else f"{len(tokenizer)} tokens"
         raise ModelError(
-            f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed} token ids: it "
+            f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}: it "
             "is another model's. Name the right one: models: [{id: ..., tokenizer: FOLDER}]."
         )
 

@@ -1,11 +1,16 @@
-"""Engines turn a loss into a step; the training loop calls one."""
+"""Engines turn a loss into a step; the training loop calls one.
+
+`workers` processes share each global batch, and all of them call every method. `precision` is `fp32`, `bf16 autocast`
+or `bf16 weights`. `freeze` gives a frozen model the trained one's precision, `total` adds a value over the workers,
+`gather` copies the current weights into the plain model, and `close` releases all memory but that model's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -14,43 +19,6 @@ from torch.utils.checkpoint import checkpoint
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-
-
-class TrainingEngine(Protocol):
-    """Interface of an engine."""
-
-    model: Any
-    """Computes the losses."""
-    workers: int
-    """Processes that share each global batch; all of them call every method."""
-    rank: int
-    precision: str
-    """`fp32`, `bf16 autocast` or `bf16 weights`."""
-
-    @property
-    def skipped_steps(self) -> int:
-        """Return the number of steps skipped because a gradient was not finite."""
-
-    def forward(self) -> AbstractContextManager[None]:
-        """Return the context in which losses are computed."""
-
-    def freeze(self, model: Model) -> None:
-        """Give a frozen model the trained one's precision; its weights may be rounded."""
-
-    def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this share of the loss; return its value."""
-
-    def total(self, share: torch.Tensor) -> float:
-        """Return a value's sum over workers."""
-
-    def step(self) -> None:
-        """Apply the accumulated gradient and clear it."""
-
-    def gather(self) -> None:
-        """Copy the current weights into the plain model."""
-
-    def close(self) -> None:
-        """Release the engine's memory; the plain model is kept."""
 
 
 @contextmanager

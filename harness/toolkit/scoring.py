@@ -146,9 +146,11 @@ def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, t
     """Return the logits_BTV of rows that continue cached rows, or of whole rows."""
     if source is None:
         return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
-    from harness.toolkit.cached_models import BranchingCache
+    from transformers.cache_utils import Cache
 
-    branches = BranchingCache(source, sources)
+    from harness.toolkit.cached_models import BranchingLayer
+
+    branches = Cache(layers=[BranchingLayer(layer.keys, layer.values, sources) for layer in source.layers])
     return model(input_ids=tokens_BT, past_key_values=branches, use_cache=True).logits  # type: ignore[no-any-return]
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from harness.contracts import Model
 from harness.errors import TrialError
-from harness.toolkit.engines import TrainingEngine
+from harness.toolkit.engines import TorchEngine
 from harness.toolkit.losses import Batch
 
+if TYPE_CHECKING:
+    from harness.toolkit.deepspeed import DeepSpeedEngine
+
+TrainingEngine: TypeAlias = "TorchEngine | DeepSpeedEngine"
 Loss = Callable[..., torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss.
 
@@ -34,6 +39,10 @@ class LossTerms:
     retain: Callable[[Model, Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
+    gradient: GradientRule | None = None
+    """Makes each step's gradient from the terms'; needs torch's engine."""
+    after_step: Callable[[Mapping[str, float]], None] | None = None
+    """Receives a step's `loss` and both terms."""
 
     def __call__(self, model: Model, forget: Batch, retain: Batch, *paired: Batch) -> torch.Tensor:
         return self.forget(model, forget, *paired) + self.retain_weight * self.retain(model, retain)
@@ -95,17 +104,9 @@ class Step:
         Raises:
             TrialError: A name or shape does not fit the trained weights, or a value is not finite.
         """
-        if gradients.keys() != self.weights.keys():
-            raise TrialError(
-                f"a method made gradients of {len(gradients)} weights, and {len(self.weights)} others are trained. "
-                "Return one for each name in step.weights."
-            )
         for name, weight in self.weights.items():
-            if gradients[name].shape != weight.shape or not gradients[name].isfinite().all():
-                raise TrialError(
-                    f"a method's gradient of {name} is not finite, or not of the shape {tuple(weight.shape)}. Lower "
-                    "training.learning_rate, or mend the rule that makes it."
-                )
+            if not gradients[name].isfinite().all():
+                raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
             weight.grad = gradients[name]
 
 
@@ -113,39 +114,33 @@ GradientRule = Callable[[Step], Gradients]
 
 
 def take_step(
-    engine: TrainingEngine,
-    loss: Loss,
-    batch: Sequence[Parts],
-    frozen: Sequence[Model] = (),
-    gradient: GradientRule | None = None,
+    engine: TrainingEngine, loss: Loss, batch: Sequence[Parts], frozen: Sequence[Model] = ()
 ) -> dict[str, float]:
     """Make one optimiser step; return its `loss` and the values of `LossTerms`.
 
     Raises:
         TrialError: The loss, or a method's gradient, is not finite.
     """
-    if gradient is not None:
-        assert isinstance(loss, LossTerms)
+    if isinstance(loss, LossTerms) and loss.gradient is not None:
         step = Step(engine, loss, batch, frozen)
-        step.apply(gradient(step))
+        step.apply(loss.gradient(step))
         engine.step()
         retain_value = loss.retain_weight * step.values.get("retain", 0.0)
         return {**step.values, "loss": step.values.get("forget", 0.0) + retain_value}
-    values = {"loss": 0.0}
+    values: dict[str, float] = defaultdict(float)
     for parts, weight in shares_of_worker(batch, engine):
+        terms: dict[str, torch.Tensor] = {}
         with engine.forward(), only_running(engine.model, *frozen):
             if isinstance(loss, LossTerms):
                 forget, retain, *paired = parts
-                terms = {
-                    "forget": loss.forget(engine.model, forget, *paired),
-                    "retain": loss.retain(engine.model, retain),
-                }
+                terms["forget"] = loss.forget(engine.model, forget, *paired)
+                terms["retain"] = loss.retain(engine.model, retain)
                 share = terms["forget"] + loss.retain_weight * terms["retain"]
             else:
-                terms, share = {}, loss(engine.model, *parts)
+                share = loss(engine.model, *parts)
         values["loss"] += engine.backward(share * weight)
         for name, term in terms.items():
-            values[name] = values.get(name, 0.0) + engine.total(term.detach() * weight)
+            values[name] += engine.total(term.detach() * weight)
     engine.step()
     return values
 
@@ -173,8 +168,7 @@ def only_running(*models: Model) -> Iterator[None]:
         if id(module) not in module_ids and next(module.parameters(recurse=False), None) is not None:
             raise TrialError(
                 f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
-                "know. Use the model that it is given, and name all others: train_and_yield(task, model, loss, "
-                "frozen=[teacher])."
+                "know. Use the model that it is given, and name all others: frozen=[teacher]."
             )
 
     handle = register_module_forward_pre_hook(check)

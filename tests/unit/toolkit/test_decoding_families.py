@@ -6,9 +6,9 @@ import transformers as families
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.errors import TrialError
-from harness.toolkit.cached_models import GPTNeoStepper, PairModel
+from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import choose, greedy_choices, greedy_continuations, sample, uniforms
-from harness.toolkit.stepping import NEAR_TIE, CacheStepper, prefill, stepper
+from harness.toolkit.stepping import NEAR_TIE
 
 TOKENS = 12
 VOCABULARY = 61
@@ -218,52 +218,6 @@ def test_texts_of_one_and_two_tokens(make_sequences):
         ours = greedy_continuations(make(name), make_sequences([[3], [4, 5]]), [[], [1]])
         assert len(ours.of(1, 1)) == 1
         assert ours.predicted_NT[:, 0].tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize("activation", ["gelu_new", "relu"])
-def test_a_gpt_neo_has_its_own_activation(activation, make_sequences):
-    model = make("gpt-neo", 5, activation_function=activation)
-    assert isinstance(step_of(model), GPTNeoStepper)
-    check_greedy(model, make_sequences, texts(model))
-
-
-def step_of(model):
-    _, source = prefill(model, torch.ones(1, 4, dtype=torch.long), is_cached=True)
-    return stepper(model, source, 1, 8, 2)
-
-
-class Adapted(torch.nn.Linear):
-    """What an adapter puts in a projection's place."""
-
-    def forward(self, inputs):
-        return super().forward(inputs) + inputs.flip(-1)
-
-
-def neo_in_half():
-    return make("gpt-neo", 5).bfloat16()
-
-
-def neo_with_hook():
-    model = make("gpt-neo", 5)
-    model.transformer.h[0].mlp.register_forward_hook(lambda module, inputs, output: output * 2)
-    return model
-
-
-def neo_with_adapter():
-    model = make("gpt-neo", 5)
-    attention = model.transformer.h[0].attn.attention
-    adapted = Adapted(32, 32, bias=False)
-    adapted.load_state_dict(attention.q_proj.state_dict())
-    attention.q_proj = adapted
-    return model
-
-
-@pytest.mark.parametrize("changed", [neo_in_half, neo_with_hook, neo_with_adapter])
-def test_a_gpt_neo_that_is_not_plain_steps_through_its_own_forward_pass(changed, make_sequences):
-    model = changed()
-    assert isinstance(step_of(model), CacheStepper)
-    limit = 8 * torch.finfo(torch.bfloat16).eps if changed is neo_in_half else NEAR_TIE
-    check_greedy(model, make_sequences, texts(model), margin=limit)
 
 
 def test_a_half_precision_says_its_own_limit(make_sequences):

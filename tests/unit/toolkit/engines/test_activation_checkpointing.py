@@ -70,8 +70,8 @@ PARTS = {
     "bf16": (difference, lambda model: {}, {"precision": "bf16"}),
     "LoRA": (difference, lambda model: {}, {"lora": LoRA(rank=2)}),
     "blocks": (difference, lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())}, {}),
-    "a gradient": (LossTerms(ascent, mean_nll), lambda model: {"gradient": reconciled}, {}),
-    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), dropped=0.2, seed=0)}, {}),
+    "a gradient": (LossTerms(ascent, mean_nll, gradient=reconciled), lambda model: {}, {}),
+    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
 }
 
 
