@@ -30,6 +30,7 @@ from harness.toolkit.decoding import (
     sampling_log_p,
 )
 from harness.toolkit.device import computing_device, judges_dtype, padded_batches, room_after, rows_at_once
+from harness.toolkit.engines import LossTerms, Step
 from harness.toolkit.finetune import (
     Epoch,
     Epochs,
@@ -76,7 +77,6 @@ from harness.toolkit.scoring import (
     memorization_accuracy,
     score_tokens,
 )
-from harness.toolkit.steps import LossTerms, Step
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel

@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed
-from harness.toolkit.engines import checkpointed_layers
+from harness.toolkit.device import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

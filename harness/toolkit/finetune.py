@@ -21,9 +21,10 @@ from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
 from harness.settings import Count, Engine, Json, LogUniform, NonNegative, Number, Training, replace
-from harness.toolkit.engines import TorchEngine, plain_forward
+from harness.toolkit import engines
+from harness.toolkit.deepspeed import DeepSpeedEngine
+from harness.toolkit.engines import Loss, LossTerms, TorchEngine, TrainingEngine, take_step
 from harness.toolkit.losses import Batch, mean_nll, nll_loss
-from harness.toolkit.steps import Loss, LossTerms, Parts, TrainingEngine, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
 """(model, micro-batches of a random global batch) to an epoch's blocks and notes."""
@@ -56,8 +57,6 @@ def engine_for(
     """
     if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
-    from harness.toolkit.deepspeed import DeepSpeedEngine
-
     return DeepSpeedEngine(model, training, engine.deepspeed)
 
 
@@ -195,7 +194,7 @@ def _selected_blocks(
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
-    with plain_forward(model, task.training), only_running(model, *frozen):
+    with engines.plain_forward(model, task.training), engines.only_running(model, *frozen):
         return select(model, batches)
 
 
@@ -207,7 +206,7 @@ def whole_loss(
     `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
     """
     batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
-    with torch.no_grad(), plain_forward(model, training):
+    with torch.no_grad(), engines.plain_forward(model, training):
         return sum(float(loss(model, batch)) for batch in batches)
 
 
@@ -290,7 +289,7 @@ def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngin
 
 def _global_batch(
     streams: Sequence[tuple[Sequences | None, torch.Tensor]], start: int, training: Training, engine: TrainingEngine
-) -> list[Parts]:
+) -> list[engines.Parts]:
     device = next(engine.model.parameters()).device
     columns: list[list[Batch]] = []
     for sequences, order in streams:

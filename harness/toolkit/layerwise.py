@@ -16,6 +16,7 @@ from torch import distributed
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
 from harness.models.blocks import FAMILIES, MLP_KINDS
+from harness.models.blocks import lacks_blocks as lacks_layers
 from harness.toolkit.engines import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import Batch, token_nll
@@ -352,16 +353,6 @@ def _checked(loss: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(loss.detach()):
         raise TrialError(f"the loss is {float(loss.detach())}: the weights moved too far. Take a smaller step.")
     return loss
-
-
-def lacks_layers(model_type: str) -> str | None:
-    """Return why models of this type have no known layers, and what to do; None if they have."""
-    if model_type in FAMILIES:
-        return None
-    return (
-        f"where the layers of a '{model_type}' are is not known: add it to harness/models/blocks.py, or use a model "
-        f"of {', '.join(FAMILIES)}."
-    )
 
 
 def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:

@@ -12,10 +12,10 @@ from harness.errors import TrialError
 from harness.models.blocks import blocks
 from harness.settings import replace
 from harness.toolkit import LossTerms
+from harness.toolkit.engines import shares_of_worker
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
-from harness.toolkit.steps import shares_of_worker
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)

@@ -9,8 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed, Engine, replace
-from harness.toolkit import LossTerms, WeightMasks, engines, train
-from harness.toolkit.engines import checkpointed_layers
+from harness.toolkit import LossTerms, WeightMasks, device, train
+from harness.toolkit.device import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
 from tests.unit.tasks import Task
@@ -26,13 +26,13 @@ CONFIGURATIONS = {
 @pytest.fixture
 def passes(monkeypatch):
     """Return a list that grows by one whenever a layer runs whose activations are not kept."""
-    run, checkpoint = [], engines.checkpoint
+    run, checkpoint = [], device.checkpoint
 
     def counted(*arguments, **named):
         run.append(arguments[0])
         return checkpoint(*arguments, **named)
 
-    monkeypatch.setattr(engines, "checkpoint", counted)
+    monkeypatch.setattr(device, "checkpoint", counted)
     return run
 
 
