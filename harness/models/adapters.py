@@ -39,8 +39,6 @@ class Adapter:
 
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
-    targets: tuple[str, ...]
-    """Adapted modules in peft's configuration."""
     inputs_first: bool
     """Some matrices are [inputs, outputs], as in transformers' Conv1D."""
 
@@ -112,11 +110,7 @@ class LowRankAdapters(_Overlay):
             updates[name] = update[0].cpu().clone(), update[1].cpu().clone()
             self._keep(f"{name}.weight")
             _add_update(module, updates[name], self._lora.scaling)
-        # The last parts of the modules' names if these mean no other module, else the whole names.
-        short = sorted({name.rpartition(".")[2] for name in self._modules})
-        meant = _names_meant([name for name, _ in self._plain.named_modules()], short)
-        targets = tuple(short) if set(meant) == set(self._modules) else self._modules
-        _MERGED[self._plain] = Adapter(self._lora, updates, targets, self._inputs_first)
+        _MERGED[self._plain] = Adapter(self._lora, updates, self._inputs_first)
 
 
 def _peft_config(lora: LoRA, modules: Sequence[str], inputs_first: bool, **options: Any) -> Any:
@@ -221,8 +215,8 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     # Where somebody keeps files is nobody's business.
     base = original.id if original.revision else Path(original.id).name
     options = {"base_model_name_or_path": base, "revision": original.revision, "task_type": "CAUSAL_LM"}
-    config = _peft_config(adapter.lora, adapter.targets, adapter.inputs_first, inference_mode=True, **options)
-    config.target_modules = list(adapter.targets)  # In this order: peft makes a set of them.
+    config = _peft_config(adapter.lora, [*adapter.updates], adapter.inputs_first, inference_mode=True, **options)
+    config.target_modules = [*adapter.updates]  # In this order: peft makes a set of them.
     tensors: dict[str, torch.Tensor] = {}
     for module, (inner, outer) in adapter.updates.items():
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = inner.contiguous()
@@ -247,7 +241,7 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
     for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
         updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
     lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
-    return Adapter(lora, updates, tuple(config["target_modules"]), bool(config["fan_in_fan_out"]))
+    return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
 
 
 def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

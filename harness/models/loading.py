@@ -113,7 +113,7 @@ def reads_beyond(config: PreTrainedConfig) -> bool:
     text = config.get_text_config(decoder=True)
     rotary = _rotary_settings(text)
     if not rotary:
-        return not hasattr(text, "max_position_embeddings")
+        return not hasattr(text, "max_position_embeddings") and not hasattr(text, "max_seq_len")
     return all(settings.get("rope_type") not in ("longrope", "dynamic") for settings in rotary)
 
 

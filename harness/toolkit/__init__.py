@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
 from harness.miniature import reasoning_rows as embedded_task
-from harness.models.adapters import WeightMasks, straight_through_mask
+from harness.models.adapters import WeightMasks
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import (
     before_end,
-    cleaned,
     data_set_commit,
     data_set_folder,
     decoded,
@@ -29,7 +28,7 @@ from harness.toolkit.decoding import (
     sample,
     sampling_log_p,
 )
-from harness.toolkit.device import computing_device, judges_dtype, padded_batches, room_after, rows_at_once
+from harness.toolkit.device import computing_device, padded_batches, room_after, rows_at_once
 from harness.toolkit.engines import LossTerms, Step
 from harness.toolkit.finetune import (
     Epoch,

@@ -226,21 +226,16 @@ def sample(
     # What will be written is not known yet; what a cache drops depends on lengths, not on tokens.
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = stepping.is_cache_exact(model, as_long.to(device))
-    at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
+    _, one = stepping.prefill(model, prompts_NT[:1, :1].to(device), is_cached)
+    in_caches = stepping.rows_in_caches(one, prompt + new_tokens, SAMPLED_CACHE_BYTES[device.type])
+    most = min(ROWS_AT_ONCE[device.type], in_caches)
+    at_once = rows_at_once(vocabulary_of(model), prompt, device, most=most)
     choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
         _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)
         for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
-
-
-def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
-    """Return the rows to sample at once, of `tokens` tokens with the prompt."""
-    first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    _, one = stepping.prefill(model, first, is_cached)
-    most = min(ROWS_AT_ONCE[device.type], stepping.rows_in_caches(one, tokens, SAMPLED_CACHE_BYTES[device.type]))
-    return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:

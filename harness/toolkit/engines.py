@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch.nn import Parameter
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
@@ -151,10 +150,8 @@ class Step:
     values: dict[str, float]
     """Each term's value when first computed."""
 
-    def __init__(
-        self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts], frozen: Sequence[Model]
-    ) -> None:
-        self._engine, self._loss, self._batch, self._frozen = engine, loss, batch, frozen
+    def __init__(self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts]) -> None:
+        self._engine, self._loss, self._batch = engine, loss, batch
         self.weights = {name: weight for name, weight in engine.model.named_parameters() if weight.requires_grad}
         self.values = {}
 
@@ -166,7 +163,7 @@ class Step:
         """
         value = 0.0
         for forget, retain, *paired in self._batch:
-            with self._engine.forward(), only_running(self._engine.model, *self._frozen):
+            with self._engine.forward():
                 if term == "forget":
                     share = self._loss.forget(self._engine.model, forget, *paired)
                 else:
@@ -208,16 +205,14 @@ class Step:
 GradientRule = Callable[[Step], Gradients]
 
 
-def take_step(
-    engine: TrainingEngine, loss: Loss, batch: Sequence[Parts], frozen: Sequence[Model] = ()
-) -> dict[str, float]:
+def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:
     """Make one optimiser step; return its `loss` and the values of `LossTerms`.
 
     Raises:
         TrialError: The loss, or a method's gradient, is not finite.
     """
     if isinstance(loss, LossTerms) and loss.gradient is not None:
-        step = Step(engine, loss, batch, frozen)
+        step = Step(engine, loss, batch)
         step.apply(loss.gradient(step))
         engine.step()
         retain_value = loss.retain_weight * step.values.get("retain", 0.0)
@@ -225,7 +220,7 @@ def take_step(
     values: dict[str, float] = defaultdict(float)
     for parts, weight in shares_of_worker(batch, engine):
         terms: dict[str, torch.Tensor] = {}
-        with engine.forward(), only_running(engine.model, *frozen):
+        with engine.forward():
             if isinstance(loss, LossTerms):
                 forget, retain, *paired = parts
                 terms["forget"] = loss.forget(engine.model, forget, *paired)
@@ -248,26 +243,3 @@ def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator
     for first in range(0, len(batch), engine.workers):
         index = first + engine.rank
         yield (batch[index], 1.0) if index < len(batch) else (batch[-1], 0.0)
-
-
-@contextmanager
-def only_running(*models: Model) -> Iterator[None]:
-    """Refuse forward passes of other models.
-
-    Raises:
-        TrialError: Another model ran.
-    """
-    module_ids = {id(module) for model in models for module in model.modules()}
-
-    def check(module: torch.nn.Module, inputs: Any) -> None:
-        if id(module) not in module_ids and next(module.parameters(recurse=False), None) is not None:
-            raise TrialError(
-                f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
-                "know. Use the model that it is given, and name all others: frozen=[teacher]."
-            )
-
-    handle = register_module_forward_pre_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()

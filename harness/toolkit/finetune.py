@@ -37,7 +37,7 @@ class TrainingParts(TypedDict, total=False):
     """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
-    """Every other model that runs; bf16 weights round theirs in place."""
+    """Every other model that the loss runs; bf16 weights round theirs in place."""
     select: Select
     """Only these blocks change in an epoch."""
     masks: WeightMasks
@@ -124,7 +124,7 @@ def train(
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
-                selected_blocks, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
+                selected_blocks, choice_notes = _selected_blocks(task, model, select, number)
                 selected.append([block.name for block in selected_blocks])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
                 changed |= {block.name for block in selected_blocks}
@@ -189,12 +189,12 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
 
 
 def _selected_blocks(
-    task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
+    task: TrainingTask, model: Model, select: Select, number: int
 ) -> tuple[Sequence[Block], dict[str, Json]]:
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
-    with engines.plain_forward(model, task.training), engines.only_running(model, *frozen):
+    with engines.plain_forward(model, task.training):
         return select(model, batches)
 
 
@@ -264,7 +264,7 @@ def _steps_of_epoch(
         streams.append((paired, order))
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
-        step = take_step(engine, loss, batch, parts.get("frozen", ()))
+        step = take_step(engine, loss, batch)
         if isinstance(loss, LossTerms) and loss.after_step is not None:
             loss.after_step(step)
         yield step

@@ -147,7 +147,12 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
     ("loss", "parts", "changes", "said"),
     [
         (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
-        (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
+        (
+            difference,
+            {"masks": None},
+            {"training": replace(TRAINING, lora=LoRA(rank=2))},
+            "only one of these: set lora: null",
+        ),
         (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )

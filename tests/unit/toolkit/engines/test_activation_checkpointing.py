@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
@@ -13,14 +12,12 @@ from harness.toolkit import LossTerms, WeightMasks, device, train
 from harness.toolkit.device import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
+from tests.unit.families import make_tiny
 from tests.unit.tasks import Task
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-SIZES = {"hidden_size": 32, "num_layers": 2, "num_hidden_layers": 2, "num_heads": 4, "num_attention_heads": 4}
-CONFIGURATIONS = {
-    "gpt_neo": {**SIZES, "attention_types": [[["global", "local"], 1]], "window_size": 4},
-    "llama": {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2},
-}
+DROPOUT = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
+"""As a checkpoint may say: in the mode of evaluation it must count for nothing."""
 
 
 @pytest.fixture
@@ -34,16 +31,6 @@ def passes(monkeypatch):
 
     monkeypatch.setattr(device, "checkpoint", counted)
     return run
-
-
-def make(model_type):
-    torch.manual_seed(0)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
-    # As a checkpoint may say: in the mode of evaluation it must count for nothing.
-    dropout = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
-    return AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(model_type, **CONFIGURATIONS[model_type], **ends, **dropout)
-    ).eval()
 
 
 def weights(model):
@@ -82,7 +69,7 @@ def matrices(model):
 def trained(model_type, texts, part, engine=Engine(), **changes):  # noqa: B008 - frozen
     """Return the weights and the losses of each epoch."""
     loss, parts, settings = PARTS[part]
-    model = make(model_type)
+    model = make_tiny(model_type, **DROPOUT)
     task = Task(*texts, training=replace(TRAINING, **settings, **changes), engine=engine)
     epochs = []
     for epoch in train(task, model, loss, 2, **parts(model)):
