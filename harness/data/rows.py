@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.messages import amount
-from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, check_path, source_label, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
 from harness.settings import Source
@@ -79,15 +79,14 @@ def check_rows(source: Source, role: Role) -> None:
     Raises:
         DataError: Nothing to read, or a required row is unusable with any tokenizer.
     """
-    check_path(source)
     if source.not_memorized is not None:
         check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:
         token_ids(source)
-    elif source.source == "jsonl" and role in AS_THEY_STAND:
-        rows = _used(source, role)
-        bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MAX_BAD_ROWS))
-        if bad:
+    elif source.source == "jsonl":
+        rows = _used(source, role)  # Refuses a file that is not there.
+        problems = (f"{row.where} {row.problem}" for row in rows if row.problem)
+        if role in AS_THEY_STAND and (bad := list(islice(problems, MAX_BAD_ROWS))):
             raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 
 

@@ -181,11 +181,11 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    texts = (
+    prompts, references = (
         tuple(tokenizer.batch_decode(part_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
         for part_NT in (prompts_NT, references_NT)
     )
-    return Utility(prompts_NT, references_NT, *texts, digest)
+    return Utility(prompts_NT, references_NT, prompts, references, digest)
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:

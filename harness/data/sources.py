@@ -121,20 +121,6 @@ TEXT_FILE = 'a file with one {"text": ...} a line'
 ARRAY_FILE = "an array of token ids (.npy)"
 
 
-def check_path(source: Source) -> None:
-    """Check that `source.path` exists, without reading it.
-
-    Raises:
-        DataError: A file or folder is missing, or of the other kind.
-    """
-    if source.source == "jsonl":
-        existing_file(source.path, TEXT_FILE)
-    elif source.source == "npy":
-        existing_file(source.path, ARRAY_FILE)
-    elif source.source == "extraction_challenge":
-        challenge_files(source.path)
-
-
 def challenge_files(path: str | None) -> list[Path]:
     """Return the challenge's three files in a folder, or the one joined file.
 

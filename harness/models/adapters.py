@@ -60,7 +60,7 @@ class _Overlay:
         self.model: Model = copy.deepcopy(model, shared)
 
     def _keep(self, name: str) -> torch.Tensor:
-        matrix = self._plain.get_parameter(name)
+        matrix: torch.Tensor = self._plain.get_parameter(name)
         self._before[name] = matrix.detach().to("cpu", copy=True)
         return matrix
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from harness.data.sequences import chosen_sequences
 from harness.miniature import reasoning_rows as embedded_task
 from harness.models.adapters import WeightMasks
+from harness.models.blocks import lacks_blocks as lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import (
     before_end,
@@ -49,7 +50,6 @@ from harness.toolkit.layerwise import (
     SecondMoments,
     gradients_by_layer,
     hidden_states,
-    lacks_layers,
     loss_gradient,
     mlp_matrices,
     second_moments,

@@ -15,8 +15,7 @@ from torch import distributed
 
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
-from harness.models.blocks import FAMILIES, MLP_KINDS
-from harness.models.blocks import lacks_blocks as lacks_layers
+from harness.models.blocks import FAMILIES, MLP_KINDS, lacks_blocks
 from harness.toolkit.engines import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import Batch, token_nll
@@ -212,7 +211,7 @@ def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
     Raises:
         TrialError: The family is unknown (`harness/models/blocks.py`).
     """
-    if reason := lacks_layers(model.config.model_type):
+    if reason := lacks_blocks(model.config.model_type):
         raise TrialError(reason)
     family = FAMILIES[model.config.model_type]
     kinds_of: dict[str, list[str]] = {}
@@ -433,7 +432,7 @@ def model_layers(model: Model) -> torch.nn.ModuleList:
         TrialError: The family is unknown.
     """
     plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
-    if reason := lacks_layers(plain.config.model_type):
+    if reason := lacks_blocks(plain.config.model_type):
         raise TrialError(reason)
     layers: torch.nn.ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
     return layers

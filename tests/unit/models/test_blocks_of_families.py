@@ -310,15 +310,3 @@ def test_without_its_w_v_a_group_gives_its_heads_nothing(model_type):
     logits(model)
     of_heads = seen[0].unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
     assert [bool(most) for most in of_heads] == [head // share != 1 for head in range(HEADS)]
-
-
-@pytest.mark.parametrize("kind", ["W_q", "W_k"])
-@pytest.mark.parametrize("model_type", EVERY)
-def test_without_its_w_q_or_w_k_a_head_attends_evenly(model_type, kind):
-    model = make(model_type)
-    share, letter = groups_of(model) if kind == "W_k" else (1, "H")
-    slice_of(model, named(model)[f"L0.{kind}.{letter}1"]).zero_()
-    with torch.inference_mode():
-        weights = model(input_ids=TOKENS, output_attentions=True).attentions[0][:, :, -1]
-    is_even = torch.isclose(weights, torch.tensor(1 / TOKENS.shape[1]), atol=1e-6).all(dim=-1).all(dim=0)
-    assert is_even.tolist() == [head // share == 1 for head in range(HEADS)]

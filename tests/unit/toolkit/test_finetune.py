@@ -28,14 +28,6 @@ def Task(forget, training, strengths=(1, 2, 3), perplexities=(10.0,) * 9):
     return task
 
 
-@pytest.fixture
-def forget(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    return make_sequences(
-        [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
-    )
-
-
 def weights(model):
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
