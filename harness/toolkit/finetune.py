@@ -131,8 +131,8 @@ def train(
                 names = tuple(sorted(changed, key=block_order))
                 engine = engine_for(task.engine, model, training, selected_blocks)
             assert engine is not None
-            for other in parts.get("frozen", ()):
-                engine.freeze(other)
+            for frozen in parts.get("frozen", ()):
+                engine.freeze(frozen)
             steps = _steps_of_epoch(task, loss, engine, rows, number, parts)
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
