@@ -52,8 +52,8 @@ class BalancedSubnet(contracts.Method):
         model = task.load_original()
         names = [matrix.parameter for matrix in mlp_matrices(model)]
         loss = LossTerms(self.ascent, mean_nll)
-        masks = WeightMasks(model, names, self.dropped, task.seed)
-        for epoch in train(task, model, loss, self.epochs, masks=masks, learning_rate=self.score_rate):
+        masks = WeightMasks(model, names, self.dropped, task.seed, self.score_rate)
+        for epoch in train(task, model, loss, self.epochs, masks=masks):
             last = epoch
         yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
 

@@ -44,8 +44,8 @@ class GRU(TrainedMethod):
                 average[name] = self.newest * gradient + (1 - self.newest) * before
             return rectified(step.gradient("forget"), average)
 
-        loss = LossTerms(self.loss, mean_nll, retain_weight=0.0)
-        yield from train_and_yield(task, task.load_original(), loss, gradient=rectified_gradient)
+        loss = LossTerms(self.loss, mean_nll, retain_weight=0.0, gradient=rectified_gradient)
+        yield from train_and_yield(task, task.load_original(), loss)
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
         return -mean_nll(model, forget)

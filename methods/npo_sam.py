@@ -50,8 +50,8 @@ class NPOSAM(TrainedMethod):
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         original = task.load_original()
-        loss = LossTerms(partial(self.loss, original), mean_nll, self.retain_weight)
-        yield from train_and_yield(task, task.load_original(), loss, frozen=[original], gradient=self.gradient)
+        loss = LossTerms(partial(self.loss, original), mean_nll, self.retain_weight, self.gradient)
+        yield from train_and_yield(task, task.load_original(), loss, frozen=[original])
 
     def gradient(self, step: Step) -> dict[str, torch.Tensor]:
         """Return the forget gradient where it is sharpest nearby, plus the retain gradient here."""

@@ -57,7 +57,8 @@ class PDU(TrainedMethod):
             if steps > warm_up_steps:
                 loss.retain_weight = self.learnt(loss.retain_weight, values["retain"] - limit)
 
-        for erased in train_and_yield(task, model, loss, after_step=learn):
+        loss.after_step = learn
+        for erased in train_and_yield(task, model, loss):
             notes = {**erased.notes, "multiplier": loss.retain_weight, "retain_limit": limit}
             yield replace(erased, notes=notes)
 

@@ -7,17 +7,16 @@ are long enough.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.base.messages import amount
-from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, check_path, source_label, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
-from harness.settings import Source, replace
+from harness.settings import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -27,7 +26,7 @@ NAMED_ROWS = 5
 MAX_BAD_ROWS = 1000
 """Unusable rows after which reading stops."""
 TEXTS_AT_ONCE = 128
-"""Texts tokenised at once, at most."""
+"""Texts tokenised at once."""
 
 TokenRows = list[np.ndarray]
 
@@ -43,8 +42,6 @@ def read_rows(
     cut = cut or source.sequence_tokens
     if source.source in TOKEN_SOURCES:
         rows = _from_array(source, vocabulary, least, cut)
-    elif source.source == "miniature":
-        rows = list(_embedded(source, role, tokenizer, vocabulary, least, cut))
     else:
         rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
     wanted = source.sequences or 1
@@ -68,7 +65,7 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
     if source.source in TOKEN_SOURCES:
         return source.start + wanted
     number, used = source.start, 0
-    for row, ids in _tokenized(texts(source, role), tokenizer, min(TEXTS_AT_ONCE, wanted)):
+    for row, ids in _tokenized(texts(source, role), tokenizer):
         if used == wanted:
             break
         number += 1
@@ -82,15 +79,14 @@ def check_rows(source: Source, role: Role) -> None:
     Raises:
         DataError: Nothing to read, or a required row is unusable with any tokenizer.
     """
-    check_path(source)
     if source.not_memorized is not None:
         check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:
         token_ids(source)
-    elif source.source == "jsonl" and role in AS_THEY_STAND:
-        rows = _used(source, role)
-        bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MAX_BAD_ROWS))
-        if bad:
+    elif source.source == "jsonl":
+        rows = _used(source, role)  # Refuses a file that is not there.
+        problems = (f"{row.where} {row.problem}" for row in rows if row.problem)
+        if role in AS_THEY_STAND and (bad := list(islice(problems, MAX_BAD_ROWS))):
             raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 
 
@@ -105,11 +101,6 @@ def used_rows(source: Source, available: int) -> np.ndarray:
     if source.sample_seed is not None:
         numbers = np.random.default_rng(source.sample_seed).permutation(available)
     return np.sort(numbers[: source.sequences])
-
-
-def first_texts(source: Source, role: Role) -> Iterator[TextRow]:
-    """Return the used rows of a forget set or holdout; of other roles, the first of that number."""
-    return _used(source if role in AS_THEY_STAND else replace(source, sequences=source.rows), role)
 
 
 def _used(source: Source, role: Role) -> Iterator[TextRow]:
@@ -129,16 +120,11 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
             f"{source.path} has rows of {array.shape[1]} tokens, and at least {least} are needed. "
             "Lower the number of prefix or prompt tokens."
         )
-    if array.size and (array.min() < 0 or array.max() >= vocabulary):
-        is_outside = (array < 0) | (array >= vocabulary)
-        bad = np.flatnonzero(is_outside.any(axis=1))
-        shown = []
-        for row in bad[:NAMED_ROWS]:
-            token = is_outside[row].argmax()
-            shown.append(f"row {source.start + numbers[row]} holds {array[row, token]} at token {token}")
+    bad = np.flatnonzero(((array < 0) | (array >= vocabulary)).any(axis=1))
+    if len(bad):
         raise DataError(
-            f"{source.path} has {len(bad)} row{'s' * (len(bad) != 1)} with token ids outside the model's vocabulary "
-            f"(0 to {vocabulary - 1}), counted from 0: {'; '.join(shown)}. Is the array for another tokenizer?"
+            f"{source.path} has {amount(len(bad), 'row')} with token ids outside the model's vocabulary (0 to "
+            f"{vocabulary - 1}), the first is row {source.start + numbers[bad[0]]}. Is the array for another tokenizer?"
         )
     return list(array.astype(np.int64))
 
@@ -150,7 +136,7 @@ def _from_texts(
     usable: TokenRows = []
     bad: list[str] = []
     stream = _used(source, role) if strict else texts(source, role)
-    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE)):
+    for row, ids in _tokenized(stream, tokenizer):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
@@ -160,27 +146,15 @@ def _from_texts(
             bad.append(f"{row.where} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
         else:
             usable.append(np.asarray(ids[:cut], dtype=np.int64))
-        if len(bad) >= (MAX_BAD_ROWS if strict else NAMED_ROWS) or (not strict and len(usable) == source.sequences):
+        if len(bad) >= MAX_BAD_ROWS or (not strict and len(usable) == source.sequences):
             break
     if bad:
         raise _refused_rows(source, role, bad, least)
     return usable
 
 
-@lru_cache(maxsize=64)
-def _embedded(
-    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
-) -> tuple[np.ndarray, ...]:
-    rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
-    for row in rows:
-        row.setflags(write=False)
-    return tuple(rows)
-
-
-def _tokenized(
-    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int
-) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    while batch := list(islice(rows, size)):
+def _tokenized(rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[TextRow, Sequence[int]]]:
+    while batch := list(islice(rows, TEXTS_AT_ONCE)):
         encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem]))
         for row in batch:
             yield row, () if row.problem else next(encoded)
@@ -192,7 +166,6 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     return DataError(
-        f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}: "
-        f"{'; '.join(bad[:NAMED_ROWS])}{more}. "
-        f"{rule}{tokens}: repair or remove the others."
+        f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}: {'; '.join(bad[:NAMED_ROWS])}"
+        f"{more}. {rule}{tokens}: repair or remove the others."
     )

@@ -6,8 +6,9 @@ Tensor letters: N sequences, T tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,15 +16,14 @@ import numpy as np
 import torch
 
 from harness.base.files import digest_of
-from harness.base.messages import amount
 from harness.contracts import Checkpoint, Sequences
 from harness.data import overlap
 from harness.data.overlap import near_duplicate_groups
-from harness.data.rows import TokenRows, first_texts, read_rows
+from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.tokenizing import count_lossy_texts, true_continuations, unpadded
+from harness.models.tokenizing import true_continuations, unpadded
 from harness.settings import Source, replace
 
 if TYPE_CHECKING:
@@ -149,21 +149,24 @@ def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list
 
 
 def load_retain(
-    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
+    source: Source,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: int,
+    sequence_tokens: int | None = None,
+    role: Role = "retain",
 ) -> Sequences:
     """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`.
 
     Raises:
         DataError: Nothing to read, unusable rows, or too few that are long enough.
     """
-    return _long_enough(source, "retain", tokenizer, vocabulary, sequence_tokens)
+    cut = min(sequence_tokens or source.sequence_tokens, source.sequence_tokens)
+    rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
+    return _packed(rows, 1, source, role)
 
 
-def load_validation(
-    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
-) -> Sequences:
-    """Return held-out texts for the model's own perplexity; as `load_retain`."""
-    return _long_enough(source, "validation", tokenizer, vocabulary, sequence_tokens)
+load_validation = partial(load_retain, role="validation")
+"""Held-out texts for the model's own perplexity."""
 
 
 def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
@@ -177,21 +180,12 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     prompts_NT = tokens_NT[:, : source.prefix_tokens].contiguous()
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
-    return Utility(
-        prompts_NT,
-        references_NT,
-        _decoded_texts(tokenizer, prompts_NT),
-        _decoded_texts(tokenizer, references_NT),
-        _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens)),
+    digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
+    prompts, references = (
+        tuple(tokenizer.batch_decode(part_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        for part_NT in (prompts_NT, references_NT)
     )
-
-
-def _long_enough(
-    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, cut: int | None
-) -> Sequences:
-    cut = min(cut or source.sequence_tokens, source.sequence_tokens)
-    rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
-    return _packed(rows, 1, source, role)
+    return Utility(prompts_NT, references_NT, prompts, references, digest)
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
@@ -220,10 +214,6 @@ def _checked(source: Source, role: Role, digest: str) -> str:
     return digest
 
 
-def _decoded_texts(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
-    return tuple(tokenizer.batch_decode(tokens_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-
 LOADERS: Mapping[Role, Callable[..., Any]] = {
     "forget": load_forget,
     "holdout": load_holdout,
@@ -250,20 +240,6 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
     return loaded
 
 
-def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    """Yield a sentence for each role with characters that the tokenizer lacks."""
-    for role in ROLES:
-        source = sources.get(role)
-        if source is None or source.source in TOKEN_SOURCES:
-            continue
-        strings = [row.text for row in first_texts(source, role)]
-        if lossy := count_lossy_texts(tokenizer, strings):
-            yield (
-                f"data.{role}: {lossy} of its first {amount(len(strings), 'text')} have characters that the model's "
-                "vocabulary cannot spell. The model reads those texts without them."
-            )
-
-
 def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
     """Return the source with digest, number and length [tokens] of its loaded texts."""
     longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
@@ -281,36 +257,26 @@ def stand_in_source(source: Source, validation: Sequences, forget: Sequences, mo
 
 
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:
-    """Return the first place where two models read a text differently; '' if none."""
+    """Return the first text that two models read differently; '' if none."""
     if (twin.tokenizer, vocabulary(twin)) == (model.tokenizer, vocabulary(model)):
         return ""
     for role in ROLES:
         if role not in sources:
             continue
         source = sources[role]
-        theirs = load_texts(replace(source, digest=""), role, twin)
-        if theirs.digest != source.digest:
-            ours = load_texts(source, role, model)
-            our_rows, their_rows = token_rows(ours), token_rows(theirs)
-            number = _first_difference(our_rows, their_rows)
-            is_in_both = number < min(len(our_rows), len(their_rows))
-            at = _first_difference(our_rows[number], their_rows[number]) if is_in_both else 0
-            return f"{_named_text(role, ours, number)} becomes other tokens, from the {at + 1}. on"
+        ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
+        rows = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            spelt: list[list[str]] = []
-            for checkpoint in (model, twin):
-                decode = load_tokenizer(checkpoint).batch_decode
-                texts = decode(token_rows(theirs), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                spelt.append(list(texts))
-            if spelt[0] != spelt[1]:
-                return f"the tokens of {_named_text(role, theirs, _first_difference(*spelt))} spell another text"
+            rows = _spelled(model, rows[0]), _spelled(twin, rows[0])
+        differs = [one != other for one, other in zip_longest(*rows)]
+        if any(differs):
+            named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()
+            number = differs.index(True)
+            item = f" (item {digest_of(named[number])})" if number < len(named) else ""
+            return f"text {number + 1} of data.{role}{item} becomes other tokens"
     return ""
 
 
-def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    return next(number for number, pair in enumerate(zip_longest(ours, theirs)) if pair[0] != pair[1])
-
-
-def _named_text(role: str, texts: Sequences | Utility, number: int) -> str:
-    rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
-    return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")
+def _spelled(checkpoint: Checkpoint, rows: list[list[int]]) -> list[Any]:
+    decode = load_tokenizer(checkpoint).batch_decode
+    return list(decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -17,8 +17,8 @@ import numpy as np
 from harness import miniature
 from harness.base.files import path_of
 from harness.base.hub import Repository, fetch_data_set
-from harness.errors import DataError, unknown
-from harness.settings import SOURCE_SETTINGS, Source
+from harness.errors import DataError
+from harness.settings import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
@@ -41,14 +41,11 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
         used = miniature.texts(role)[source.start :]
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
     if source.source == "jsonl":
-        return json_rows(existing_file(source.path, TEXT_FILE), source.start, source.field)
-    if source.source == "hub":
-        path = source.path or ""
-        local = path_of(path)
-        return data_set_rows(
-            local if local.is_dir() else fetch_data_set(Repository(path, "dataset"), source.name), source
-        )
-    raise DataError(unknown("source of texts", source.source, SOURCE_SETTINGS))
+        return _json_rows(existing_file(source.path, TEXT_FILE), source)
+    folder = path_of(source.path or "")
+    if not folder.is_dir():
+        folder = fetch_data_set(Repository(source.path or "", "dataset"), source.name)
+    return _data_set_rows(folder, source)
 
 
 def token_ids(source: Source) -> np.ndarray:
@@ -79,22 +76,11 @@ def _array_of_ids(file: Path) -> np.ndarray:
             f"{file} is not a .npy array that can be read: empty, cut short, another format, or Python objects."
         ) from error
     if not isinstance(array, np.ndarray):
-        array.close()
         raise DataError(f"{file} is an archive of arrays (.npz); save the one array of token ids with np.save.")
-    if array.ndim != 2:
+    if array.ndim != 2 or not array.size or not np.issubdtype(array.dtype, np.integer):
         raise DataError(
-            f"{file} has {array.ndim} dimension{'s' * (array.ndim != 1)} (shape {array.shape}); "
-            "an array of token ids has two: sequences by tokens."
-        )
-    if not array.size:
-        raise DataError(f"{file} holds nothing (shape {array.shape}); an array of token ids has sequences by tokens.")
-    if not np.issubdtype(array.dtype, np.integer):
-        is_float = np.issubdtype(array.dtype, np.floating)
-        bad = np.flatnonzero(~np.isfinite(array).all(axis=1)).tolist() if is_float else []
-        not_finite = f" (row {bad[0]} holds NaN or infinity)" if bad else ""
-        raise DataError(
-            f"{file} holds {array.dtype}, and token ids are integers{not_finite}. "
-            "Save it with .astype(np.uint16) or int32."
+            f"{file} holds {array.dtype} of shape {array.shape}; an array of token ids has two dimensions, "
+            "sequences by tokens, and integers. Save it with .astype(np.uint16) or int32."
         )
     return array
 
@@ -103,12 +89,7 @@ READERS = ("Json", "Parquet")
 """Builders of `datasets` that read texts; some others can run programs."""
 
 
-def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
-    """Yield a data set's texts from `source.start` on; an unusable row has its fault.
-
-    Raises:
-        DataError: It has no such configuration or split, or its files cannot be read.
-    """
+def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     import datasets
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # Its errors are logged with what could not be parsed.
@@ -130,10 +111,7 @@ def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
         for number, row in enumerate(loaded.skip(source.start), source.start):
             yield text_row(f"row {number}", row, source.field)
     except Exception as error:  # The reader's own message is withheld, since it may quote a line that it cannot parse.
-        raise DataError(
-            f"the data set '{source.path}' cannot be read: {type(error).__name__}. Its files must be whole, and "
-            "parquet or JSON lines."
-        ) from error
+        raise DataError(f"the data set '{source.path}' cannot be read: {type(error).__name__}.") from error
 
 
 TOKEN_SOURCES = ("extraction_challenge", "npy")
@@ -141,20 +119,6 @@ TOKEN_SOURCES = ("extraction_challenge", "npy")
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
 TEXT_FILE = 'a file with one {"text": ...} a line'
 ARRAY_FILE = "an array of token ids (.npy)"
-
-
-def check_path(source: Source) -> None:
-    """Check that `source.path` exists, without reading it.
-
-    Raises:
-        DataError: A file or folder is missing, or of the other kind.
-    """
-    if source.source == "jsonl":
-        existing_file(source.path, TEXT_FILE)
-    elif source.source == "npy":
-        existing_file(source.path, ARRAY_FILE)
-    elif source.source == "extraction_challenge":
-        challenge_files(source.path)
 
 
 def challenge_files(path: str | None) -> list[Path]:
@@ -183,16 +147,9 @@ def existing_file(path: str | None, what: str) -> Path:
     file = Path(path or "")
     if file.is_file():
         return file
-    if file.is_dir():
-        raise DataError(f"{file} is a folder, and {what} is needed.")
-    if not file.parent.is_dir():
-        raise DataError(f"neither the file {file} nor its folder {file.parent} exists. Looked for {what}.")
-    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
+    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.glob("*")], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise DataError(f"no file {file}.{hint} Looked for {what}.")
-
-
-MAX_FIELDS_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -205,19 +162,11 @@ class TextRow:
     problem: str = ""
 
 
-def json_rows(file: Path, start: int, field: str) -> Iterator[TextRow]:
-    """Yield the texts of a JSON-lines file from line `start` on, from 0; an unusable line has its fault.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
-    try:
-        with file.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if number > start:
-                    yield _json_row(f"line {number}", line, field)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from error
+def _json_rows(file: Path, source: Source) -> Iterator[TextRow]:
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if number > source.start:
+                yield _json_row(f"line {number}", line, source.field)
 
 
 def _json_row(where: str, line: bytes, field: str) -> TextRow:
@@ -225,22 +174,17 @@ def _json_row(where: str, line: bytes, field: str) -> TextRow:
         return TextRow(where, problem="is empty")
     try:
         # utf-8-sig: a file saved on Windows may begin with a byte order mark.
-        value = json.loads(line.rstrip().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        return TextRow(where, problem=f"is not UTF-8 (byte {error.start + 1})")
-    except json.JSONDecodeError as error:
-        return TextRow(where, problem=f"is not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})")
-    if not isinstance(value, dict):
-        return TextRow(where, problem='is not an object {"' + field + '": ...}')
-    return text_row(where, value, field)
+        return text_row(where, dict(json.loads(line.decode("utf-8-sig"))), field)
+    except (ValueError, TypeError) as error:
+        return TextRow(where, problem=f'is not an object {{"{field}": ...}} of JSON in UTF-8 ({type(error).__name__})')
 
 
 def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
     """Return the text in a row's field, or its fault."""
     if field not in values:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
-        others = [key for key in values if key.isidentifier() and len(key) <= 30][:MAX_FIELDS_NAMED]
-        return TextRow(where, problem=f"has no field '{field}'" + (f" (it has {', '.join(others)})" if others else ""))
+        others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])
+        return TextRow(where, problem=f"has no field '{field}' (it has {others or 'no other'})")
     text = values[field]
     if not isinstance(text, str):
         return TextRow(where, problem=f"has a '{field}' that is not text")

@@ -39,8 +39,6 @@ class Adapter:
 
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
-    targets: tuple[str, ...]
-    """Adapted modules in peft's configuration."""
     inputs_first: bool
     """Some matrices are [inputs, outputs], as in transformers' Conv1D."""
 
@@ -53,37 +51,53 @@ def merged_adapter(model: Model) -> Adapter | None:
     return _MERGED.get(model)
 
 
-class LowRankAdapters:
+class _Overlay:
+    """Shares a frozen model's weights, and is merged into them for as long as that is measured."""
+
+    def __init__(self, model: Model) -> None:
+        self._plain, self._before = model, dict[str, torch.Tensor]()
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model: Model = copy.deepcopy(model, shared)
+
+    def _keep(self, name: str) -> torch.Tensor:
+        matrix: torch.Tensor = self._plain.get_parameter(name)
+        self._before[name] = matrix.detach().to("cpu", copy=True)
+        return matrix
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Restore the plain model's matrices, if merged."""
+        _MERGED.pop(self._plain, None)
+        while self._before:
+            name, matrix = self._before.popitem()
+            self._plain.get_parameter(name).copy_(matrix)
+
+    def close(self) -> None:
+        """Drop the copies."""
+        self._before.clear()
+
+
+class LowRankAdapters(_Overlay):
     """Adapters of a model in training, whose weights are frozen. B starts as 0; the seed draws A."""
 
     def __init__(self, model: Model, lora: LoRA, seed: int) -> None:
-        from peft import LoraConfig, inject_adapter_in_model
+        from peft import inject_adapter_in_model
 
-        self._plain, self._lora = model, lora
-        self._modules = target_modules(model, lora)
+        super().__init__(model)
+        self._lora, self._modules = lora, target_modules(model, lora)
         self._inputs_first = any(_is_inputs_first(model.get_submodule(name)) for name in self._modules)
-        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        self.model: Model = copy.deepcopy(model, shared)
-        config = LoraConfig(
-            r=lora.rank,
-            lora_alpha=lora.alpha or 0,
-            target_modules=list(self._modules),
-            fan_in_fan_out=self._inputs_first,
-        )
+        config = _peft_config(lora, self._modules, self._inputs_first)
         # Without memory, and so without the process's random state.
         inject_adapter_in_model(config, self.model, _NAME, low_cpu_mem_usage=True)
         self.model.eval()
         generator = torch.Generator().manual_seed(seed)
         for name in self._modules:
             self._initialize(name, generator)
-        self._before: dict[str, torch.Tensor] = {}
 
     def _initialize(self, name: str, generator: torch.Generator) -> None:
         layer, weight = self.model.get_submodule(name), self._plain.get_submodule(name).weight
         inner, outer = layer.lora_A[_NAME], layer.lora_B[_NAME]
-        drawn = torch.nn.init.kaiming_uniform_(torch.empty(inner.weight.shape), a=5**0.5, generator=generator)
-        # Made from the matrix itself: where that is, and as real or fake as it is.
-        inner.weight = torch.nn.Parameter(weight.detach().new_empty(inner.weight.shape).copy_(drawn))
+        inner.weight = torch.nn.Parameter(_drawn_like(weight, inner.weight.shape, generator))
         outer.weight = torch.nn.Parameter(weight.detach().new_zeros(outer.weight.shape))
 
     @torch.no_grad()
@@ -94,25 +108,23 @@ class LowRankAdapters:
             layer, module = self.model.get_submodule(name), self._plain.get_submodule(name)
             update = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
             updates[name] = update[0].cpu().clone(), update[1].cpu().clone()
-            self._before[name] = module.weight.detach().to("cpu", copy=True)
+            self._keep(f"{name}.weight")
             _add_update(module, updates[name], self._lora.scaling)
-        # The last parts of the modules' names if these mean no other module, else the whole names.
-        short = sorted({name.rpartition(".")[2] for name in self._modules})
-        meant = _names_meant([name for name, _ in self._plain.named_modules()], short)
-        targets = tuple(short) if set(meant) == set(self._modules) else self._modules
-        _MERGED[self._plain] = Adapter(self._lora, updates, targets, self._inputs_first)
+        _MERGED[self._plain] = Adapter(self._lora, updates, self._inputs_first)
 
-    @torch.no_grad()
-    def unmerge(self) -> None:
-        """Restore the plain model's matrices, if merged."""
-        _MERGED.pop(self._plain, None)
-        while self._before:
-            name, matrix = self._before.popitem()
-            self._plain.get_submodule(name).weight.copy_(matrix)
 
-    def close(self) -> None:
-        """Drop the copies."""
-        self._before.clear()
+def _peft_config(lora: LoRA, modules: Sequence[str], inputs_first: bool, **options: Any) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha or 0, target_modules=list(modules), fan_in_fan_out=inputs_first, **options
+    )
+
+
+def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    drawn = torch.nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5, generator=generator)
+    # Made from the matrix itself: where that is, and as real or fake as it is.
+    return weight.detach().new_empty(shape).copy_(drawn)
 
 
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
@@ -177,11 +189,9 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
     modules = dict(model.named_modules())
     for name, (inner, outer) in adapter.updates.items():
         module = modules.get(name)
-        if module is None or not _is_linear(module):
-            raise ModelError(f"the adapter is for a linear module {name}, which this model does not have.")
-        shape = tuple(module.weight.shape)[:: -1 if _is_inputs_first(module) else 1]
-        if (outer.shape[0], inner.shape[1]) != shape or inner.shape[0] != outer.shape[1]:
-            raise ModelError(f"the adapter of {name} is of another shape than its matrix.")
+        shape = (outer.shape[0], inner.shape[1])
+        if module is None or tuple(module.weight.shape) not in (shape, shape[::-1]):
+            raise ModelError(f"the adapter of {name} is for another model: this one has no such matrix of that shape.")
         _add_update(module, (inner, outer), adapter.lora.scaling)
     return model
 
@@ -202,20 +212,11 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    from peft import LoraConfig, TaskType
-
-    config = LoraConfig(
-        r=adapter.lora.rank,
-        lora_alpha=adapter.lora.alpha or 0,
-        target_modules=list(adapter.targets),
-        fan_in_fan_out=adapter.inputs_first,
-        # Where somebody keeps files is nobody's business.
-        base_model_name_or_path=original.id if original.revision else Path(original.id).name,
-        revision=original.revision,
-        task_type=TaskType.CAUSAL_LM,
-        inference_mode=True,
-    )
-    config.target_modules = list(adapter.targets)  # In this order: peft makes a set of them.
+    # Where somebody keeps files is nobody's business.
+    base = original.id if original.revision else Path(original.id).name
+    options = {"base_model_name_or_path": base, "revision": original.revision, "task_type": "CAUSAL_LM"}
+    config = _peft_config(adapter.lora, [*adapter.updates], adapter.inputs_first, inference_mode=True, **options)
+    config.target_modules = [*adapter.updates]  # In this order: peft makes a set of them.
     tensors: dict[str, torch.Tensor] = {}
     for module, (inner, outer) in adapter.updates.items():
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = inner.contiguous()
@@ -234,28 +235,30 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
     Raises:
         ModelError: It is damaged, of another program, or belongs to another model.
     """
-    file = folder / ADAPTER_FILE
+    facts, tensors = _read_tensors(folder / ADAPTER_FILE, original_digest)
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    updates = {}
+    for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
+        updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
+    lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
+    return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
+
+
+def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the facts besides the original's digest, and the tensors."""
     try:
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         with safe_open(file, framework="pt") as stored:
             facts = json.loads(stored.metadata()["lethe"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
             original = facts.pop("original")
-            updates = {}
-            for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in stored.keys()):  # noqa: SIM118 - no mapping
-                update = stored.get_tensor(f"{stem}.lora_A.weight"), stored.get_tensor(f"{stem}.lora_B.weight")
-                updates[stem.removeprefix(_PREFIX)] = update
-        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
-        adapter = Adapter(lora, updates, tuple(config["target_modules"]), bool(config["fan_in_fan_out"]))
-    except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ModelError(f"{file} is damaged, or no adapter that Lethe wrote ({type(error).__name__}).") from error
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError) as error:
+        raise ModelError(f"{file} is damaged, or Lethe did not write it ({type(error).__name__}).") from error
     if original != original_digest:
-        raise ModelError(
-            f"{file} is an adapter of the model with digest {original}, and this one's is {original_digest}."
-        )
-    return adapter
+        raise ModelError(f"{file} belongs to the model with digest {original}, and this one's is {original_digest}.")
+    return facts, tensors
 
 
-class WeightMasks:
+class WeightMasks(_Overlay):
     """Masks of some matrices of a model in training, whose weights are frozen.
 
     Each weight has a score, Kaiming-uniform with a = √5. The share `dropped` of each matrix with the smallest |score|
@@ -267,46 +270,26 @@ class WeightMasks:
         ModelError: A name is none of the model's matrices.
     """
 
-    def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int) -> None:
-        self._plain, self._before = model, dict[str, torch.Tensor]()
-        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        self.model: Model = copy.deepcopy(model, shared)
-        """Wraps the same weights with masks."""
+    def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int, learning_rate: float) -> None:
+        super().__init__(model)
+        self.learning_rate = learning_rate
         self._masks: dict[str, _Mask] = {}
         generator, weights = torch.Generator().manual_seed(seed), dict(model.named_parameters())
         model.requires_grad_(False)
         for name in matrices:
             weight = weights.get(name)
             if weight is None or weight.dim() != 2 or not name.endswith(".weight"):
-                raise ModelError(
-                    f"{name} is no matrix of this model that a mask could be of. Name parameters with two dimensions "
-                    "that are called weight."
-                )
-            drawn = torch.nn.init.kaiming_uniform_(torch.empty(weight.shape), a=5**0.5, generator=generator)
-            # Made from the matrix itself: where that is, and as real or fake as it is.
-            self._masks[name] = _Mask(weight.detach().new_empty(weight.shape).copy_(drawn), dropped)
-            parametrize.register_parametrization(
-                self.model.get_submodule(name.removesuffix(".weight")), "weight", self._masks[name]
-            )
+                raise ModelError(f"{name} is no matrix of this model (a weight with two dimensions) to mask.")
+            self._masks[name] = _Mask(_drawn_like(weight, weight.shape, generator), dropped)
+            module = self.model.get_submodule(name.removesuffix(".weight"))
+            parametrize.register_parametrization(module, "weight", self._masks[name])
 
     @torch.no_grad()
     def merge(self) -> None:
         """Mask the plain model's matrices, and keep copies on the CPU."""
         for name, mask in self._masks.items():
-            weight = self._plain.get_parameter(name)
-            self._before[name] = weight.detach().to("cpu", copy=True)
+            weight = self._keep(name)
             weight.copy_(mask(weight))
-
-    @torch.no_grad()
-    def unmerge(self) -> None:
-        """Restore the plain model's matrices, if masked."""
-        while self._before:
-            name, matrix = self._before.popitem()
-            self._plain.get_parameter(name).copy_(matrix)
-
-    def close(self) -> None:
-        """Drop the copies."""
-        self._before.clear()
 
 
 class _Mask(torch.nn.Module):
@@ -351,14 +334,12 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
         ModelError: The model lacks one of them.
         StorageError: The file cannot be written.
     """
-    wanted = set(names)
-    parameters = dict(model.named_parameters())
-    tensors: dict[str, torch.Tensor] = {}
-    for block in blocks(model):
-        if block.name in wanted:
-            tensors[block.name] = block.of(parameters[block.parameter]).detach().cpu().clone().contiguous()
-    if unknown := sorted(wanted - tensors.keys()):
-        raise ModelError(f"a patch cannot hold {', '.join(unknown)}: this model has no such block.")
+    by_name, tensors = {block.name: block for block in blocks(model)}, dict[str, torch.Tensor]()
+    for name in sorted(set(names)):
+        if name not in by_name:
+            raise ModelError(f"a patch cannot hold {name}: this model has no such block.")
+        block = by_name[name]
+        tensors[name] = block.of(model.get_parameter(block.parameter)).detach().cpu().clone().contiguous()
     with writing(file, "a patch"):
         save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
 
@@ -370,22 +351,12 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
         ModelError: The patch is damaged, belongs to another original, or a block is missing or has another shape.
     """
     by_name = {block.name: block for block in blocks(original)}
-    parameters = dict(original.named_parameters())
-    belongs, tensors = read_patch(file)
-    if belongs != original_digest:
-        raise ModelError(f"{file} is a patch of the model with digest {belongs}, and this one's is {original_digest}.")
-    for name, tensor in tensors.items():
-        if name not in by_name:
-            raise ModelError(f"{file} patches the block {name}, which this model does not have.")
-        block = by_name[name]
-        weights = block.of(parameters[block.parameter])
-        if weights.shape != tensor.shape:
-            shapes = f"{tuple(tensor.shape)} there and {tuple(weights.shape)} here"
-            raise ModelError(f"{file} patches the block {name} of another shape: {shapes}.")
-        if not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise ModelError(f"{file} has no usable weights for the block {name}: {tensor.dtype}, or not finite.")
-        with torch.no_grad():
-            weights.copy_(tensor)
+    for name, tensor in _read_tensors(file, original_digest)[1].items():
+        block = by_name.get(name)
+        weights = None if block is None else block.of(original.get_parameter(block.parameter).detach())
+        if weights is None or weights.shape != tensor.shape:
+            raise ModelError(f"{file} patches the block {name}, which this model does not have in that shape.")
+        weights.copy_(tensor)
     return original
 
 
@@ -402,17 +373,3 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
         return apply_patch(load_model(original), original.digest, patch)
     # Without a digest: the artifact's own were compared when it was looked up.
     return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
-
-
-def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
-    """Return a patch's digest of the original, and its blocks by name.
-
-    Raises:
-        ModelError: It is damaged, or another file.
-    """
-    try:
-        with safe_open(file, framework="pt") as patch:
-            belongs = json.loads(patch.metadata()["lethe"])["original"]
-            return belongs, {name: patch.get_tensor(name) for name in patch.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ModelError(f"{file} is damaged, or no patch that Lethe wrote ({type(error).__name__}).") from error

@@ -216,11 +216,10 @@ def _block_width(
 
 def block_order(name: str) -> tuple[int, str, int]:
     """Return a sort key that puts `L2` before `L11` and `H2` before `H11`."""
-    match = re.fullmatch(r"L(\d+)\.(\w+?)(?:\.[HG](\d+))?", name)
-    if match is None:
+    place = block_place(name)
+    if place is None:
         raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
-    layer, matrix, head = match.groups()
-    return int(layer), matrix, int(head or 0)
+    return place.layer, place.kind, place.head or 0
 
 
 def block_place(name: str) -> BlockPlace | None:

@@ -10,8 +10,7 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -61,8 +60,7 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     if kind not in CONFIG_MAPPING:
         raise ModelError(
             f"'{local.id}' ({local.location}) is a '{kind}' (model_type in its config.json), which transformers "
-            f"{__version__} does not have; code of the checkpoint's own is never run. Name a model of a family that it "
-            "has, or update transformers."
+            f"{__version__} does not have; code of the checkpoint's own is never run. Name another, or update it."
         )
     try:
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
@@ -115,7 +113,7 @@ def reads_beyond(config: PreTrainedConfig) -> bool:
     text = config.get_text_config(decoder=True)
     rotary = _rotary_settings(text)
     if not rotary:
-        return not hasattr(text, "max_position_embeddings")
+        return not hasattr(text, "max_position_embeddings") and not hasattr(text, "max_seq_len")
     return all(settings.get("rope_type") not in ("longrope", "dynamic") for settings in rotary)
 
 
@@ -126,7 +124,6 @@ def _rotary_settings(text: PreTrainedConfig) -> list[Mapping[str, Any]]:
 
 MASK = re.compile(r"(^|\.)attn\.(attention\.)?(bias|masked_bias)$")
 """Masks that older transformers stored with the weights (GPT-Neo, GPT-J)."""
-LOGGERS = ("transformers.modeling_utils", "transformers.distributed.tensor_parallel")
 _SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
 ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
@@ -138,7 +135,7 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
     Raises:
         ModelError: The weights do not fit the configuration or the plan, are damaged, not finite, or pickled.
     """
-    model = _fresh_model("AutoModelForCausalLM", checkpoint)
+    model = load_encoder(checkpoint, "AutoModelForCausalLM")
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     return model
@@ -152,16 +149,12 @@ def copied_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     return copy.deepcopy(model, weights)
 
 
-def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
+def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> PreTrainedModel:
     """Return an fp32 encoder in evaluation mode on the CPU.
 
     Raises:
         ModelError: As for `load_model`, or it has no pooler.
     """
-    return _fresh_model("AutoModel", checkpoint)
-
-
-def _fresh_model(auto_class: str, checkpoint: Checkpoint) -> PreTrainedModel:
     local = ensure_local(checkpoint)
     model = _whole_model(auto_class, local)
     copy_and_check_weights(model, local)
@@ -193,10 +186,9 @@ def check_encoder(checkpoint: Checkpoint) -> None:
     modules = Path(local.location) / "modules.json"
     if not modules.is_file():
         _whole_model("AutoModel", local, device_map="meta")
-        return
-    for module in json.loads(modules.read_text(encoding="utf-8")):
+    for module in json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else ():
         part = replace(local, location=str(Path(local.location) / module["path"]))
-        # A model that also has a decoder is left out: half of it is loaded, by another class than it names.
+        # An encoder with a decoder is left out: half of it is loaded, by another class than it names.
         if module["type"].endswith(".Transformer") and not read_config(part).is_encoder_decoder:
             _whole_model("AutoModel", part, may_lack=r"pooler\.", device_map="meta")
 
@@ -231,29 +223,19 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     if is_causal:
         check_causal(config, local)
         options["attn_implementation"] = "eager"
-    with _report_of_loading() as report:
-        try:
-            model, account = getattr(transformers, auto_class).from_pretrained(
-                local.location,
-                dtype="float32",
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                **options,
-            )
-        except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
-            unfused = re.findall(r"(\S+) +\|\S* *\S*CONVERSION", "".join(report))
-            tensors = f" These cannot be put together: {first_names(sorted(unfused), 3)}." if unfused else ""
-            reason = f"({type(error).__name__}). {' '.join(str(error).split())}{tensors}"
-            raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
+    options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    try:
+        model, account = getattr(transformers, auto_class).from_pretrained(local.location, **options)
+    except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
+        reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
+        raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
     kinds = {
         "missing": [name for name in account["missing_keys"] if not re.match(may_lack, name)],
         "not part of the model": [name for name in account["unexpected_keys"] if is_causal and not MASK.search(name)],
-        "of another shape": [
-            f"{name} ({_by(stored)} stored, {_by(needed)} needed)"
-            for name, stored, needed in account["mismatched_keys"]
-        ],
+        "of another shape": [name for name, *_ in account["mismatched_keys"]],
     }
     faults = [f"{kind}: {first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
     if faults:
@@ -262,33 +244,6 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
             "Save the model again with save_pretrained, or restore the configuration that belongs to the weights."
         )
     return model.eval()
-
-
-def _by(sizes: tuple[int, ...]) -> str:
-    return "×".join(map(str, sizes)) or "a single number"
-
-
-@contextmanager
-def _report_of_loading() -> Iterator[list[str]]:
-    from transformers.utils.logging import disable_progress_bar
-
-    loggers, report = [logging.getLogger(name) for name in LOGGERS], list[str]()
-
-    def keep(record: logging.LogRecord) -> bool:
-        report.append(record.getMessage())
-        return False
-
-    disable_progress_bar()
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-        logger.addFilter(keep)
-    try:
-        yield report
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeFilter(keep)
-            logger.setLevel(level)
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
@@ -314,9 +269,7 @@ def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
 
-def unloaded_model(
-    checkpoint: Checkpoint, dtype: torch.dtype = torch.float32, layers: int | None = None
-) -> PreTrainedModel:
+def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> PreTrainedModel:
     """Return the causal LM of the configuration, without its weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM
 
@@ -329,7 +282,7 @@ def unloaded_model(
         if getattr(config, "attention_types", None):
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
 
 
 @lru_cache(maxsize=8)
@@ -372,19 +325,14 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
         ModelError: It has less than half of the model's token ids, or twice as many.
     """
     tokenizer, needed = load_tokenizer(checkpoint), vocabulary(checkpoint)
-    known = len(tokenizer)
-    if not needed / 2 <= known <= needed * 2:
+    special = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    beyond = [token for token in special if token is not None and token >= needed]
+    if beyond or not needed / 2 <= len(tokenizer) <= needed * 2:
+        has = f"the special token {beyond[0]}" if beyond else f"{len(tokenizer)} tokens"
         raise ModelError(
-            f"the tokenizer in {checkpoint.tokenizer} has {known} tokens, and the model '{checkpoint.id}' "
-            f"{needed}: it is another model's. Name the right one: models: [{{id: ..., tokenizer: FOLDER}}]."
+            f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}: it "
+            "is another model's. Name the right one: models: [{id: ..., tokenizer: FOLDER}]."
         )
-    for kind, token in (("starts", tokenizer.bos_token_id), ("ends", tokenizer.eos_token_id)):
-        if token is not None and token >= needed:
-            raise ModelError(
-                f"the tokenizer in {checkpoint.tokenizer} {kind} texts with the token id {token}, and the model "
-                f"'{checkpoint.id}' has 0 to {needed - 1}. Copy the tokenizer_config.json or tokenizer.json that "
-                "belongs to the model into that folder."
-            )
 
 
 def save_model(model: Model, folder: Path) -> None:

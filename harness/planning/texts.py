@@ -18,7 +18,6 @@ from harness.data.sequences import (
     in_both,
     inseparable_groups,
     load_texts,
-    lossy_sentences,
     nearly_in_both,
     stand_in_source,
 )
@@ -154,7 +153,6 @@ def _read_texts(data: Data, model: Checkpoint, use: TextUse, faults: Faults) -> 
         return None, ()
     overlap_faults = Faults()
     sentences = split_faults(loaded, overlap_faults, erases=use.erases, is_steered=use.is_steered)
-    sentences += tuple(lossy_sentences(texts, load_tokenizer(model)))
     faults += overlap_faults
     if overlap_faults:
         return None, ()

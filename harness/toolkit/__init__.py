@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
-from harness.models.adapters import WeightMasks, straight_through_mask
+from harness.miniature import reasoning_rows as embedded_task
+from harness.models.adapters import WeightMasks
+from harness.models.blocks import lacks_blocks as lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import (
     before_end,
-    cleaned,
     data_set_commit,
     data_set_folder,
     decoded,
-    embedded_task,
     retokenized,
     texts_key,
     token_lists,
@@ -29,7 +29,8 @@ from harness.toolkit.decoding import (
     sample,
     sampling_log_p,
 )
-from harness.toolkit.device import computing_device, judges_dtype, padded_batches, room_after, rows_at_once
+from harness.toolkit.device import computing_device, padded_batches, room_after, rows_at_once
+from harness.toolkit.engines import LossTerms, Step
 from harness.toolkit.finetune import (
     Epoch,
     Epochs,
@@ -49,7 +50,6 @@ from harness.toolkit.layerwise import (
     SecondMoments,
     gradients_by_layer,
     hidden_states,
-    lacks_layers,
     loss_gradient,
     mlp_matrices,
     second_moments,
@@ -76,7 +76,6 @@ from harness.toolkit.scoring import (
     memorization_accuracy,
     score_tokens,
 )
-from harness.toolkit.steps import LossTerms, Step
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel

@@ -1,23 +1,17 @@
-"""Decoding on transformers' own classes: pairs of models, caches of rows, and a faster GPT-Neo."""
+"""Decoding on transformers' own classes: pairs of models, and caches of rows."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn import functional
-from transformers import GenerationMixin, GPTNeoForCausalLM, PreTrainedModel
-from transformers.activations import NewGELUActivation
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-from harness.contracts import Model
 from harness.errors import TrialError
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -125,21 +119,11 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
         return self.length
 
 
-class JoiningCache(Cache):  # type: ignore[misc]
-    """Joining layers of a model, made from the cache of a forward pass."""
-
-    def __init__(self, source: Cache, rows: int, tokens: int, start: int) -> None:
-        super().__init__(
-            layers=[JoiningLayer(layer.keys, layer.values, rows, tokens, start) for layer in source.layers]
-        )
-
-    def join(self, sources: torch.Tensor) -> None:
-        for layer in self.layers:
-            layer.join(sources)
-
-
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of B beginnings, and the beginning of each row. Updates are not stored."""
+    """Keys and values of B beginnings of one length, and the beginning of each row.
+
+    Passes leave it unchanged; one layer of all rows is in memory at a time.
+    """
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
         super().__init__()
@@ -152,85 +136,3 @@ class BranchingLayer(DynamicLayer):  # type: ignore[misc]
         """Return each row's beginning followed by the new tokens."""
         keys = torch.cat([self.keys[self._sources], key_states], dim=-2)
         return keys, torch.cat([self.values[self._sources], value_states], dim=-2)
-
-
-class BranchingCache(Cache):  # type: ignore[misc]
-    """Branching layers of a model, after a pass over beginnings of one length.
-
-    Passes leave it unchanged; one layer of all rows is in memory at a time.
-    """
-
-    def __init__(self, source: Cache, sources: torch.Tensor) -> None:
-        super().__init__(layers=[BranchingLayer(layer.keys, layer.values, sources) for layer in source.layers])
-
-
-def is_plain_gpt_neo(model: Model) -> bool:
-    """Return whether `GPTNeoStepper` computes this model's function: this exact class and modules, in fp32.
-
-    In bf16 it rounds differently: 6.5 % of a random model's greedy choices change (6 layers, width 256).
-    """
-    if type(model) is not GPTNeoForCausalLM or model.training:
-        return False
-    attentions = [layer.attn.attention for layer in model.transformer.h]
-    projections = [linear for a in attentions for linear in (a.q_proj, a.k_proj, a.v_proj)]
-    return (
-        all(type(attention) is GPTNeoSelfAttention for attention in attentions)
-        and all(type(linear) is nn.Linear and linear.bias is None for linear in projections)
-        and all(weight.dtype == torch.float32 for weight in model.parameters())
-        and not torch.is_autocast_enabled(model.device.type)
-        and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    )
-
-
-class GPTNeoStepper:
-    """Steps a plain GPT-Neo with its own formulas.
-
-    Keys are stored transposed, and a local layer reads only its window. Logits differ only by rounding (tested).
-    """
-
-    def __init__(self, model: Model, source: Any, rows: int, tokens: int, start: int) -> None:
-        self._model, self._source = model, source
-        self._live, self._length = 0, start
-        config = model.config
-        self._heads, self._width = config.num_heads, config.hidden_size // config.num_heads
-        weight = model.transformer.wte.weight
-        self._keys = [weight.new_empty(rows, self._heads, self._width, tokens) for _ in source]
-        self._values = [weight.new_empty(rows, self._heads, tokens, self._width) for _ in source]
-        self._windows = [config.window_size if kind == "local" else tokens for kind in config.attention_layers]
-        attentions = [layer.attn.attention for layer in model.transformer.h]
-        self._projections = [torch.cat([a.q_proj.weight, a.k_proj.weight, a.v_proj.weight]) for a in attentions]
-        # Of GPT-Neo's usual activation the kernel, which takes a third of the time.
-        self._activations = [
-            partial(functional.gelu, approximate="tanh") if type(layer.mlp.act) is NewGELUActivation else layer.mlp.act
-            for layer in model.transformer.h
-        ]
-
-    def join(self, sources: torch.Tensor) -> None:
-        rows, held = slice(self._live, self._live + len(sources)), slice(self._length)
-        for keys, values, layer in zip(self._keys, self._values, self._source, strict=True):
-            keys[rows, :, :, held] = layer.keys[sources, :, held].transpose(-1, -2)
-            values[rows, :, held] = layer.values[sources, :, held]
-        self._live += len(sources)
-
-    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        transformer = self._model.transformer
-        hidden = transformer.wte(tokens_R) + transformer.wpe.weight[self._length]
-        for number, layer in enumerate(transformer.h):
-            hidden = hidden + layer.attn.attention.out_proj(self._attend(number, layer.ln_1(hidden)))
-            inner = self._activations[number](layer.mlp.c_fc(layer.ln_2(hidden)))
-            hidden = hidden + layer.mlp.c_proj(inner)
-        self._length += 1
-        return self._model.lm_head(transformer.ln_f(hidden))  # type: ignore[no-any-return]
-
-    def _attend(self, number: int, inputs: torch.Tensor) -> torch.Tensor:
-        rows, end = len(inputs), self._length + 1
-        query, key, value = (
-            functional.linear(inputs, self._projections[number]).view(rows, 3, self._heads, -1).unbind(1)
-        )
-        keys, values = self._keys[number][:rows], self._values[number][:rows]
-        keys[..., self._length] = key
-        values[:, :, self._length] = value
-        seen = slice(max(0, end - self._windows[number]), end)
-        scores = torch.matmul(query.unsqueeze(2), keys[..., seen])
-        mixed = torch.matmul(scores.softmax(-1), values[:, :, seen])
-        return mixed.reshape(rows, -1)

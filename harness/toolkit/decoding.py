@@ -16,17 +16,9 @@ import numpy as np
 import torch
 
 from harness.contracts import Model, Sequences
+from harness.toolkit import stepping
 from harness.toolkit.device import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.stepping import (
-    LogitPrecision,
-    Prefilled,
-    is_cache_exact,
-    joined,
-    plain_logits,
-    prefill,
-    rows_in_caches,
-    stepper,
-)
+from harness.toolkit.stepping import LogitPrecision, Prefilled
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values of rows generated at once."""
@@ -96,7 +88,7 @@ def continuations_by_group(
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
-    is_cached = is_cache_exact(model, tried)
+    is_cached = stepping.is_cache_exact(model, tried)
     for length, members in _split_by_length(sequences, vocabulary_of(model), device):
         part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
         member_prefixes = [prefixes[member] for member in members.tolist()]
@@ -112,14 +104,10 @@ def _continue_group(
     predicted_NT[:, 1:length] = choice.cpu()
     next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
     next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
-    starts_to_continue = sorted(
-        {
-            (mismatch, row)
-            for row, lengths in enumerate(prefixes)
-            for mismatch in next_NT[row, list(lengths)].tolist()
-            if mismatch < length
-        }
-    )
+    starts: set[tuple[int, int]] = set()
+    for row, lengths in enumerate(prefixes):
+        starts |= {(mismatch, row) for mismatch in next_NT[row, list(lengths)].tolist() if mismatch < length}
+    starts_to_continue = sorted(starts)
     whole, close = _continue(model, source, tokens, choice, starts_to_continue, precision)
     rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts_to_continue, whole, strict=True)}
     return Continuations(part, predicted_NT, near_ties + close, precision.near_tie_limit, rows, next_NT)
@@ -136,7 +124,7 @@ def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     for length, members in _split_by_length(sequences, vocabulary_of(model), device):
         for rows in members.split(read_at_once(length, device)):
-            logits = plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
+            logits = stepping.plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
             predicted_NT[rows, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
     return predicted_NT
 
@@ -146,14 +134,14 @@ def _read_whole(
 ) -> tuple[torch.Tensor, Prefilled, LogitPrecision, int]:
     choices, sources, near_ties = [], [], 0
     for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
-        logits, source = prefill(model, part, is_cached)
+        logits, source = stepping.prefill(model, part, is_cached)
         precision = LogitPrecision.of(model, logits)
         choice, close = _likeliest_tokens(logits[:, :-1], precision)
         choices.append(choice)
         sources.append(source)
         near_ties += close
         del logits  # Else they would lie beside the next part's.
-    return torch.cat(choices), joined(sources), precision, near_ties
+    return torch.cat(choices), stepping.joined(sources), precision, near_ties
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
@@ -186,7 +174,7 @@ def _continue(
     precision: LogitPrecision,
 ) -> tuple[list[torch.Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
-    at_once = max(MIN_ROWS, rows_in_caches(source, length, CACHE_BYTES[device.type]))
+    at_once = max(MIN_ROWS, stepping.rows_in_caches(source, length, CACHE_BYTES[device.type]))
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(starts_to_continue), at_once):
@@ -194,7 +182,7 @@ def _continue(
         first, at, sources = int(positions[0]), positions.to(device), sources.to(device)
         rows_RT = tokens_BT[sources]
         rows_RT[torch.arange(len(at), device=device), at] = choice_BS[sources, at - 1]
-        rows, live = stepper(model, source, len(at), length, first), 0
+        rows, live = stepping.stepper(model, source, len(at), length, first), 0
         for step in range(first, length - 1):
             joining = int(torch.searchsorted(positions, step, right=True))
             if joining > live:
@@ -237,22 +225,17 @@ def sample(
     prompt = prompts_NT.shape[1]
     # What will be written is not known yet; what a cache drops depends on lengths, not on tokens.
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
-    is_cached = is_cache_exact(model, as_long.to(device))
-    at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
+    is_cached = stepping.is_cache_exact(model, as_long.to(device))
+    _, one = stepping.prefill(model, prompts_NT[:1, :1].to(device), is_cached)
+    in_caches = stepping.rows_in_caches(one, prompt + new_tokens, SAMPLED_CACHE_BYTES[device.type])
+    most = min(ROWS_AT_ONCE[device.type], in_caches)
+    at_once = rows_at_once(vocabulary_of(model), prompt, device, most=most)
     choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
         _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)
         for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
-
-
-def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
-    """Return the rows to sample at once, of `tokens` tokens with the prompt."""
-    first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    _, one = prefill(model, first, is_cached)
-    most = min(ROWS_AT_ONCE[device.type], rows_in_caches(one, tokens, SAMPLED_CACHE_BYTES[device.type]))
-    return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
@@ -274,11 +257,11 @@ def _sample(
     steps = draws_BS.shape[1]
     last_logits, sources = [], []
     for part in prompts_BT.split(read_at_once(start, device)):
-        prompt_logits, source = prefill(model, part, is_cached)
+        prompt_logits, source = stepping.prefill(model, part, is_cached)
         last_logits.append(prompt_logits[:, -1].clone())
         sources.append(source)
-    logits, source = torch.cat(last_logits), joined(sources)
-    rows_stepper = stepper(model, source, rows, start + steps, start)
+    logits, source = torch.cat(last_logits), stepping.joined(sources)
+    rows_stepper = stepping.stepper(model, source, rows, start + steps, start)
     rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):

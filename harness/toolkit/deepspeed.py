@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed
-from harness.toolkit.engines import checkpointed_layers
+from harness.toolkit.device import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")
 _SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -211,10 +211,7 @@ def _as_only_worker() -> Iterator[None]:
     if "RANK" in os.environ:
         yield
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     variables |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
     os.environ.update(variables)
     try:

@@ -1,14 +1,18 @@
-"""Device of a trial, and the rows that fit on it at once."""
+"""Device of a trial, the rows that fit on it at once, and layers that take less of its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from harness.contracts import Model, Sequences
+from harness.errors import TrialError
 from harness.models.loading import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
@@ -80,3 +84,38 @@ def computing_device() -> torch.device:
 def judges_dtype() -> torch.dtype:
     """Return the trial's dtype of causal judges; else fp32."""
     return _JUDGES_DTYPE.get()
+
+
+@contextmanager
+def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
+    """Keep only each layer's input in forward passes without a cache; losses and gradients are bit-identical.
+
+    Raises:
+        TrialError: The model has no layers that transformers can checkpoint.
+
+    Source:
+        Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise TrialError(
+            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
+            "training.activation_checkpointing to false."
+        )
+    for layer in layers:
+        vars(layer)["forward"] = partial(_checkpointed, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
+
+
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    from transformers import Cache
+
+    if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
+        return forward(*arguments, **named)
+    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named)

@@ -1,91 +1,27 @@
-"""Engines turn a loss into a step; the training loop calls one."""
+"""Engines turn a loss, its terms or a method's own gradient into an optimiser step.
+
+`workers` processes share each global batch, and all of them call every method. `precision` is `fp32`, `bf16 autocast`
+or `bf16 weights`. `freeze` gives a frozen model the trained one's precision, `total` adds a value over the workers,
+`gather` copies the current weights into the plain model, and `close` releases all memory but that model's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 from torch.nn import Parameter
-from torch.utils.checkpoint import checkpoint
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-
-
-class TrainingEngine(Protocol):
-    """Interface of an engine."""
-
-    model: Any
-    """Computes the losses."""
-    workers: int
-    """Processes that share each global batch; all of them call every method."""
-    rank: int
-    precision: str
-    """`fp32`, `bf16 autocast` or `bf16 weights`."""
-
-    @property
-    def skipped_steps(self) -> int:
-        """Return the number of steps skipped because a gradient was not finite."""
-
-    def forward(self) -> AbstractContextManager[None]:
-        """Return the context in which losses are computed."""
-
-    def freeze(self, model: Model) -> None:
-        """Give a frozen model the trained one's precision; its weights may be rounded."""
-
-    def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this share of the loss; return its value."""
-
-    def total(self, share: torch.Tensor) -> float:
-        """Return a value's sum over workers."""
-
-    def step(self) -> None:
-        """Apply the accumulated gradient and clear it."""
-
-    def gather(self) -> None:
-        """Copy the current weights into the plain model."""
-
-    def close(self) -> None:
-        """Release the engine's memory; the plain model is kept."""
-
-
-@contextmanager
-def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
-    """Keep only each layer's input in forward passes without a cache; losses and gradients are bit-identical.
-
-    Raises:
-        TrialError: The model has no layers that transformers can checkpoint.
-
-    Source:
-        Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
-    """
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not layers:
-        raise TrialError(
-            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
-            "training.activation_checkpointing to false."
-        )
-    for layer in layers:
-        vars(layer)["forward"] = partial(_checkpointed, layer.forward)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del vars(layer)["forward"]
-
-
-def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    from transformers import Cache
-
-    if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
-        return forward(*arguments, **named)
-    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named)
+from harness.toolkit.deepspeed import DeepSpeedEngine
+from harness.toolkit.device import checkpointed_layers
+from harness.toolkit.losses import Batch
 
 
 class TorchEngine:
@@ -173,3 +109,137 @@ def training_forward(model: Model, training: Training) -> Iterator[None]:
     checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
     with plain_forward(model, training), checkpointing:
         yield
+
+
+# One optimiser step: of a loss, of two terms, or with a method's own gradient.
+
+TrainingEngine: TypeAlias = TorchEngine | DeepSpeedEngine
+Loss = Callable[..., torch.Tensor]
+"""(model, forget, retain) to this micro-batch's share of the loss.
+
+`retain` is empty without retain data; a batch of paired texts is a fourth argument."""
+Gradients = Mapping[str, torch.Tensor]
+"""By name in `named_parameters`."""
+Parts = tuple[Batch, ...]
+"""Micro-batches of the forget set, the retain data and any paired texts."""
+
+
+@dataclass
+class LossTerms:
+    """The loss forget + `retain_weight` · retain, each term with its own value and gradient; the weight may change."""
+
+    forget: Callable[..., torch.Tensor]
+    """(model, forget) to this micro-batch's share; paired texts are a third argument."""
+    retain: Callable[[Model, Batch], torch.Tensor]
+    """(model, retain) to this micro-batch's share."""
+    retain_weight: float = 1.0
+    gradient: GradientRule | None = None
+    """Makes each step's gradient from the terms'; needs torch's engine."""
+    after_step: Callable[[Mapping[str, float]], None] | None = None
+    """Receives a step's `loss` and both terms."""
+
+    def __call__(self, model: Model, forget: Batch, retain: Batch, *paired: Batch) -> torch.Tensor:
+        return self.forget(model, forget, *paired) + self.retain_weight * self.retain(model, retain)
+
+
+class Step:
+    """A step of a method that makes its own gradient, here or at shifted weights."""
+
+    weights: dict[str, torch.nn.Parameter]
+    """By name in `named_parameters`."""
+    values: dict[str, float]
+    """Each term's value when first computed."""
+
+    def __init__(self, engine: TrainingEngine, loss: LossTerms, batch: Sequence[Parts]) -> None:
+        self._engine, self._loss, self._batch = engine, loss, batch
+        self.weights = {name: weight for name, weight in engine.model.named_parameters() if weight.requires_grad}
+        self.values = {}
+
+    def gradient(self, term: Literal["forget", "retain"]) -> dict[str, torch.Tensor]:
+        """Return a term's gradient over the global batch at the current weights, without `retain_weight`.
+
+        Raises:
+            TrialError: The term is NaN or infinite.
+        """
+        value = 0.0
+        for forget, retain, *paired in self._batch:
+            with self._engine.forward():
+                if term == "forget":
+                    share = self._loss.forget(self._engine.model, forget, *paired)
+                else:
+                    share = self._loss.retain(self._engine.model, retain)
+            value += self._engine.backward(share)
+        self.values.setdefault(term, value)
+        gradients = {}
+        for name, weight in self.weights.items():
+            gradients[name] = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            weight.grad = None
+        return gradients
+
+    @contextmanager
+    def moved(self, by: Gradients) -> Iterator[None]:
+        """Add `by` to the weights within the context, then restore them bit by bit."""
+        before = {name: self.weights[name].detach().clone() for name in by}
+        with torch.no_grad():
+            for name, change in by.items():
+                self.weights[name].add_(change)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, weight in before.items():
+                    self.weights[name].copy_(weight)
+
+    def apply(self, gradients: Gradients) -> None:
+        """Set the gradient of this step.
+
+        Raises:
+            TrialError: A name or shape does not fit the trained weights, or a value is not finite.
+        """
+        for name, weight in self.weights.items():
+            if not gradients[name].isfinite().all():
+                raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
+            weight.grad = gradients[name]
+
+
+GradientRule = Callable[[Step], Gradients]
+
+
+def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:
+    """Make one optimiser step; return its `loss` and the values of `LossTerms`.
+
+    Raises:
+        TrialError: The loss, or a method's gradient, is not finite.
+    """
+    if isinstance(loss, LossTerms) and loss.gradient is not None:
+        step = Step(engine, loss, batch)
+        step.apply(loss.gradient(step))
+        engine.step()
+        retain_value = loss.retain_weight * step.values.get("retain", 0.0)
+        return {**step.values, "loss": step.values.get("forget", 0.0) + retain_value}
+    values: dict[str, float] = defaultdict(float)
+    for parts, weight in shares_of_worker(batch, engine):
+        terms: dict[str, torch.Tensor] = {}
+        with engine.forward():
+            if isinstance(loss, LossTerms):
+                forget, retain, *paired = parts
+                terms["forget"] = loss.forget(engine.model, forget, *paired)
+                terms["retain"] = loss.retain(engine.model, retain)
+                share = terms["forget"] + loss.retain_weight * terms["retain"]
+            else:
+                share = loss(engine.model, *parts)
+        values["loss"] += engine.backward(share * weight)
+        for name, term in terms.items():
+            values[name] += engine.total(term.detach() * weight)
+    engine.step()
+    return values
+
+
+def shares_of_worker(batch: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
+    """Yield this worker's parts of a global batch and their weights.
+
+    Workers step equally often: one without parts repeats the last, with weight 0.
+    """
+    for first in range(0, len(batch), engine.workers):
+        index = first + engine.rank
+        yield (batch[index], 1.0) if index < len(batch) else (batch[-1], 0.0)

@@ -21,18 +21,15 @@ from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters, WeightMasks
 from harness.models.blocks import Block, block_order
 from harness.settings import Count, Engine, Json, LogUniform, NonNegative, Number, Training, replace
-from harness.toolkit.engines import TorchEngine, TrainingEngine, plain_forward
+from harness.toolkit import engines
+from harness.toolkit.deepspeed import DeepSpeedEngine
+from harness.toolkit.engines import Loss, LossTerms, TorchEngine, TrainingEngine, take_step
 from harness.toolkit.losses import Batch, mean_nll, nll_loss
-from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
 """(model, micro-batches of a random global batch) to an epoch's blocks and notes."""
 Rows = Callable[[Model, int], Sequence[int]]
 """(model, epoch) to rows of the forget set."""
-AfterStep = Callable[[Mapping[str, float]], None]
-"""Receives a step's `loss` and values of `LossTerms`."""
-
-
 _Adapters = LowRankAdapters | WeightMasks
 
 
@@ -40,20 +37,15 @@ class TrainingParts(TypedDict, total=False):
     """Optional arguments of `train`. Default: train all weights on the full forget set."""
 
     frozen: Sequence[Model]
-    """Every other model that runs; bf16 weights round theirs in place."""
+    """Every other model that the loss runs; bf16 weights round theirs in place."""
     select: Select
     """Only these blocks change in an epoch."""
     masks: WeightMasks
-    """Trained instead of the weights."""
-    learning_rate: float
-    """Replaces `training.learning_rate`."""
+    """Trained instead of the weights, at their own rate."""
     select_rows: Rows
     """Training ends if it returns no row."""
     paired_texts: Sequences
     """One more text for each forget sequence: their micro-batch is the loss's last argument."""
-    gradient: GradientRule
-    """Makes each step's gradient; needs a `LossTerms` and torch's engine."""
-    after_step: AfterStep
 
 
 def engine_for(
@@ -65,8 +57,6 @@ def engine_for(
     """
     if engine.deepspeed is None or blocks is not None:
         return TorchEngine(model, training, blocks)
-    from harness.toolkit.deepspeed import DeepSpeedEngine
-
     return DeepSpeedEngine(model, training, engine.deepspeed)
 
 
@@ -112,14 +102,16 @@ def train(
     Raises:
         TrialError: The loss is not finite or runs an unknown model; or parts clash.
     """
-    _refuse_parts(task, model, loss, parts)
-    training = replace(task.training, learning_rate=parts.get("learning_rate", task.training.learning_rate))
-    select = parts.get("select")
+    _refuse_parts(task, loss, parts)
+    training, select = task.training, parts.get("select")
+    if "masks" in parts:
+        training = replace(training, learning_rate=parts["masks"].learning_rate)
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
+    names: tuple[str, ...] | None = () if select else None
     selected: list[Json] = []
     steps_before = 0
-    yield Epoch(0, {}, () if select else None)
+    yield Epoch(0, {}, names)
     adapters = _adapters(task, model, parts)
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
     try:
@@ -129,19 +121,18 @@ def train(
             rows = _rows_of_epoch(task, model, number, parts)
             if not len(rows):
                 _stop_reason(task, model, baseline, notes)
-                names = tuple(sorted(changed, key=block_order)) if select else None
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
-                selected_blocks, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
+                selected_blocks, choice_notes = _selected_blocks(task, model, select, number)
                 selected.append([block.name for block in selected_blocks])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
                 changed |= {block.name for block in selected_blocks}
+                names = tuple(sorted(changed, key=block_order))
                 engine = engine_for(task.engine, model, training, selected_blocks)
             assert engine is not None
-            for other in parts.get("frozen", ()):
-                engine.freeze(other)
-            names = tuple(sorted(changed, key=block_order)) if select else None
+            for frozen in parts.get("frozen", ()):
+                engine.freeze(frozen)
             steps = _steps_of_epoch(task, loss, engine, rows, number, parts)
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
@@ -166,20 +157,14 @@ def train(
             adapters.close()
 
 
-def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingParts) -> None:
+def _refuse_parts(task: TrainingTask, loss: Loss, parts: TrainingParts) -> None:
     for name in parts.keys() - TrainingParts.__annotations__.keys():
         raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
-    if task.training.lora and "select" in parts:
-        raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
-    if "masks" in parts and (task.training.lora or "select" in parts):
-        raise TrialError("a method that trains masks trains no LoRA adapters, and selects no blocks: set lora: null.")
-    if "gradient" in parts and not isinstance(loss, LossTerms):
-        raise TrialError("a gradient is made of two terms' gradients: give the loss as LossTerms(forget, retain).")
-    if "gradient" in parts and "select" not in parts and task.engine.name != "torch":
-        raise TrialError(
-            f"a method that makes its own gradient needs the weights in one place, and engine: {task.engine.name} "
-            "may part them. Say engine: torch."
-        )
+    if bool(task.training.lora) + ("select" in parts) + ("masks" in parts) > 1:
+        raise TrialError("blocks, masks or LoRA adapters can be trained, and only one of these: set lora: null.")
+    makes_gradient = isinstance(loss, LossTerms) and loss.gradient is not None
+    if makes_gradient and "select" not in parts and task.engine.name != "torch":
+        raise TrialError("a method that makes its own gradient needs the weights in one place. Say engine: torch.")
     paired = parts.get("paired_texts")
     if paired is not None and len(paired) != len(task.forget):
         raise TrialError(f"{len(paired)} texts are paired with {len(task.forget)} forget sequences. Give one for each.")
@@ -204,12 +189,12 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
 
 
 def _selected_blocks(
-    task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
+    task: TrainingTask, model: Model, select: Select, number: int
 ) -> tuple[Sequence[Block], dict[str, Json]]:
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
     device = next(model.parameters()).device
     batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
-    with plain_forward(model, task.training), only_running(model, *frozen):
+    with engines.plain_forward(model, task.training):
         return select(model, batches)
 
 
@@ -221,7 +206,7 @@ def whole_loss(
     `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
     """
     batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
-    with torch.no_grad(), plain_forward(model, training):
+    with torch.no_grad(), engines.plain_forward(model, training):
         return sum(float(loss(model, batch)) for batch in batches)
 
 
@@ -243,11 +228,8 @@ def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[
         >>> _stops_of_epoch(3, steps=12, stops=(1.5, 2.25, 2.99, 3, 4))
         [(2.25, 3), (2.99, 12), (3, 12)]
     """
-    within: list[tuple[Number, int]] = []
-    for stop in sorted(stops):
-        if number - 1 < stop < number:
-            within.append((stop, max(1, round((stop - number + 1) * steps))))
-    return [*within, (number, steps)]
+    within = [stop for stop in sorted(stops) if number - 1 < stop < number]
+    return [*((stop, max(1, round((stop - number + 1) * steps))) for stop in within), (number, steps)]
 
 
 def _run_to_stops(
@@ -282,9 +264,9 @@ def _steps_of_epoch(
         streams.append((paired, order))
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
-        step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))
-        if (after_step := parts.get("after_step")) is not None:
-            after_step(step)
+        step = take_step(engine, loss, batch)
+        if isinstance(loss, LossTerms) and loss.after_step is not None:
+            loss.after_step(step)
         yield step
 
 
@@ -307,7 +289,7 @@ def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngin
 
 def _global_batch(
     streams: Sequence[tuple[Sequences | None, torch.Tensor]], start: int, training: Training, engine: TrainingEngine
-) -> list[Parts]:
+) -> list[engines.Parts]:
     device = next(engine.model.parameters()).device
     columns: list[list[Batch]] = []
     for sequences, order in streams:

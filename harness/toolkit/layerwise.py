@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import distributed
 
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
-from harness.models.blocks import FAMILIES, MLP_KINDS
+from harness.models.blocks import FAMILIES, MLP_KINDS, lacks_blocks
 from harness.toolkit.engines import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import Batch, token_nll
@@ -65,27 +66,16 @@ def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.P
 
 
 @dataclass
-class _Call:
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
-
-    @property
-    def state(self) -> torch.Tensor:
-        state: torch.Tensor = self.arguments[0] if self.arguments else self.named["hidden_states"]
-        return state
-
-    def again(self, layer: torch.nn.Module, state: torch.Tensor) -> torch.Tensor:
-        if self.arguments:
-            return state_of(layer(state, *self.arguments[1:], **self.named))
-        return state_of(layer(**self.named | {"hidden_states": state}))
-
-
-@dataclass
 class _Pass:
-    calls: list[_Call]
-    """From the shallowest layer."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    """Arguments of each layer, from the shallowest."""
     gradients: list[torch.Tensor]
     """By loss: gradient in the output of the last of these layers."""
+
+
+def _input_state(arguments: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
+    state: torch.Tensor = arguments[0] if arguments else named["hidden_states"]
+    return state
 
 
 def _names_by_layer(model: Model, path: str, parameters: Collection[str]) -> dict[int, list[str]]:
@@ -105,23 +95,18 @@ def _rank_and_workers() -> tuple[int, int]:
     return 0, 1
 
 
-def _pieces(sums: torch.Tensor, weights: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
-    pieces = sums.split([weight.numel() for weight in weights.values()])
-    return {name: piece.view(weight.shape) for (name, weight), piece in zip(weights.items(), pieces, strict=True)}
-
-
 def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Sequence[LogitsLoss]) -> _Pass:
-    calls: list[_Call] = []
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     states: list[torch.Tensor] = []
 
     def keep_call(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        call = _Call(arguments, named)
-        if layer is not next(iter(layers[len(calls) :]), None) or (states and call.state is not states.pop()):
+        is_next = layer is next(iter(layers[len(calls) :]), None)
+        if not is_next or (states and _input_state(arguments, named) is not states.pop()):
             raise TrialError(
                 f"the layers of this '{model.config.model_type}' are no chain: one is not given what the layer before "
                 "it gave. Differentiate the whole model: torch.autograd.grad."
             )
-        calls.append(call)
+        calls.append((arguments, named))
 
     def keep_state(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
         states.append(state_of(output))
@@ -158,12 +143,18 @@ def _layer_gradients(
     """Return each loss's gradients in a layer's weights; `passes` move to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
-    gradients = [_pieces(loss_sums, weights) for loss_sums in sums]
+    gradients = []
+    for loss_sums in sums:
+        pieces = loss_sums.split([weight.numel() for weight in weights.values()])
+        views = [piece.view(weight.shape) for piece, weight in zip(pieces, weights.values(), strict=True)]
+        gradients.append(dict(zip(weights, views, strict=True)))
     with asking_for_gradients(layer, weights.values()):
         for one_pass in passes:
-            call = one_pass.calls.pop()
-            state = call.state.detach().requires_grad_(not is_lowest)
-            output = call.again(layer, _as_computed(state))
+            arguments, named = one_pass.calls.pop()
+            state = _input_state(arguments, named).detach().requires_grad_(not is_lowest)
+            computed = _as_computed(state)
+            given = (computed, *arguments[1:]) if arguments else ()
+            output = state_of(layer(*given, **named if arguments else named | {"hidden_states": computed}))
             inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
             for index, output_gradient in enumerate(one_pass.gradients):
                 parts = list(torch.autograd.grad(output, inputs, output_gradient, retain_graph=index < losses - 1))
@@ -220,7 +211,7 @@ def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
     Raises:
         TrialError: The family is unknown (`harness/models/blocks.py`).
     """
-    if reason := lacks_layers(model.config.model_type):
+    if reason := lacks_blocks(model.config.model_type):
         raise TrialError(reason)
     family = FAMILIES[model.config.model_type]
     kinds_of: dict[str, list[str]] = {}
@@ -262,7 +253,12 @@ def second_moments(
     batches = _batches(sequences, training, model, None)
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
-        moments = {matrix.parameter: _no_moments(model, matrix) for matrix in matrices}
+        moments: dict[str, SecondMoments] = {}
+        for matrix in matrices:
+            weight = model.get_parameter(matrix.parameter).detach()
+            sizes = reversed(matrix.outputs_first(weight).shape)
+            zeros = (weight.new_zeros(size, size, dtype=torch.float64) for size in sizes)
+            moments[matrix.parameter] = SecondMoments(*zeros)
         for number, batch in enumerate(batches):
             first = number * len(batches[0].tokens_BT)
             uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
@@ -281,7 +277,11 @@ def _add_products(
     training: Training,
     uniform_BT: torch.Tensor | None,
 ) -> None:
-    with _recorded(model, matrices) as passed, plain_forward(model, training):
+    passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    with ExitStack() as hooks, plain_forward(model, training):
+        for matrix in matrices:
+            module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
+            hooks.callback(module.register_forward_hook(partial(_record, passed, matrix.parameter)).remove)
         logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
     if uniform_BT is not None:
         targets_BS = _drawn(logits_BSV.detach(), uniform_BT)
@@ -326,29 +326,14 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
     return micro_batches(sequences, rows, training, next(model.parameters()).device)
 
 
-@contextmanager
-def _recorded(model: Model, matrices: Sequence[MLPMatrix]) -> Iterator[dict[str, tuple[torch.Tensor, torch.Tensor]]]:
-    passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def recorder(name: str) -> Callable[[torch.nn.Module, tuple[torch.Tensor], torch.Tensor], None]:
-        def record(module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
-            passed[name] = inputs[0].detach(), output
-
-        return record
-
-    with ExitStack() as hooks:
-        for matrix in matrices:
-            module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
-            hooks.callback(module.register_forward_hook(recorder(matrix.parameter)).remove)
-        yield passed
-
-
-def _no_moments(model: Model, matrix: MLPMatrix) -> SecondMoments:
-    weight = model.get_parameter(matrix.parameter).detach()
-    outputs, inputs = matrix.outputs_first(weight).shape
-    return SecondMoments(
-        weight.new_zeros(inputs, inputs, dtype=torch.float64), weight.new_zeros(outputs, outputs, dtype=torch.float64)
-    )
+def _record(
+    passed: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    name: str,
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor],
+    output: torch.Tensor,
+) -> None:
+    passed[name] = inputs[0].detach(), output
 
 
 def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
@@ -369,50 +354,29 @@ def _checked(loss: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def lacks_layers(model_type: str) -> str | None:
-    """Return why models of this type have no known layers, and what to do; None if they have."""
-    if model_type in FAMILIES:
-        return None
-    return (
-        f"where the layers of a '{model_type}' are is not known: add it to harness/models/blocks.py, or use a model "
-        f"of {', '.join(FAMILIES)}."
-    )
-
-
 def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
     """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
 
-    Texts are padded on the right. `depth` is the share of the layers to run.
+    Texts are padded on the right. `depth` is the share of the layers to return.
 
     Raises:
         TrialError: The family is unknown.
     """
-    entered: list[torch.Tensor] = []
-    outputs: list[Any] = []
+    states: list[torch.Tensor] = []
 
     def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        entered.append(arguments[0] if arguments else named["hidden_states"])
+        states.append(_input_state(arguments, named))
 
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        outputs.append(output)
+        states.append(state_of(output))
 
-    layers = list(model_layers(model))
-    count = layer_at(depth, len(layers))
-    skipped = {layer: vars(layer).get("forward") for layer in layers[count:]}
-    handles = [layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
-    handles += [layer.register_forward_hook(keep_output) for layer in layers[:count]]
-    try:
-        for layer in skipped:
-            layer.forward = lambda *arguments, **named: outputs[-1]
+    layers = model_layers(model)
+    with ExitStack() as hooks:
+        hooks.callback(layers[0].register_forward_pre_hook(keep_input, with_kwargs=True).remove)
+        for layer in layers[: layer_at(depth, len(layers))]:
+            hooks.callback(layer.register_forward_hook(keep_output).remove)
         model(input_ids=tokens_BT, use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
-        for layer, forward in skipped.items():
-            del layer.forward
-            if forward is not None:  # Something wraps this layer.
-                layer.forward = forward
-    return [*entered, *map(state_of, outputs)]
+    return states
 
 
 def layer_at(depth: float, layers: int) -> int:
@@ -468,7 +432,7 @@ def model_layers(model: Model) -> torch.nn.ModuleList:
         TrialError: The family is unknown.
     """
     plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
-    if reason := lacks_layers(plain.config.model_type):
+    if reason := lacks_blocks(plain.config.model_type):
         raise TrialError(reason)
     layers: torch.nn.ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
     return layers

@@ -5,21 +5,12 @@ Tensor letters: B rows, T tokens, S = T - 1 predictions, V vocabulary. Logits at
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, TypeVar, cast
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from harness.contracts import Model
-
-PART_BYTES = 1 << 26
-"""Bytes of logits in a part."""
-ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
-"""Tensors with B rows to values_BS."""
 
 
 @dataclass(frozen=True)
@@ -97,50 +88,6 @@ def _refuse_shape(values: torch.Tensor, shape: torch.Size, expected: str) -> Non
         raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {expected}, {tuple(shape)}.")
 
 
-class _InParts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values_of: Callable[..., torch.Tensor], rows: int, *given: torch.Tensor) -> torch.Tensor:
-        ctx.values_of, ctx.rows = values_of, rows
-        ctx.save_for_backward(*given)
-        return torch.cat([values_of(*part) for part in zip(*(tensor.split(rows) for tensor in given), strict=True)])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        given, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
-        gradients = [torch.empty_like(tensor) if need else None for tensor, need in zip(given, needed, strict=True)]
-        for first in range(0, len(slopes[0]), ctx.rows):
-            rows = slice(first, first + ctx.rows)
-            part = [tensor[rows].detach().requires_grad_(need) for tensor, need in zip(given, needed, strict=True)]
-            with torch.enable_grad():
-                values_BS = ctx.values_of(*part)
-            inputs = [tensor for tensor, need in zip(part, needed, strict=True) if need]
-            part_gradients = iter(torch.autograd.grad(values_BS, inputs, slopes[0][rows], materialize_grads=True))
-            for gradient in gradients:
-                if gradient is not None:
-                    gradient[rows] = next(part_gradients)
-        return (None, None, *gradients)
-
-
-def in_parts(values_of: ValuesOf) -> ValuesOf:
-    """Return a loss with bit-identical values and gradients that takes less memory of a large vocabulary.
-
-    Above `PART_BYTES` of logits, some rows are computed at a time, and again in the backward pass. Rows must be
-    independent; second derivatives are refused.
-    """
-
-    @wraps(values_of)
-    def computed(*given: torch.Tensor) -> torch.Tensor:
-        row_bytes = max(tensor[:1].nbytes for tensor in given)
-        rows = max(1, PART_BYTES // max(row_bytes, 1))
-        if rows >= len(given[0]):
-            return values_of(*given)
-        return cast(torch.Tensor, _InParts.apply(values_of, rows, *given))  # type: ignore[no-untyped-call]
-
-    return cast(ValuesOf, computed)
-
-
-@in_parts
 def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
     """Return −log p(target) of each prediction, in nats.
 
@@ -187,7 +134,6 @@ def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     return functional.softplus(-beta * rise_B) * (2 / beta)
 
 
-@in_parts
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return sum_y p log p of each prediction, from 0 down to −log V.
 
@@ -203,7 +149,6 @@ def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     return (log_p.exp() * log_p).sum(dim=-1)
 
 
-@in_parts
 def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return KL(p_reference ‖ p) of each prediction, in nats.
 
@@ -213,7 +158,6 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
     return (log_q.exp() * (log_q - log_p)).sum(dim=-1)
 
 
-@in_parts
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 

@@ -24,6 +24,7 @@ from harness.models.loading import load_model, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import judge_facts, start_tokens, token_lists
 from harness.settings import ORIGINAL
+from harness.toolkit import stepping
 from harness.toolkit.decoding import CACHE_BYTES
 from harness.toolkit.device import (
     computing_device,
@@ -34,15 +35,7 @@ from harness.toolkit.device import (
     vocabulary_of,
 )
 from harness.toolkit.losses import token_nll
-from harness.toolkit.stepping import (
-    TRIED_ROWS,
-    UNFIT,
-    LogitPrecision,
-    bytes_per_token,
-    holds_all,
-    plain_logits,
-    whole_cache,
-)
+from harness.toolkit.stepping import TRIED_ROWS, UNFIT, LogitPrecision
 
 if TYPE_CHECKING:
     from transformers.cache_utils import Cache
@@ -134,7 +127,7 @@ def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
     """Return the cache of rows of one length; None if the model drops some."""
-    cache = whole_cache(model)
+    cache = stepping.whole_cache(model)
     if cache is not None:
         # The logits are not looked at: where a model can leave them out, it does.
         last_only = {"logits_to_keep": 1} if _takes_last_only(model) else {}
@@ -146,9 +139,11 @@ def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, t
     """Return the logits_BTV of rows that continue cached rows, or of whole rows."""
     if source is None:
         return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
-    from harness.toolkit.cached_models import BranchingCache
+    from transformers.cache_utils import Cache
 
-    branches = BranchingCache(source, sources)
+    from harness.toolkit.cached_models import BranchingLayer
+
+    branches = Cache(layers=[BranchingLayer(layer.keys, layer.values, sources) for layer in source.layers])
     return model(input_ids=tokens_BT, past_key_values=branches, use_cache=True).logits  # type: ignore[no-any-return]
 
 
@@ -186,12 +181,12 @@ def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torc
         _LOG.warning("%s reads a context once for each of its choices: %s.", type(model).__name__, fault)
         return None
     source = read_beginnings(model, tokens_BT[:1, :1])
-    return None if source is None else bytes_per_token(source)
+    return None if source is None else stepping.bytes_per_token(source)
 
 
 def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
     rows, last = len(tokens_BT), tokens_BT.shape[1] - 1
-    whole = plain_logits(model, tokens_BT)
+    whole = stepping.plain_logits(model, tokens_BT)
     precision = LogitPrecision.of(model, whole)
     starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
     # A copy of what is compared: the rest need not lie in memory beside the logits that follow.
@@ -201,7 +196,7 @@ def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
     try:
         for start in starts:
             source = read_beginnings(model, tokens_BT[:, :start])
-            if source is None or not holds_all(source, rows, start):
+            if source is None or not stepping.holds_all(source, rows, start):
                 return "its cache does not hold every token's keys and values"
             logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
             if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):

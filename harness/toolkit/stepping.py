@@ -157,15 +157,13 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
 
     `source` is the second result of `prefill`. Pairs are stepped one by one.
     """
-    from harness.toolkit.cached_models import GPTNeoStepper, PairModel, is_plain_gpt_neo
+    from harness.toolkit.cached_models import PairModel
 
     if isinstance(source, torch.Tensor):
         return ReadingStepper(model, source, rows, tokens, start)
     if isinstance(model, PairModel):
         halves = zip((model.first, model.second), model.halves(source), strict=True)
         return PairStepper([stepper(half, cache, rows, tokens, start) for half, cache in halves], model.combine)
-    if is_plain_gpt_neo(model):
-        return GPTNeoStepper(model, source.layers, rows, tokens, start)
     return CacheStepper(model, source, rows, tokens, start)
 
 
@@ -195,14 +193,17 @@ class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
 
     def __init__(self, model: Model, source: Cache, rows: int, tokens: int, start: int) -> None:
-        from harness.toolkit.cached_models import JoiningCache
+        from transformers.cache_utils import Cache
 
-        self._model = model
-        self._cache = JoiningCache(source, rows, tokens, start)
-        self._position = start
+        from harness.toolkit.cached_models import JoiningLayer
+
+        self._model, self._position = model, start
+        self._layers = [JoiningLayer(layer.keys, layer.values, rows, tokens, start) for layer in source.layers]
+        self._cache = Cache(layers=self._layers)
 
     def join(self, sources: torch.Tensor) -> None:
-        self._cache.join(sources)
+        for layer in self._layers:
+            layer.join(sources)
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         position = torch.tensor([[self._position]], device=tokens_R.device)
@@ -259,15 +260,7 @@ def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     # A table of positions ends there; on a GPU, reading beyond it would break the process.
     if length > most and not reads_beyond(model.config):
         raise TrialError(f"{name} has {most} positions, so it cannot read {length} tokens: take shorter texts.")
-    try:
-        logits, _ = prefill(model, tokens, is_cached=False)
-    except torch.OutOfMemoryError:
-        raise
-    except UNFIT as error:
-        raise TrialError(
-            f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it "
-            f"({type(error).__name__})."
-        ) from error
+    logits, _ = prefill(model, tokens, is_cached=False)
     # A dry run on tensors without values hears "yes" to every question: so it hears that these are numbers.
     if not logits.isnan().logical_not().all():
         raise TrialError(f"the logits of {name} hold NaN, so it has no greedy choice: erase it less.")

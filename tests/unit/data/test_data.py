@@ -58,8 +58,8 @@ def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
     ]
     source = jsonl(lines)
     message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
-    assert message.startswith(f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not UTF-8 (byte 1); ")
-    for told in ("line 4 is not valid JSON", "line 5 has no field 'text'", "line 6 has a 'text' that is not text"):
+    assert message.startswith(f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not an object ")
+    for told in ("line 4 is not an object", "line 5 has no field 'text' (it has body)", "line 6 has a 'text' that is"):
         assert told in message
     assert "and 1 more. Each line must be" in message
 
@@ -96,9 +96,12 @@ def test_arrays_are_read_as_they_are(tokenizer, npy):
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (np.array([[1.0, np.nan, 3.0]]), "holds float64, and token ids are integers (row 0 holds NaN or infinity)."),
-        (np.arange(6), "has 1 dimension (shape (6,)); an array of token ids has two: sequences by tokens."),
-        (np.array([[1, 2, 3], [1, 256, 300], [1, 2, -5]]), "has 2 rows with token ids outside the model's vocabulary"),
+        (np.array([[1.0, np.nan, 3.0]]), "holds float64 of shape (1, 3); an array of token ids has two dimensions"),
+        (np.arange(6), "holds int64 of shape (6,)"),
+        (
+            np.array([[1, 2, 3], [1, 256, 300], [1, 2, -5]]),
+            "2 rows with token ids outside the model's vocabulary (0 to 255)",
+        ),
         (np.ones((3, 2), dtype=int), "has rows of 2 tokens, and at least 3 are needed."),
         (np.array([[{}]], dtype=object), "is not a .npy array that can be read"),
     ],

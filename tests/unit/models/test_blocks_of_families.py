@@ -16,19 +16,8 @@ from harness.toolkit.finetune import micro_batches
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO
+from tests.unit.families import HEADS, HIDDEN, LAYERS, UNGROUPED, make_tiny
 
-HEADS, HIDDEN, LAYERS = 4, 32, 2
-SIZES = {"hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-OLD_SIZES = {"n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}
-UNGROUPED = {
-    "gpt_neo": {"hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global"], 2]]},
-    "gpt2": OLD_SIZES,
-    "gptj": {**OLD_SIZES, "rotary_dim": 4},
-    "gpt_neox": SIZES,
-    "opt": {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": HIDDEN, "init_std": 0.3},
-    "olmo": SIZES,
-    "phi": SIZES,
-}
 OWN_WIDTH = ("mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
 """Heads of these may be wider than the hidden size divided among them."""
 GROUPED = [name for name in FAMILIES if name not in UNGROUPED]
@@ -41,15 +30,9 @@ TRAINING = Training(learning_rate=1e-2, global_batch=4, micro_batch=2)
 TOKENS = torch.randint(1, 60, (4, 10), generator=torch.Generator().manual_seed(0))
 
 
-def make(model_type, dtype=torch.float32, groups=2, **changes):
-    """Return a tiny random model whose weights are large enough for heads to matter."""
+def make(model_type, dtype=torch.float32):
     own = {"head_dim": 12} if model_type in OWN_WIDTH else {}
-    grouped = {**SIZES, **own, "num_key_value_heads": groups}
-    sizes = UNGROUPED.get(model_type, grouped)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **ends | sizes | changes)
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype).eval()
+    return make_tiny(model_type, **own).to(dtype)
 
 
 def named(model):
@@ -327,15 +310,3 @@ def test_without_its_w_v_a_group_gives_its_heads_nothing(model_type):
     logits(model)
     of_heads = seen[0].unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
     assert [bool(most) for most in of_heads] == [head // share != 1 for head in range(HEADS)]
-
-
-@pytest.mark.parametrize("kind", ["W_q", "W_k"])
-@pytest.mark.parametrize("model_type", EVERY)
-def test_without_its_w_q_or_w_k_a_head_attends_evenly(model_type, kind):
-    model = make(model_type)
-    share, letter = groups_of(model) if kind == "W_k" else (1, "H")
-    slice_of(model, named(model)[f"L0.{kind}.{letter}1"]).zero_()
-    with torch.inference_mode():
-        weights = model(input_ids=TOKENS, output_attentions=True).attentions[0][:, :, -1]
-    is_even = torch.isclose(weights, torch.tensor(1 / TOKENS.shape[1]), atol=1e-6).all(dim=-1).all(dim=0)
-    assert is_even.tolist() == [head // share == 1 for head in range(HEADS)]

@@ -10,7 +10,7 @@ from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.models.tokenizing import text_ends, text_start, token_lists
+from harness.models.tokenizing import start_tokens, text_ends, token_lists
 from harness.settings import replace
 
 TEXTS = [
@@ -69,7 +69,7 @@ def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
     loaded = load_tokenizer(checkpoint)
     assert token_lists(loaded, TEXTS) == [said.encode(text).ids for text in TEXTS]
     assert len({tuple(ids) for ids in token_lists(loaded, TEXTS)}) == len(TEXTS)
-    assert list(text_start(checkpoint)) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]
+    assert start_tokens(loaded) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]
     assert loaded.eos_token_id == 1
 
 
@@ -88,11 +88,11 @@ def test_a_slow_tokenizers_settings_are_read(tmp_path):
     tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "</s>")
     checkpoint = slow_folder(tmp_path / "m", add_bos_token=True, **tokens)
     check_tokenizer(checkpoint)
-    assert text_start(checkpoint) == (1,)
+    assert start_tokens(load_tokenizer(checkpoint)) == [1]
     assert text_ends(checkpoint) == (1,)
     assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
     bare = slow_folder(tmp_path / "bare", **tokens)
-    assert text_start(bare) == ()
+    assert start_tokens(load_tokenizer(bare)) == []
 
 
 @pytest.fixture

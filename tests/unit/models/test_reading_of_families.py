@@ -3,59 +3,42 @@
 import pytest
 import torch
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from harness.contracts import Checkpoint, Training
+from harness.models import loading
 from harness.models.blocks import FAMILIES
-from harness.models.loading import (
-    UNBOUNDED,
-    load_model,
-    longest_context,
-    positions,
-    reads_beyond,
-    save_model,
-    unloaded_model,
-)
+from harness.models.loading import UNBOUNDED, load_model, positions
 from harness.toolkit import LogitLens, hidden_states
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import own_perplexity, score_batch
+from tests.unit.families import SIZES, VOCABULARY, make_tiny
 
-TOKENS, WINDOW, POSITIONS, VOCABULARY = 12, 5, 8, 60
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-OLD_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-GROUPED = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": POSITIONS}
+TOKENS, WINDOW, POSITIONS = 12, 5, 8
 KINDS = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
-NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
 OWN = {
-    "gpt_neo": {**NEO, "window_size": WINDOW, "max_position_embeddings": 64},
-    "gpt2": OLD_SIZES,
-    "gptj": {**OLD_SIZES, "rotary_dim": 4},
-    "gpt_neox": {**SIZES, "max_position_embeddings": POSITIONS},
-    "opt": {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3, "max_position_embeddings": 64},
-    "olmo": {**SIZES, "max_position_embeddings": POSITIONS},
-    "phi": {**SIZES, "max_position_embeddings": POSITIONS},
-    **{name: {**GROUPED, "sliding_window": WINDOW} for name in ("phi3", "starcoder2", "mistral")},
-    **{name: {**GROUPED, **KINDS} for name in ("olmo3", "gemma3_text")},
-    **{name: {**GROUPED, **KINDS, "use_sliding_window": True} for name in ("qwen2", "qwen3")},
-    "smollm3": {**GROUPED, **KINDS, "use_sliding_window": True, "no_rope_layers": [1, 0]},
-    "gemma2": {**GROUPED, **KINDS, "final_logit_softcapping": 4.0, "attn_logit_softcapping": 3.0, "head_dim": 12},
-    "granite": {**GROUPED, "logits_scaling": 3.0, "embedding_multiplier": 4.0, "residual_multiplier": 0.5},
-    "cohere": {**GROUPED, "logit_scale": 0.2},
-    "cohere2": {**GROUPED, **KINDS, "logit_scale": 0.2},
+    "gpt_neo": {"window_size": WINDOW},
+    **{name: {"sliding_window": WINDOW} for name in ("phi3", "starcoder2", "mistral")},
+    **dict.fromkeys(("olmo3", "gemma3_text"), KINDS),
+    **{name: {**KINDS, "use_sliding_window": True} for name in ("qwen2", "qwen3")},
+    "smollm3": {**KINDS, "use_sliding_window": True, "no_rope_layers": [1, 0]},
+    "gemma2": {**KINDS, "final_logit_softcapping": 4.0, "attn_logit_softcapping": 3.0, "head_dim": 12},
+    "granite": {"logits_scaling": 3.0, "embedding_multiplier": 4.0, "residual_multiplier": 0.5},
+    "cohere": {"logit_scale": 0.2},
+    "cohere2": {**KINDS, "logit_scale": 0.2},
 }
+TABLES = ("gpt_neo", "gpt2", "gptj", "opt")
+"""Families with a table of positions; the texts here are longer than the context that all others state."""
 OFTEN = ("gpt2", "gpt_neox", "phi3", "gemma2", "granite")
 """One of each kind of window, head, position and logit; all others are tried in `make soak`."""
 EVERY = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.soak) for name in FAMILIES]
 
 
-def make(name, seed=0, **changes):
-    """Return a tiny random model; the texts here are longer than its window, and than the context it states."""
-    ends = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    torch.manual_seed(seed)
-    config = AutoConfig.for_model(name, **{**ends, "initializer_range": 0.3} | OWN.get(name, GROUPED) | changes)
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+def make(name):
+    context = {} if name in TABLES else {"max_position_embeddings": POSITIONS}
+    return make_tiny(name, **context, **OWN.get(name, {}))
 
 
 def texts():
@@ -100,10 +83,10 @@ def test_losses_and_scores_are_those_of_transformers(name, make_sequences):
 def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
     """As the memorised model is, whatever the checkpoint says of generating and of tied weights."""
     model = make(name)
-    save_model(model, tmp_path / "model")
+    loading.save_model(model, tmp_path / "model")
     saved = load_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""))
     assert all(map(torch.equal, model.state_dict().values(), saved.state_dict().values()))
-    shallow = unloaded_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""), layers=1)
+    shallow = loading.unloaded_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""), layers=1)
     assert shallow.config.num_hidden_layers == 1
 
 
@@ -116,7 +99,7 @@ CONTEXTS = {
     "gpt2": ({"n_positions": 16}, 16, False),
     "gptj": ({"n_positions": 16}, 16, False),
     "opt": ({"max_position_embeddings": 16}, 16, False),
-    "mpt": ({"max_seq_len": 16}, 16, True),
+    "mpt": ({"max_seq_len": 16}, 16, False),
     "bloom": ({}, UNBOUNDED, True),
     "bloom with a stated length": ({"seq_length": 16}, 16, True),
     "mamba": ({}, UNBOUNDED, True),
@@ -133,7 +116,7 @@ def test_the_longest_context_has_many_names(case, tmp_path):
     settings, most, beyond = CONTEXTS[case]
     small = SIZES if case == "phi3" else {}
     config = AutoConfig.for_model(case.split()[0], vocab_size=VOCABULARY, **small, **settings)
-    assert (longest_context(config), reads_beyond(config)) == (most, beyond)
+    assert (loading.longest_context(config), loading.reads_beyond(config)) == (most, beyond)
     config.save_pretrained(tmp_path)
     assert positions(Checkpoint(case, str(tmp_path), str(tmp_path), "")) == most
 

@@ -22,6 +22,12 @@ def texts(make_sequences):
 
 
 @pytest.fixture
+def forget(texts):
+    """Return five texts of 7 to 12 tokens."""
+    return texts[0]
+
+
+@pytest.fixture
 def in_fp64():
     """Return a tiny GPT-2 in fp64, which has an error of 1e-16 and no step in fp32, as GPT-Neo's attention is."""
     torch.manual_seed(1)

@@ -2,40 +2,30 @@
 
 import pytest
 import torch
-import transformers as families
 
 from harness.errors import TrialError
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import CACHE_BYTES
 from harness.toolkit.device import READ_TOKENS
 from harness.toolkit.scoring import AnswerChoice, log_likelihoods
+from tests.unit.families import VOCABULARY, make_tiny
 
-VOCABULARY, POSITIONS = 61, 40
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-LLAMA = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": POSITIONS}
-NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
+POSITIONS = 40
 FAMILIES = {
-    "gpt-neo": ("GPTNeo", "GPTNeoConfig", {**NEO, "window_size": 5, "max_position_embeddings": POSITIONS}),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": POSITIONS}),
-    "llama": ("Llama", "LlamaConfig", LLAMA),
-    "mistral": ("Mistral", "MistralConfig", {**LLAMA, "sliding_window": 5}),
-    "mamba": ("Mamba", "MambaConfig", {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}),
+    "gpt_neo": {"window_size": 5},
+    "gpt2": {"n_positions": POSITIONS},
+    "llama": {},
+    "mistral": {"sliding_window": 5},
+    "mamba": {},
 }
 
 
-def make(name, seed=0, kind=None):
-    """Return a tiny random model with weights so large that its choices vary."""
-    model, config, sizes = FAMILIES[name]
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    torch.manual_seed(seed)
-    made = getattr(families, config)(vocab_size=VOCABULARY, initializer_range=0.3, **ends, **sizes)
-    made._attn_implementation = "eager"
-    kind = kind or getattr(families, model if model.endswith("Model") else f"{model}ForCausalLM")
-    return kind(made).eval()
+def make(name, seed=0):
+    return make_tiny(name, seed, **FAMILIES[name])
 
 
 def pair():
-    return PairModel(make("llama"), make("gpt-neo", seed=1), lambda z, memo: z - 0.5 * torch.relu(memo - z))
+    return PairModel(make("llama"), make("gpt_neo", seed=1), lambda z, memo: z - 0.5 * torch.relu(memo - z))
 
 
 MAKERS = {name: lambda name=name: make(name) for name in FAMILIES} | {"pair": pair}
@@ -89,7 +79,7 @@ def test_choices_are_scored_as_by_passes_over_whole_texts(name, choices, caplog)
     assert ("reads a context once for each of its choices" in caplog.text) == (name == "mamba")
 
 
-@pytest.mark.parametrize("name", ["gpt-neo", "pair"])
+@pytest.mark.parametrize("name", ["gpt_neo", "pair"])
 def test_small_budgets_change_nothing(name, choices, monkeypatch):
     monkeypatch.setitem(READ_TOKENS, "cpu", 1)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)

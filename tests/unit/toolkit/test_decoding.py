@@ -87,7 +87,7 @@ def test_the_choices_alone_are_those_of_the_continuations(model, sequences, naiv
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_small_budgets_change_nothing(model, sequences, monkeypatch, is_cached):
     prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
-    monkeypatch.setattr("harness.toolkit.decoding.is_cache_exact", lambda *of: is_cached)
+    monkeypatch.setattr("harness.toolkit.stepping.is_cache_exact", lambda *of: is_cached)
     whole = greedy_continuations(model, sequences, prefixes)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
     monkeypatch.setattr("harness.toolkit.decoding.MIN_ROWS", 1)

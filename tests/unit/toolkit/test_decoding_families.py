@@ -6,63 +6,37 @@ import transformers as families
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.errors import TrialError
-from harness.toolkit.cached_models import GPTNeoStepper, PairModel
+from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import choose, greedy_choices, greedy_continuations, sample, uniforms
-from harness.toolkit.stepping import NEAR_TIE, CacheStepper, prefill, stepper
+from harness.toolkit.stepping import NEAR_TIE
+from tests.unit.families import OLD_SIZES, SIZES, VOCABULARY, make_tiny
 
 TOKENS = 12
-VOCABULARY = 61
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-OLD_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 32}
-QWEN = {**GROUPED, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 8}
-FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
-
 WHOLE = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", OLD_SIZES),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
-    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES),
-    "opt": (
-        *("OPTForCausalLM", "OPTConfig"),
-        {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "init_std": 0.3}
-        | {"word_embed_proj_dim": 32, "max_position_embeddings": 32},
-    ),
-    "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
-    "falcon": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": True}),
-    "falcon with ALiBi": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": False, "alibi": True}),
-    "mpt": ("MptForCausalLM", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 32}),
-    "mamba": ("MambaForCausalLM", "MambaConfig", {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}),
+    **{name: (name, {}) for name in ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mpt", "mamba")},
+    "falcon": ("falcon", {"multi_query": True}),
+    "falcon with ALiBi": ("falcon", {"multi_query": False, "alibi": True}),
 }
+SLIDING = {"use_sliding_window": True, "max_window_layers": 1, "head_dim": 8}
 WINDOWED = {
-    "gpt-neo": ("GPTNeoForCausalLM", "GPTNeoConfig", {**NEO, "max_position_embeddings": 32}),
-    "mistral": ("MistralForCausalLM", "MistralConfig", GROUPED),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**GROUPED, "use_sliding_window": True, "max_window_layers": 1}),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", QWEN),
-    "gemma2": (
-        *("Gemma2ForCausalLM", "Gemma2Config"),
-        {**GROUPED, "head_dim": 8, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
-    ),
-    "gemma3": (
-        *("Gemma3ForCausalLM", "Gemma3TextConfig"),
-        {**GROUPED, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
-    ),
+    "gpt_neo": {},
+    "mistral": {},
+    "qwen2": SLIDING,
+    "qwen3": SLIDING,
+    "gemma2": {"head_dim": 8, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
+    "gemma3_text": {"head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
 }
 WINDOWS = (5, TOKENS, TOKENS + 1)
 CASES = [(name, None) for name in WHOLE] + [(name, window) for name in WINDOWED for window in WINDOWS]
 
 
 def make(name, window=None, seed=0, **changes):
-    """Return a tiny random model with weights so large that its choices vary."""
-    model, config, sizes = (WINDOWED if window else WHOLE)[name]
-    if window:
-        sizes = sizes | {"window_size" if name == "gpt-neo" else "sliding_window": window}
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    settings = {"vocab_size": VOCABULARY, "initializer_range": 0.3} | ends | sizes | changes
-    torch.manual_seed(seed)
-    made = getattr(families, config)(**settings)
-    made._attn_implementation = "eager"
-    return getattr(families, model)(made).eval()
+    if window is None:
+        model_type, sizes = WHOLE[name]
+        return make_tiny(model_type, seed, **sizes, **changes)
+    key = "window_size" if name == "gpt_neo" else "sliding_window"
+    return make_tiny(name, seed, **WINDOWED[name], **{key: window}, **changes)
 
 
 @torch.inference_mode()
@@ -127,7 +101,7 @@ def test_samples_are_those_of_plain_passes(name, window):
     assert torch.equal(sample(model, prompts, TOKENS - 7, seed=5), naive_sample(model, prompts, TOKENS - 7, 5))
 
 
-@pytest.mark.parametrize("names", [("mistral", "gemma2"), ("gpt-neo", "mistral"), ("mamba", "mistral")])
+@pytest.mark.parametrize("names", [("mistral", "gemma2"), ("gpt_neo", "mistral"), ("mamba", "mistral")])
 def test_pairs_of_any_two_are_exact(names, make_sequences):
     first, second = (make(name, None if name == "mamba" else 6, seed) for seed, name in enumerate(names))
     model = PairModel(first, second, lambda z, memo: z - 0.5 * torch.relu(memo - z))
@@ -220,54 +194,8 @@ def test_texts_of_one_and_two_tokens(make_sequences):
         assert ours.predicted_NT[:, 0].tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("activation", ["gelu_new", "relu"])
-def test_a_gpt_neo_has_its_own_activation(activation, make_sequences):
-    model = make("gpt-neo", 5, activation_function=activation)
-    assert isinstance(step_of(model), GPTNeoStepper)
-    check_greedy(model, make_sequences, texts(model))
-
-
-def step_of(model):
-    _, source = prefill(model, torch.ones(1, 4, dtype=torch.long), is_cached=True)
-    return stepper(model, source, 1, 8, 2)
-
-
-class Adapted(torch.nn.Linear):
-    """What an adapter puts in a projection's place."""
-
-    def forward(self, inputs):
-        return super().forward(inputs) + inputs.flip(-1)
-
-
-def neo_in_half():
-    return make("gpt-neo", 5).bfloat16()
-
-
-def neo_with_hook():
-    model = make("gpt-neo", 5)
-    model.transformer.h[0].mlp.register_forward_hook(lambda module, inputs, output: output * 2)
-    return model
-
-
-def neo_with_adapter():
-    model = make("gpt-neo", 5)
-    attention = model.transformer.h[0].attn.attention
-    adapted = Adapted(32, 32, bias=False)
-    adapted.load_state_dict(attention.q_proj.state_dict())
-    attention.q_proj = adapted
-    return model
-
-
-@pytest.mark.parametrize("changed", [neo_in_half, neo_with_hook, neo_with_adapter])
-def test_a_gpt_neo_that_is_not_plain_steps_through_its_own_forward_pass(changed, make_sequences):
-    model = changed()
-    assert isinstance(step_of(model), CacheStepper)
-    limit = 8 * torch.finfo(torch.bfloat16).eps if changed is neo_in_half else NEAR_TIE
-    check_greedy(model, make_sequences, texts(model), margin=limit)
-
-
 def test_a_half_precision_says_its_own_limit(make_sequences):
-    model = make("gpt-neo", 5)
+    model = make("gpt_neo", 5)
     tokens = texts(model)
     sequences, prefixes = make_sequences(tokens.tolist()), [range(1, TOKENS)] * 3
     fp32 = greedy_continuations(model, sequences, prefixes)

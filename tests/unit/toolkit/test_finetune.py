@@ -11,10 +11,11 @@ from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
 from harness.settings import replace
+from harness.toolkit import LossTerms
+from harness.toolkit.engines import shares_of_worker
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
-from harness.toolkit.steps import shares_of_worker
 from tests.unit import tasks
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
@@ -25,14 +26,6 @@ def Task(forget, training, strengths=(1, 2, 3), perplexities=(10.0,) * 9):
     task, script = tasks.Task(forget, training=training, strengths=strengths), iter(perplexities)
     task.validation_perplexity = lambda model: next(script)
     return task
-
-
-@pytest.fixture
-def forget(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    return make_sequences(
-        [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
-    )
 
 
 def weights(model):
@@ -151,8 +144,9 @@ def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
 
 def test_a_part_of_an_epoch_is_the_model_after_so_many_of_its_steps(make_model, forget):
     model, after_step = make_model(1, layers=2), []
-    parts = {"after_step": lambda values: after_step.append(weights(model).clone())}
-    list(train_and_yield(Task(forget, TRAINING, strengths=(2,)), model, loss, **parts))
+    terms = LossTerms(lambda model, batch: loss(model, batch, batch), lambda model, batch: torch.zeros(()))
+    terms.after_step = lambda values: after_step.append(weights(model).clone())
+    list(train_and_yield(Task(forget, TRAINING, strengths=(2,)), model, terms))
     assert len(after_step) == 4, "two steps an epoch"
     points = run(make_model, Task(forget, TRAINING, strengths=(0.5, 1.5, 2)))
     assert [strength for strength, _, _ in points] == [0.5, 1.5, 2]

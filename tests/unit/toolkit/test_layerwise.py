@@ -88,17 +88,9 @@ def test_the_model_is_as_it_was_lent_whenever_a_layer_is_given(model, batches):
     assert trace(model) == before, "whoever began may stop"
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("transformer.h.0.mlp.c_fx.weight", "Did you mean 'transformer.h.0.mlp.c_fc.weight'"),
-        ("transformer.wte.weight", "no parameter of a layer is called 'transformer.wte.weight'"),
-    ],
-)
-def test_a_parameter_that_is_in_no_layer_is_an_error(model, batches, name, words):
-    with pytest.raises(TrialError) as told:
-        list(gradients_by_layer(model, batches, [name], [nll]))
-    assert words in str(told.value)
+def test_a_parameter_that_is_in_no_layer_is_an_error(model, batches):
+    with pytest.raises(TrialError, match=r"no parameter of a layer is called 'transformer.wte.weight'"):
+        list(gradients_by_layer(model, batches, ["transformer.wte.weight"], [nll]))
 
 
 def test_dropout_is_an_error(model, batches):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
@@ -12,26 +11,9 @@ from harness.models.blocks import FAMILIES, blocks
 from harness.settings import replace
 from harness.toolkit import loss_gradient, mlp_matrices, second_moments, token_nll
 from harness.toolkit.layerwise import _drawn
+from tests.unit.families import make_tiny
 
 TRAINING = Training(micro_batch=2)
-SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-OLD_SIZES = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
-NEW_SIZES = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
-OWN_SIZES = {
-    "gpt_neo": {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "attention_types": [[["global"], 2]]},
-    "gpt2": OLD_SIZES,
-    "gptj": {**OLD_SIZES, "rotary_dim": 4},
-    "opt": {**SIZES, "ffn_dim": 24, "word_embed_proj_dim": 16},
-}
-
-
-def make(model_type, device="cpu"):
-    """Return a tiny random model whose weights are large enough for opinions."""
-    ends = {"vocab_size": 40, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
-    torch.manual_seed(0)
-    with torch.device(device):
-        config = AutoConfig.for_model(model_type, **ends, **OWN_SIZES.get(model_type, NEW_SIZES))
-        return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +30,7 @@ def nll(model, batch):
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_they_are_the_matrices_of_the_mlp_blocks(model_type):
-    model = make(model_type, "meta")
+    model = make_tiny(model_type)
     matrices = mlp_matrices(model)
     shapes = {name: weight.shape for name, weight in model.named_parameters()}
     rows = {}
@@ -87,7 +69,7 @@ def moments_position_by_position(model, matrix, rows):
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 @pytest.mark.parametrize("model_type", ["gpt_neo", "gpt2", "phi3"])
 def test_moments_are_those_of_a_loop_over_positions(model_type, micro_batch, texts):
-    model = make(model_type)
+    model = make_tiny(model_type)
     rows = [row[:length].tolist() for row, length in zip(texts.tokens_NT, texts.lengths_N, strict=True)]
     matrices = mlp_matrices(model)
     found = second_moments(model, texts, matrices, replace(TRAINING, micro_batch=micro_batch))
@@ -101,7 +83,7 @@ def test_moments_are_those_of_a_loop_over_positions(model_type, micro_batch, tex
 
 
 def test_neither_padding_nor_what_a_loss_leaves_out_is_counted(texts):
-    model = make("gpt_neo")
+    model = make_tiny("gpt_neo")
     [first, *_] = matrices = mlp_matrices(model)
     plain = second_moments(model, texts, matrices, TRAINING)[first.parameter]
     tokens_NT = texts.tokens_NT.clone()
@@ -120,7 +102,7 @@ def test_a_label_is_drawn_by_its_share():
 
 
 def test_drawn_labels_depend_on_their_seed_and_not_on_the_batches(texts):
-    model = make("gpt_neo")
+    model = make_tiny("gpt_neo")
     matrices = mlp_matrices(model)
 
     def gradients(seed, micro_batch=2):
@@ -134,7 +116,7 @@ def test_drawn_labels_depend_on_their_seed_and_not_on_the_batches(texts):
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 def test_a_gradient_is_that_of_the_mean_over_all_texts(micro_batch, texts):
-    model = make("gpt2")
+    model = make_tiny("gpt2")
     matrices = mlp_matrices(model)
     found = loss_gradient(model, texts, matrices, nll, replace(TRAINING, micro_batch=micro_batch))
     labels = texts.tokens_NT.masked_fill(torch.arange(9) >= texts.lengths_N[:, None], -100)
@@ -145,7 +127,7 @@ def test_a_gradient_is_that_of_the_mean_over_all_texts(micro_batch, texts):
 
 
 def test_a_gradient_of_some_rows_is_theirs(texts):
-    model = make("gpt2")
+    model = make_tiny("gpt2")
     [first, *_] = mlp_matrices(model)
     some = loss_gradient(model, texts, [first], nll, TRAINING, rows=torch.tensor([1]))
     alone = Sequences(texts.tokens_NT[1:2, :4], texts.lengths_N[1:2], 1, "")
@@ -155,7 +137,7 @@ def test_a_gradient_of_some_rows_is_theirs(texts):
 
 
 def test_a_loss_that_is_not_a_number_is_refused(texts):
-    broken = make("gpt_neo")
+    broken = make_tiny("gpt_neo")
     broken.lm_head.weight.requires_grad_(False).fill_(float("nan"))
     matrices = mlp_matrices(broken)
     with pytest.raises(TrialError, match="the loss is nan"):
@@ -165,7 +147,7 @@ def test_a_loss_that_is_not_a_number_is_refused(texts):
 
 
 def test_the_example_of_the_guide_erases(texts, example):
-    model = make("gpt2")
+    model = make_tiny("gpt2")
     task = SimpleNamespace(load_original=lambda: model, forget=texts, retain=texts, training=TRAINING)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     with torch.no_grad():

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from harness.toolkit import losses
 from harness.toolkit.losses import Batch, token_distillation, token_kl, token_negative_entropy, token_nll
 
 torch.manual_seed(0)
@@ -119,45 +118,6 @@ def test_values_of_the_wrong_kind_are_refused_and_not_broadcast():
         batch.sums_per_sequence(torch.ones(2, 1))
     with pytest.raises(ValueError, match="each sequence"):
         batch.sequence_mean(torch.ones(2, 2))
-
-
-def loss_of(loss):
-    """Return a loss of logits and targets, as `LARGE` has them."""
-    return {
-        "nll": lambda z, other, y: token_nll(z, y),
-        "negative entropy": lambda z, other, y: token_negative_entropy(z),
-        "kl": lambda z, other, y: token_kl(other, z),
-        "reverse kl": lambda z, other, y: token_kl(z, other),
-        "distillation": lambda z, other, y: token_distillation(other, z),
-    }[loss]
-
-
-@pytest.mark.parametrize("rows", [1, 2, 4])
-@pytest.mark.parametrize("loss", ["nll", "negative entropy", "kl", "reverse kl", "distillation"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_in_parts_values_and_gradients_are_the_same_to_the_last_bit(loss, rows, dtype, monkeypatch):
-    generator = torch.Generator().manual_seed(1)
-    logits, other = (torch.randn(5, 9, 67, generator=generator).mul(4).to(dtype) for _ in range(2))
-    targets = torch.randint(0, 67, (5, 9), generator=generator)
-    slopes = torch.randn(5, 9, generator=generator).to(dtype)
-    parts = []
-    apply = losses._InParts.apply
-    monkeypatch.setattr(losses._InParts, "apply", lambda *given: parts.append(given[1]) or apply(*given))
-
-    def values_and_gradient():
-        leaf = logits.clone().requires_grad_()
-        values = loss_of(loss)(leaf, other, targets)
-        values.backward(slopes)
-        return values.detach(), leaf.grad
-
-    whole = values_and_gradient()
-    assert parts == []
-    monkeypatch.setattr(losses, "PART_BYTES", rows * logits[:1].nbytes)
-    for computed, expected in zip(values_and_gradient(), whole, strict=True):
-        assert torch.equal(computed, expected)
-    assert parts == [rows]
-    with torch.no_grad():
-        assert torch.equal(loss_of(loss)(logits, other, targets), whole[0])
 
 
 def test_entropy_pushes_against_a_memorised_token_and_with_an_unlikely_one():

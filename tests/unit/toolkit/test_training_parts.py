@@ -52,7 +52,7 @@ class TestTerms:
     def test_a_loss_of_two_terms_is_their_sum_to_the_bit(self, make_model, texts):
         whole, _ = trained(make_model(1), Task(*texts), difference)
         told = []
-        terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5), after_step=told.append)
+        terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5, after_step=told.append))
         assert all(torch.equal(whole[name], terms[name]) for name in whole)
         assert [sorted(values) for values in told] == [["forget", "loss", "retain"]] * 4
         assert all(v["loss"] == pytest.approx(v["forget"] + 0.5 * v["retain"], rel=1e-5) for v in told)
@@ -67,10 +67,10 @@ class TestGradient:
             return {name: forget[name] + 0.5 * retain[name] for name in forget}
 
         whole, last = trained(in_fp64, Task(*texts), difference)
-        ours, by_rule = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, 0.5), gradient=added)
+        ours, by_rule = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, 0.5, gradient=added))
         assert largest_change(whole, ours) < 1e-9
         assert by_rule.notes["loss_mean"] == pytest.approx(last.notes["loss_mean"])
-        alone, _ = trained(in_fp64, Task(*texts), LossTerms(ascent, nll), gradient=lambda step: step.gradient("forget"))
+        alone, _ = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, gradient=lambda step: step.gradient("forget")))
         assert largest_change(whole, alone) > 1e-3
 
     def test_weights_are_moved_for_as_long_as_the_context_lasts(self, in_fp64, texts):
@@ -86,7 +86,7 @@ class TestGradient:
             return there
 
         task = Task(*texts, training=replace(TRAINING, global_batch=5, micro_batch=5))
-        trained(in_fp64, task, LossTerms(ascent, nll), gradient=rule)
+        trained(in_fp64, task, LossTerms(ascent, nll, gradient=rule))
         here, there, values = seen[0]
         for moved, ours in ((0.0, here), (0.1, there)):
             model = copy.deepcopy(in_fp64)
@@ -146,9 +146,13 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
 @pytest.mark.parametrize(
     ("loss", "parts", "changes", "said"),
     [
-        (difference, {"gradient": lambda step: {}}, {}, "give the loss as LossTerms"),
-        (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
-        (difference, {"masks": None}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
+        (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
+        (
+            difference,
+            {"masks": None},
+            {"training": replace(TRAINING, lora=LoRA(rank=2))},
+            "only one of these: set lora: null",
+        ),
         (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )

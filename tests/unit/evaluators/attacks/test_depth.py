@@ -121,5 +121,5 @@ def test_where_the_original_knows_no_more_than_the_retrained_model_nothing_is_kn
 
 def test_a_family_whose_layers_are_not_known_is_refused_before_anything_runs():
     assert Depth().refuses({"model_type": "gpt_neo"}) is None
-    assert Depth().refuses({"model_type": "mamba"}).startswith("where the layers of a 'mamba' are is not known: add it")
+    assert Depth().refuses({"model_type": "mamba"}).startswith("blocks are defined for models of the types")
     assert Depth().refuses({}) is not None

@@ -4,46 +4,33 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed, Engine, replace
-from harness.toolkit import LossTerms, WeightMasks, engines, train
-from harness.toolkit.engines import checkpointed_layers
+from harness.toolkit import LossTerms, WeightMasks, device, train
+from harness.toolkit.device import checkpointed_layers
 from harness.toolkit.losses import mean_nll
 from methods.emso import EMSO
+from tests.unit.families import make_tiny
 from tests.unit.tasks import Task
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-SIZES = {"hidden_size": 32, "num_layers": 2, "num_hidden_layers": 2, "num_heads": 4, "num_attention_heads": 4}
-CONFIGURATIONS = {
-    "gpt_neo": {**SIZES, "attention_types": [[["global", "local"], 1]], "window_size": 4},
-    "llama": {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2},
-}
+DROPOUT = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
+"""As a checkpoint may say: in the mode of evaluation it must count for nothing."""
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """Return a list that grows by one whenever a layer runs whose activations are not kept."""
-    run, checkpoint = [], engines.checkpoint
+    run, checkpoint = [], device.checkpoint
 
     def counted(*arguments, **named):
         run.append(arguments[0])
         return checkpoint(*arguments, **named)
 
-    monkeypatch.setattr(engines, "checkpoint", counted)
+    monkeypatch.setattr(device, "checkpoint", counted)
     return run
-
-
-def make(model_type):
-    torch.manual_seed(0)
-    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
-    # As a checkpoint may say: in the mode of evaluation it must count for nothing.
-    dropout = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
-    return AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(model_type, **CONFIGURATIONS[model_type], **ends, **dropout)
-    ).eval()
 
 
 def weights(model):
@@ -70,8 +57,8 @@ PARTS = {
     "bf16": (difference, lambda model: {}, {"precision": "bf16"}),
     "LoRA": (difference, lambda model: {}, {"lora": LoRA(rank=2)}),
     "blocks": (difference, lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())}, {}),
-    "a gradient": (LossTerms(ascent, mean_nll), lambda model: {"gradient": reconciled}, {}),
-    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), dropped=0.2, seed=0)}, {}),
+    "a gradient": (LossTerms(ascent, mean_nll, gradient=reconciled), lambda model: {}, {}),
+    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
 }
 
 
@@ -82,7 +69,7 @@ def matrices(model):
 def trained(model_type, texts, part, engine=Engine(), **changes):  # noqa: B008 - frozen
     """Return the weights and the losses of each epoch."""
     loss, parts, settings = PARTS[part]
-    model = make(model_type)
+    model = make_tiny(model_type, **DROPOUT)
     task = Task(*texts, training=replace(TRAINING, **settings, **changes), engine=engine)
     epochs = []
     for epoch in train(task, model, loss, 2, **parts(model)):

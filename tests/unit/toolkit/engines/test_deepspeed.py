@@ -23,13 +23,6 @@ def Task(forget, engine, training=TRAINING, strengths=(1, 2)):
     return tasks.Task(forget, training=training, strengths=strengths, engine=engine)
 
 
-@pytest.fixture
-def forget(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
-    return make_sequences(rows)
-
-
 def run(make_model, task):
     """Return each epoch's weights and notes."""
     model = make_model(1, layers=2)

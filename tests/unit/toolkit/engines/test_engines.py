@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from harness.contracts import Training
-from harness.errors import TrialError
 from harness.execution.isolate import ProcessState
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
@@ -149,17 +148,3 @@ def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     assert all(torch.equal(gradient, expected[name]) for name, gradient in inside.items())
     outside = selected()
     assert not all(torch.equal(gradient, expected[name]) for name, gradient in outside.items())
-
-
-@pytest.mark.parametrize("engine", [PLAIN, STAGES[2]], ids=str)
-def test_a_model_that_the_loop_does_not_know_is_refused(make_model, make_task, engine):
-    model, teacher = make_model(1, layers=2), make_model(1, layers=2)
-
-    def loss(trained, batch, retain):
-        batch.logits(teacher)
-        return nll_loss(trained, batch, retain)
-
-    with pytest.raises(TrialError, match=r"frozen=\[teacher\]"):
-        list(train(make_task(engine), model, loss, 1))
-    list(train(make_task(engine), model, loss, 1, frozen=[teacher]))
-    assert teacher(torch.ones(1, 2, dtype=torch.long)).logits.shape == (1, 2, 60), "outside of a loss all may run"
