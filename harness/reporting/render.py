@@ -211,9 +211,7 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
         classes.append(f' class="{names.strip()}"' if names else "")
     heads = ""
     for column, kind in zip(columns, classes, strict=True):
-        about = f"{column.metric.title}: {column.metric.meaning}" if column.metric and column.metric.meaning else ""
-        hover = f' title="{html.escape(about)}"' if about else ""
-        heads += f"<th{kind}{hover}>{_title(column, 'html')}</th>"
+        heads += f"<th{kind}>{_title(column, 'html')}</th>"
     spans = "".join(f'<th colspan="{width}">{html.escape(group)}</th>' for group, width in _spans(columns))
     lines = ['<div class="scroll">', f"<table>\n<thead><tr>{heads}</tr></thead>"]
     if any(column.group for column in columns):

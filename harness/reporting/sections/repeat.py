@@ -133,9 +133,8 @@ def glossary(plan: Plan, info: MetricInfo) -> list[tuple[str, str]]:
 def _metric_meaning(metric: Metric) -> str:
     limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
     kind = metric.group + ("" if metric.ranked else ", not ranked")
-    means = f"{metric.meaning}; " if metric.meaning else ""
     source = f" ({metric.source})" if metric.source else ""
-    return f"{means}{metric.unit}, {limits}, {metric.better} is better; {kind}{source}"
+    return f"{metric.unit}, {limits}, {metric.better} is better; {kind}{source}"
 
 
 def _method_source(method: str) -> str:
