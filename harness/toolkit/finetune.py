@@ -408,17 +408,20 @@ class TrainedMethod(Method):
         yield from train_and_yield(task, task.load_original(), partial(self.loss, *frozen), frozen=frozen)
 
 
+def gradient_difference(method: RetainMethod, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+    """Return −L_NLL(forget) + `retain_weight` · L_NLL(retain)."""
+    return method.with_retain(ascent(model, forget), model, retain)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RetainMethod(TrainedMethod):
     """A trained method with a weighted term on the retain set; default loss: −L_NLL(forget) + L_NLL(retain)."""
 
     reference = "retain_data"
+    loss = gradient_difference
 
     retain_weight: RetainWeight = 1.0
     """Weight of the retain term."""
-
-    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        return self.with_retain(ascent(model, forget), model, retain)
 
     def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
         """Return a forget loss plus the weighted NLL on the retain set."""
@@ -433,7 +436,7 @@ class RetainedMethod(RetainMethod):
     """Add NLL on the retain set."""
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> Reference:  # type: ignore[override]
         """Need besides model and forget set."""
         return "retain_data" if self.retain else "none"
 
