@@ -75,7 +75,9 @@ class Generation(contracts.Evaluator):
             f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
             "coherence": self._coherences(task, written),
         }
-        numbers = {"perplexity": surprise} | {name: weighted_mean(values) for name, values in per_item.items()}
+        # Lists, so that a mean of fp32 values is taken in fp64.
+        means = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
+        numbers = {"perplexity": surprise} | means
         numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
         weights = {}
         if scores:
@@ -190,8 +192,7 @@ def rep_n(text: str, n: int) -> float:
         >>> round(rep_n("a b a b", 2), 4)
         0.3333
     """
-    grams = ngrams(text.split(), n)
-    return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
+    return 1.0 - div_n(text, n)
 
 
 def div_n(text: str, n: int) -> float:

@@ -160,11 +160,7 @@ FOLDS = 5
 
 
 def blind_auc_items(
-    members: Sequence[Sequence[int]],
-    others: Sequence[Sequence[int]],
-    copies: Sequence[Hashable] = (),
-    *,
-    seed: int,
+    members: Sequence[Sequence[int]], others: Sequence[Sequence[int]], copies: Sequence[Hashable] = (), *, seed: int
 ) -> np.ndarray:
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 

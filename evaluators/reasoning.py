@@ -133,9 +133,7 @@ class Reasoning(Evaluator):
         return Evaluation(numbers, notes=notes, per_item=per_item, item_weights=weights, item_ids=item_ids)
 
 
-def encoded(
-    tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool | None = None, **_: Any
-) -> list[int]:
+def encoded(tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: Any = None, **_: Any) -> list[int]:
     """Return a question's token ids."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
