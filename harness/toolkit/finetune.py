@@ -418,7 +418,7 @@ class RetainMethod(TrainedMethod):
     """A trained method with a weighted term on the retain set; default loss: −L_NLL(forget) + L_NLL(retain)."""
 
     reference = "retain_data"
-    loss = gradient_difference
+    loss: ClassVar[Callable[..., torch.Tensor]] = gradient_difference
 
     retain_weight: RetainWeight = 1.0
     """Weight of the retain term."""
