@@ -33,17 +33,9 @@ class Depth(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        gone = (
-            "the share of what its layers could have lost of the continuations, read from each by the original's "
-            "output matrix, that they have lost: 0 as the original, 1 as the retrained model, and nearly so a model "
-            "that has collapsed"
-        )
         share = partial(attack_share, better="higher", source="arXiv:2605.24614, logit lens")
-        beyond = f"{gone}; beyond what they have lost of unseen texts"
-        return (
-            share(name="depth", title="Depth", attack="Depth", meaning=beyond),
-            share(name="depth_uncorrected", title="Depth (as published)", meaning=gone),
-        )
+        plain = share(name="depth_uncorrected", title="Depth (as published)")
+        return share(name="depth", title="Depth", attack="Depth"), plain
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         return lacks_layers(str(config.get("model_type")))
@@ -55,47 +47,33 @@ class Depth(Evaluator):
         # Here, not above: it imports all of transformers, and planning needs the settings only.
         from harness.toolkit import PairModel
 
-        forget, holdout = task.forget, task.holdout
-        assert holdout is not None, "it is read"
         if isinstance(model, PairModel):
-            unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(forget), np.nan))
+            unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(task.forget), np.nan))
             warning = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
-            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [warning]}, unknown)
+            return item_evaluation(unknown, {"warnings": [warning]})
         references = self._references(task, task.load_original)
         lens = LogitLens(task.load_original())
-        by_texts = {"forget": forget, "unseen": holdout}
         lost: dict[str, np.ndarray] = {}
-        for name, texts in by_texts.items():
+        for name, texts in texts_of(task).items():
             original_NL = references[f"original_{name}"]
             lost[f"retrained_{name}"] = original_NL - references[f"retrained_{name}"]
             lost[f"model_{name}"] = original_NL - continuation_log_p(model, lens, texts)
-        unseen_L = {who: lost[f"{who}_unseen"].mean(axis=0) for who in ("retrained", "model")}
         plain = lost["retrained_forget"], lost["model_forget"]
-        beyond = plain[0] - unseen_L["retrained"], plain[1] - unseen_L["model"]
+        beyond = [lost[f"{who}_forget"] - lost[f"{who}_unseen"].mean(axis=0) for who in ("retrained", "model")]
         per_item = {"depth": _depths(*beyond), "depth_uncorrected": _depths(*plain)}
-        notes: dict[str, Json] = {
-            "sequences": len(forget),
-            "unseen": len(holdout),
-            "layers": {
-                "retrained": beyond[0].mean(axis=0).tolist(),
-                "model": beyond[1].mean(axis=0).tolist(),
-                "unseen_retrained": unseen_L["retrained"].tolist(),
-                "unseen_model": unseen_L["model"].tolist(),
-            },
-        }
+        warnings = []
         if np.isnan(per_item["depth"]).all():
-            notes["warnings"] = [
+            warnings.append(
                 "depth is not known: on no layer, and of no sequence, does the original know more than the retrained "
                 f"model (by {MIN_DROP} nats a token), or the model's states are not numbers"
-            ]
-        layers = tuple(float(layer) for layer in range(1, 1 + len(unseen_L["model"])))
+            )
         lost_L = tuple(beyond[1].mean(axis=0).tolist())
+        layers = tuple(map(float, range(1, 1 + len(lost_L))))
         curve = MeasuredCurve("depth", "Lost of the texts, by layer", "layer", "nats a token", layers, lost_L)
-        return item_evaluation(per_item, notes, curves=(curve,))
+        return item_evaluation(per_item, {"warnings": warnings}, curves=(curve,))
 
     def _references(self, task: EvaluationTask, load_original: Callable[[], Model]) -> dict[str, np.ndarray]:
-        assert task.holdout is not None, "it is read"
-        by_texts = {"forget": task.forget, "unseen": task.holdout}
+        by_texts = texts_of(task)
 
         def make() -> dict[str, np.ndarray]:
             lens = LogitLens(task.load_original())
@@ -109,6 +87,12 @@ class Depth(Evaluator):
 
         digests = task.original_digest(), task.retrained_digest(), *(texts.digest for texts in by_texts.values())
         return task.cached(("depth", str(self.version), *digests), make)
+
+
+def texts_of(task: EvaluationTask) -> dict[str, Sequences]:
+    """Return the read texts."""
+    assert task.holdout is not None, "it is read"
+    return {"forget": task.forget, "unseen": task.holdout}
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from evaluators.metrics import attack_share, extraction_strengths, item_evaluation
+from evaluators.metrics import attack_share, extraction_strengths, item_evaluation, lacks_tokens
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, TextsShape
 from harness.toolkit import greedy_continuations
 
@@ -27,23 +27,15 @@ class Extraction(Evaluator):
     """Right tokens after the prefix that make a text recited."""
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        longest = forget.longest - forget.prefix_tokens
-        if self.tokens <= longest:
-            return None
-        return (
-            f"asks whether {self.tokens} tokens after a prefix are recited, and the longest sequence of the forget set "
-            f"has {longest} there: set `tokens` to at most {longest}, or give it longer sequences or shorter prefixes."
-        )
+        return lacks_tokens(self.tokens, forget)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        strength = "the share of a sequence's end that it says to the letter from the tokens before it"
-        recited = f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter"
         ranked = partial(attack_share, source="Wang et al., arXiv:2406.09179", group="extraction", ranked=True)
         shown = partial(attack_share, source="Carlini et al., arXiv:2202.07646", group="erasure")
         return (
-            ranked(name="extraction_strength", title="Extraction strength", meaning=strength),
-            shown(name=self._recited, title=f"Recited for {self.tokens} tokens", meaning=recited),
+            ranked(name="extraction_strength", title="Extraction strength"),
+            shown(name=self._recited, title=f"Recited for {self.tokens} tokens"),
         )
 
     @property
@@ -54,20 +46,12 @@ class Extraction(Evaluator):
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
         is_choice_NT = continuations.predicted_NT == forget.tokens_NT
-        recited, long_enough = [], 0
+        recited = []
         for row, length in enumerate(forget.lengths_N.tolist()):
-            is_right = is_choice_NT[row, forget.prefix_tokens : length].tolist()
-            recited.append(recited_for(is_right, self.tokens))
-            long_enough += len(is_right) >= self.tokens
+            recited.append(recited_for(is_choice_NT[row, forget.prefix_tokens : length].tolist(), self.tokens))
         strengths = extraction_strengths(forget, continuations.predicted_NT)
         per_item = {"extraction_strength": strengths, self._recited: np.array(recited)}
-        notes = {
-            "near_ties": continuations.near_ties,
-            "near_tie_limit": continuations.near_tie_limit,
-            "sequences": len(forget),
-            "long_enough": long_enough,
-        }
-        return item_evaluation(per_item, notes)
+        return item_evaluation(per_item, {"near_ties": continuations.near_ties})
 
 
 def recited_for(is_right: Sequence[bool], tokens: int) -> float:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import islice
 
 import numpy as np
 
@@ -19,18 +19,6 @@ from harness.contracts import Evaluation, EvaluationTask, Generations, Metric, M
 from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
-MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
-"""1.5 standard deviations of a difference over ten samplings of a 1.3B model (logs of dong-river/LLM_unlearning)."""
-PERPLEXITY: dict[str, Any] = {
-    "source": "EMSO paper, appendix E", "axis": 2, "noise": PERPLEXITY_NOISE,
-    "judge": "perplexity", "aggregate": "exp_mean",
-    "meaning": "how unlikely a judge model finds what the model writes: 1 is certain",
-}  # fmt: skip
-MAUVE: dict[str, Any] = {
-    "source": "Pillutla et al., arXiv:2102.01454", "axis": 1, "noise": MAUVE_NOISE,
-    "trusted_from": 256, "judge": "features",
-    "meaning": "how near the model's texts, all together, are to human texts: 1 is the same distribution",
-}  # fmt: skip
 TABLE_COHERENCE_TOKENS = 128
 """Limit of SimCSE's own package."""
 
@@ -55,28 +43,18 @@ class Generation(contracts.Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        fraction = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
-        prompt_metric = partial(fraction, items="prompt")
-        su = partial(prompt_metric, source="Su et al., arXiv:2202.06417")
-        rep = f"the share of a text's runs of {self.rep} words that were in it before"
-        div = f"the share of a text's runs of {self.div} words that are different ones"
-        gao = partial(prompt_metric, low=-1.0, source="Gao et al., arXiv:2104.08821", judge="coherence")
-        cosine = "how near a text is to its prompt: cosine of embeddings"
+        share = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="generation")
+        of_prompt = partial(share, items="prompt")
+        su = partial(of_prompt, source="Su et al., arXiv:2202.06417")
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        surprise = partial(
-            fraction if self.definition == "table" else partial(prompt_metric, weights="tokens"), **PERPLEXITY
-        )
+        base = share if self.definition == "table" else of_prompt
+        surprise = partial(base, better="lower", unit="perplexity", low=1.0, high=math.inf, aggregate="exp_mean")
         return (
-            surprise(name="perplexity", title="Perplexity", better="lower", unit="perplexity", low=1.0, high=math.inf),
-            su(
-                name=f"rep_{self.rep}",
-                title=f"Rep_{self.rep}",
-                better="lower",
-                meaning=rep,
-            ),
-            su(name=f"div_{self.div}", title=f"Div_{self.div}", meaning=div),
-            gao(name="coherence", title="Coherence", meaning=cosine),
-            fraction(name="mauve", title="MAUVE", **MAUVE),
+            surprise(name="perplexity", title="Perplexity", source="EMSO paper, appendix E"),
+            su(name=f"rep_{self.rep}", title=f"Rep_{self.rep}", better="lower"),
+            su(name=f"div_{self.div}", title=f"Div_{self.div}"),
+            of_prompt(name="coherence", title="Coherence", low=-1.0, source="Gao et al., arXiv:2104.08821"),
+            share(name="mauve", title="MAUVE", source="Pillutla et al., arXiv:2102.01454"),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -92,30 +70,23 @@ class Generation(contracts.Evaluator):
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
         mauve_by_seed, human["features"] = self._mauve(task, written, scored)
         repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
-        text_values = {
+        per_item = {
             f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
             f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
             "coherence": self._coherences(task, written),
         }
-        numbers = {"perplexity": surprise}
-        for name, values in text_values.items():
-            numbers[name] = weighted_mean(values.tolist())
+        # Lists, so that a mean of fp32 values is taken in fp64.
+        means = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
+        numbers = {"perplexity": surprise} | means
         numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
-        notes = {
-            "prompts": len(written.prompts),
-            "mauve_by_seed": mauve_by_seed,
-            "human_perplexity": human,
-            "empty_generations": sum(not text.strip() for text in texts),
-        }
-        count = task.sample_count
-        samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
-        token_values = {}
+        weights = {}
         if scores:
-            mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
-            token_values = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
-        return Evaluation(
-            numbers, tuple(Sample("utility", *sample) for sample in samples), notes, token_values | text_values
-        )
+            per_item["perplexity"] = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
+            weights["perplexity"] = np.array([len(row) for row in scores.nll])
+        notes = {"prompts": len(written.prompts), "human_perplexity": human}
+        columns = zip(written.prompts, texts, written.references, strict=True)
+        samples = tuple(Sample("utility", *column) for column in islice(columns, task.sample_count))
+        return Evaluation(numbers, samples, notes, per_item, item_weights=weights)
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         if self.definition == "table":
@@ -221,8 +192,7 @@ def rep_n(text: str, n: int) -> float:
         >>> round(rep_n("a b a b", 2), 4)
         0.3333
     """
-    grams = ngrams(text.split(), n)
-    return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
+    return 1.0 - div_n(text, n)
 
 
 def div_n(text: str, n: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,31 +27,19 @@ class LanguageModelling(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        own = Metric(
-            name="own_perplexity",
-            title="Own perplexity",
-            better="lower",
-            unit="perplexity",
-            low=1.0,
-            high=math.inf,
-            group="generation",
-            source="Jelinek et al., J. Acoust. Soc. Am. 62, 1977",
-            ranked=False,
-            items="prompt",
-            weights="own_tokens",
-            aggregate="exp_mean",
-            meaning="how unlikely the model itself finds what people wrote after the prompts: 1 is certain",
-        )
-        return (own,)
+        own = partial(Metric, better="lower", unit="perplexity", low=1.0, high=math.inf, aggregate="exp_mean")
+        source = "Jelinek et al., J. Acoust. Soc. Am. 62, 1977"
+        shown = partial(own, group="generation", source=source, ranked=False, items="prompt")
+        return (shown(name="own_perplexity", title="Own perplexity"),)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         written = task.generations(self.definition)
         prompts = token_lists(task.tokenizer, written.prompts)
         references = token_lists(task.tokenizer, written.references, starts=False)
         nll_N, tokens_N = continuation_nll(model, prompts, references)
-        mean = weighted_mean(nll_N, tokens_N)
-        numbers = {"own_perplexity": exponential(mean)}
-        return Evaluation(numbers, per_item={"own_perplexity": nll_N, "own_tokens": tokens_N})
+        numbers = {"own_perplexity": exponential(weighted_mean(nll_N, tokens_N))}
+        per_item, weights = {"own_perplexity": nll_N}, {"own_perplexity": tokens_N}
+        return Evaluation(numbers, per_item=per_item, item_weights=weights)
 
 
 def continuation_nll(

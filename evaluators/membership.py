@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from evaluators.metrics import attack_share, item_evaluation, standard_error, weighted_mean
-from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
+from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Metric, Model, Read, Sequences
 from harness.toolkit import auc_items, decoded, padded_batches, token_nll, true_continuations, unpadded
 
 if TYPE_CHECKING:
@@ -24,26 +24,14 @@ WIDTH = 1.96
 """Standard errors of half a 95 % interval."""
 MIN_K_SHARE = 0.2
 """Least likely share of tokens, in Min-K and Min-K++."""
-ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str, str]] = {
-    "min_k": (
-        "Min-K", "higher", "Shi et al., arXiv:2310.16789",
-        f"has the more likely {MIN_K_SHARE:.0%} of least likely tokens",
-    ),
-    "loss": ("Loss", "lower", "Yeom et al., arXiv:1709.01604", "has the lower loss"),
-    "zlib": (
-        "Zlib", "lower", "Carlini et al., arXiv:2012.07805",
-        "has the lower loss for each byte that zlib compresses it to",
-    ),
-    "min_k_plus": (
-        "Min-K++", "higher", "Zhang et al., arXiv:2404.02936",
-        "does better by Min-K of log-probabilities that are standardised over the vocabulary",
-    ),
-    "reference": (
-        "Reference", "lower", "Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
-        "has the loss that is lower by more than the retrained model's",
-    ),
-}  # fmt: skip
-"""Title, members' side, source and members' sign of each attack, in the table's order."""
+ATTACKS: Mapping[str, tuple[str, Literal["higher", "lower"], str]] = {
+    "min_k": ("Min-K", "higher", "Shi et al., arXiv:2310.16789"),
+    "loss": ("Loss", "lower", "Yeom et al., arXiv:1709.01604"),
+    "zlib": ("Zlib", "lower", "Carlini et al., arXiv:2012.07805"),
+    "min_k_plus": ("Min-K++", "higher", "Zhang et al., arXiv:2404.02936"),
+    "reference": ("Reference", "lower", "Carlini et al., arXiv:2012.07805, with the retrained model as the reference"),
+}
+"""Title, members' side and source of each attack, in the table's order."""
 
 Scores = dict[str, np.ndarray]
 """By attack, a score for each text."""
@@ -70,52 +58,37 @@ class Membership(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
         auc = partial(attack_share, better=CloserTo("retrained"), items="sequence_and_holdout")
         metrics = []
-        for name, (title, _, source, sign) in ATTACKS.items():
+        for name, (title, _, source) in ATTACKS.items():
             if name != "reference" or self.reference:
-                meaning = f"{recognised} {sign}: .5 is a guess"
-                about = {"source": source, "attack": "Membership" if name == "min_k" else ""}
-                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", meaning=meaning, **about))
-        meaning = (
-            "how well the tokens in them tell forget sequences from unseen texts, without any "
-            "model: above .5 the other AUCs may show no more than that"
-        )
-        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201", meaning=meaning)
+                attack = "Membership" if name == "min_k" else ""
+                metrics.append(auc(name=f"membership_{name}", title=f"{title} AUC", source=source, attack=attack))
+        blind = partial(auc, better=CloserTo(0.5), source="Das et al., arXiv:2406.16201")
         return (*metrics, blind(name="blind_auc", title="Blind AUC"))
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
-        forget, holdout = task.forget, task.holdout
-        assert holdout is not None, "it is read"
-        member_scores, other_scores = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
+        members, others = scores_by_side(model, task)
         if self.reference:
-            reference = self._losses_of_retrained(task, forget, holdout)
+            losses = self._losses_of_retrained(task)
             # Rounded: on another kind of CPU than the one that read the reference, its own losses differ in last bits.
-            member_scores["reference"] = np.round(member_scores["loss"] - reference["members"], 5)
-            other_scores["reference"] = np.round(other_scores["loss"] - reference["others"], 5)
-        per_item = {"blind_auc": self._blind_items(task, forget, holdout)}
-        for name, scores_N in member_scores.items():
-            per_item[f"membership_{name}"] = auc_items(scores_N, other_scores[name], ATTACKS[name][1])
-        notes: dict[str, Json] = {
-            "sequences": len(forget),
-            "unseen": len(holdout),
-        }
-        if warnings := _warnings(per_item):
-            notes["warnings"] = warnings
-        return item_evaluation(per_item, notes)
+            members["reference"] = np.round(members["loss"] - losses["members"], 5)
+            others["reference"] = np.round(others["loss"] - losses["others"], 5)
+        per_item = {"blind_auc": self._blind_items(task)}
+        for name, scores_N in members.items():
+            per_item[f"membership_{name}"] = auc_items(scores_N, others[name], ATTACKS[name][1])
+        return item_evaluation(per_item, {"warnings": _warnings(per_item)})
 
-    def _losses_of_retrained(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> Scores:
-
+    def _losses_of_retrained(self, task: EvaluationTask) -> Scores:
         def make() -> Scores:
-            retrained = task.load_retrained()
-            member_scores, other_scores = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
-            return {"members": member_scores["loss"], "others": other_scores["loss"]}
+            members, others = scores_by_side(task.load_retrained(), task)
+            return {"members": members["loss"], "others": others["loss"]}
 
-        key = "membership_reference", str(self.version), task.retrained_digest(), forget.digest, holdout.digest
-        return task.cached(key, make)
+        digests = task.retrained_digest(), *(texts.digest for texts in sides(task))
+        return task.cached(("membership_reference", str(self.version), *digests), make)
 
-    def _blind_items(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> np.ndarray:
+    def _blind_items(self, task: EvaluationTask) -> np.ndarray:
+        forget, holdout = sides(task)
 
         def make() -> Scores:
             copies = [tuple(tokens) for texts in (forget, holdout) for tokens in true_continuations(texts)]
@@ -124,6 +97,17 @@ class Membership(Evaluator):
 
         key = "membership_blind", str(self.version), forget.digest, holdout.digest
         return task.cached(key, make)["items"]
+
+
+def sides(task: EvaluationTask) -> tuple[Sequences, Sequences]:
+    """Return the forget sequences and the unseen texts."""
+    assert task.holdout is not None, "it is read"
+    return task.forget, task.holdout
+
+
+def scores_by_side(model: Model, task: EvaluationTask) -> list[Scores]:
+    """Return the `text_scores` of either side."""
+    return [text_scores(model, texts, task.tokenizer) for texts in sides(task)]
 
 
 @torch.inference_mode()
@@ -176,11 +160,7 @@ FOLDS = 5
 
 
 def blind_auc_items(
-    members: Sequence[Sequence[int]],
-    others: Sequence[Sequence[int]],
-    copies: Sequence[Hashable] = (),
-    *,
-    seed: int,
+    members: Sequence[Sequence[int]], others: Sequence[Sequence[int]], copies: Sequence[Hashable] = (), *, seed: int
 ) -> np.ndarray:
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 

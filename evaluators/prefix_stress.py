@@ -22,7 +22,6 @@ LOOSE, COPY = 0.75, 0.95
 """Token similarities of a near-verbatim continuation and of a copy."""
 GeneratedAndTrue: TypeAlias = tuple[list[int], list[int]]
 """A model's tokens after a prompt, and as many true ones."""
-HUANG, MERULLO = "Huang et al., arXiv:2407.17817", "Merullo et al., arXiv:2510.24256"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +44,13 @@ class PrefixStress(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        others = "over other prefixes: longer by some tokens, or without the first ones"
-        tokens = f"tokens that it writes as the text has them, up to the first that differs; the most {others}"
-        share = f"the same as a share of the text that is left after the prefix; the largest {others}"
-        match = partial(attack_share, source=HUANG)
-        in_tokens = partial(match, unit="tokens", high=math.inf, meaning=tokens)
-        near = partial(attack_share, source=MERULLO)
-        writes = "the share of sequences that it writes after the prefix or another, but for"
-        edited = "(inserted, left out or replaced)"
-        loose, copy = f"{writes} a quarter of the tokens {edited}", f"{writes} one token in twenty {edited}"
+        match = partial(attack_share, source="Huang et al., arXiv:2407.17817")
+        near = partial(attack_share, source="Merullo et al., arXiv:2510.24256")
         return (
-            in_tokens(name="prefix_match", title="Match after other prefixes"),
-            match(name="prefix_match_share", title="Match after other prefixes (share)", meaning=share),
-            near(name="near_verbatim_75", title="Near-verbatim (0.75)", meaning=loose),
-            near(name="near_verbatim_95", title="Near-verbatim (0.95)", meaning=copy),
+            match(name="prefix_match", title="Match after other prefixes", unit="tokens", high=math.inf),
+            match(name="prefix_match_share", title="Match after other prefixes (share)"),
+            near(name="near_verbatim_75", title="Near-verbatim (0.75)"),
+            near(name="near_verbatim_95", title="Near-verbatim (0.95)"),
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
@@ -86,13 +78,7 @@ class PrefixStress(Evaluator):
             unchanged, *others = [generated_and_true(continuations, *prompt) for prompt in sequence_prompts]
             for name, score in stress_scores(unchanged, others).items():
                 per_item[name][sequence] = score
-        notes = {
-            "near_ties": continuations.near_ties,
-            "near_tie_limit": continuations.near_tie_limit,
-            "sequences": len(forget),
-            "extended_by": extensions,
-            "dropped": dropped,
-        }
+        notes = {"near_ties": continuations.near_ties, "extended_by": extensions, "dropped": dropped}
         return item_evaluation(per_item, notes)
 
 

@@ -9,20 +9,12 @@ from typing import get_args
 
 import numpy as np
 
-from evaluators.metrics import (
-    accuracies,
-    attack_share,
-    extraction_strengths,
-    item_evaluation,
-    likelihoods,
-    seeded_prefixes,
-)
+from evaluators.metrics import attack_share, item_evaluation, likelihoods, recalled, refuse_repeats, seeded_prefixes
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
 from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 
 STORED: Mapping[RoundingScheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
 """Heading of each scheme."""
-SOURCE = "Zhang et al., arXiv:2410.16454"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +37,20 @@ class Quantization(Evaluator):
     """Prefixes of each sequence for EL."""
 
     def __post_init__(self) -> None:
-        if not self.schemes or len(set(self.schemes)) < len(self.schemes):
-            raise ValueError(f"schemes is [{', '.join(self.schemes)}]: name at least one, and each only once")
+        refuse_repeats("schemes", self.schemes)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
+        share = partial(attack_share, source="Zhang et al., arXiv:2410.16454")
         metrics = []
         for scheme in self.schemes:
-            stored = STORED[scheme]
-            after = f"once the model's linear layers are rounded to {stored}"
-            share = partial(attack_share, source=SOURCE)
             accuracy, strength, likelihood = self._names(scheme)
-            attack, title = stored if scheme == "int4" else "", f"Extraction strength ({stored})"
-            metrics.append(share(name=accuracy, title=f"MA ({stored})", attack=attack, meaning=f"MA {after}"))
-            metrics.append(share(name=strength, title=title, meaning=f"extraction strength {after}"))
-            meaning = f"extraction likelihood {after}, after {self.el_prefixes} of each sequence's beginnings"
-            title = f"EL_{self.n} ({stored})"
-            metrics.append(share(name=likelihood, title=title, meaning=meaning))
+            stored = STORED[scheme]
+            metrics += [
+                share(name=accuracy, title=f"MA ({stored})", attack=stored if scheme == "int4" else ""),
+                share(name=strength, title=f"Extraction strength ({stored})"),
+                share(name=likelihood, title=f"EL_{self.n} ({stored})"),
+            ]
         return tuple(metrics)
 
     def _names(self, scheme: RoundingScheme) -> tuple[str, str, str]:
@@ -74,21 +63,14 @@ class Quantization(Evaluator):
         forget = task.forget
         prefixes = seeded_prefixes(forget, self.n, self.el_prefixes)
         per_item: dict[str, np.ndarray] = {}
-        schemes: dict[str, Json] = {}
+        near_ties: dict[str, Json] = {}
         for number, scheme in enumerate(self.schemes, start=1):
             task.progress(f"rounding to {STORED[scheme]}, {number} of {len(self.schemes)}")
-            rounded, share = rounded_copy(model, rounding_to(scheme))
+            rounded, _ = rounded_copy(model, rounding_to(scheme))
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
-            predicted_NT = continuations.predicted_NT
             accuracy, strength, likelihood = self._names(scheme)
-            per_item[accuracy] = accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1)
-            per_item[strength] = extraction_strengths(forget, predicted_NT)
+            per_item[accuracy], per_item[strength] = recalled(forget, continuations.predicted_NT)
             per_item[likelihood] = likelihoods(continuations, self.n, prefixes)
-            schemes[scheme] = {
-                "rounded_share_of_weights": share,
-                "near_ties": continuations.near_ties,
-                "near_tie_limit": continuations.near_tie_limit,
-            }
-        notes = {"schemes": schemes, "sequences": len(forget), "el_prefixes": sum(map(len, prefixes))}
-        return item_evaluation(per_item, notes)
+            near_ties[scheme] = continuations.near_ties
+        return item_evaluation(per_item, {"near_ties": near_ties})

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import random
-import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 import yaml
 
+from evaluators.metrics import refuse_repeats
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import DataError, LetheError, TrialError
 from harness.toolkit import AnswerChoice, data_set_commit, data_set_folder, embedded_task, log_likelihoods, token_lists
@@ -32,14 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 TaskName = Literal["piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag"]
-TITLES = {
-    "piqa": "PIQA",
-    "arc_easy": "ARC-Easy",
-    "copa": "COPA",
-    "pubmedqa": "PubMedQA",
-    "winogrande": "WinoGrande",
-    "hellaswag": "HellaSwag",
-}
+TITLES = dict(zip(get_args(TaskName), ("PIQA", "ARC-Easy", "COPA", "PubMedQA", "WinoGrande", "HellaSwag"), strict=True))
 NORMALIZED = ("piqa", "arc_easy", "hellaswag")
 """Tasks that lm-eval also scores by log-likelihood a byte."""
 FOLDER = Path(__file__).parent / "reasoning_tasks"
@@ -57,37 +50,28 @@ class Reasoning(Evaluator):
 
     tasks: tuple[TaskName, ...] = get_args(TaskName)
     tasks_path: str = "miniature"
-    """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of their files."""
+    """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of such files."""
     limit: PositiveCount | None = None
     """Rows of each task, the first ones; null: all."""
 
     def __post_init__(self) -> None:
-        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"tasks is [{', '.join(self.tasks)}]: name at least one, and each only once")
+        refuse_repeats("tasks", self.tasks)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
+        source = "EMSO paper, appendix E; lm-evaluation-harness 0.4"
         accuracy = partial(
-            Metric,
-            better="higher",
-            unit="fraction",
-            low=0.0,
-            high=1.0,
-            group="reasoning",
-            source="EMSO paper, appendix E; lm-evaluation-harness 0.4",
+            Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="reasoning", source=source
         )
+        shown = partial(accuracy, ranked=False)
         shares, norms, errors = [], [], []
         titles = TITLES | {"reasoning": "Mean accuracy"}
         for name in (*self.tasks, "reasoning"):
-            title, weights = titles[name], "share_of_task" if name == "reasoning" else None
-            shares.append(accuracy(name=name, title=title, items="question", weights=weights))
-            errors.append(
-                accuracy(name=f"{name}_stderr", title=f"{title}, standard error", better="lower", ranked=False)
-            )
+            title = titles[name]
+            shares.append(accuracy(name=name, title=title, items="question"))
+            errors.append(shown(name=f"{name}_stderr", title=f"{title}, standard error", better="lower"))
             if name in NORMALIZED:
-                norms.append(
-                    accuracy(name=f"{name}_norm", title=f"{title} (normalised)", items="question", ranked=False)
-                )
+                norms.append(shown(name=f"{name}_norm", title=f"{title} (normalised)", items="question"))
         return (*shares, *norms, *errors)
 
     def inputs(self) -> Mapping[str, str]:
@@ -99,8 +83,7 @@ class Reasoning(Evaluator):
         if self.tasks_path not in ("miniature", "hub"):
             return question_digests(self.tasks, Path(self.tasks_path))
         origins: dict[str, str] = {}
-        for task in self.tasks:
-            config = task_config(task)
+        for task, config in zip(self.tasks, map(task_config, self.tasks), strict=True):
             if self.tasks_path == "hub":
                 origins[task] = f"{config['dataset_path']} at {data_set_commit(config['dataset_path'])}"
             else:
@@ -116,8 +99,9 @@ class Reasoning(Evaluator):
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
         per_item: dict[str, np.ndarray] = {}
+        weights: dict[str, np.ndarray] = {}
         item_ids: dict[str, list[str]] = {}
-        notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
+        notes: dict[str, Json] = {"rows": {}, "failed": {}}
         with lm_eval_isolated(model):
             from lm_eval.models.huggingface import HFLM
 
@@ -127,35 +111,29 @@ class Reasoning(Evaluator):
             lm._encode_pair = partial(encoded_pair, tokenizer)
             lm._loglikelihood_tokens = partial(scored, model, lm.max_length)  # lm-eval reads each choice whole.
             for name in self.tasks:
-                began = time.perf_counter()
                 try:
                     lm_task = lm_eval_task(name, self.tasks_path, self.limit)
-                    accuracies, answers, ids, task_notes = measure_task(lm, lm_task, self.limit)
+                    accuracies, answers, ids = measure_task(lm, lm_task, self.limit)
                 except Exception as error:
                     notes["failed"][name] = failure_reason(error)
                     continue
                 numbers |= accuracies
                 per_item |= answers
                 item_ids |= dict.fromkeys(answers, ids)
-                notes["tasks"][name] = task_notes | {"seconds": time.perf_counter() - began}
+                notes["rows"][name] = len(ids)
         numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
         errors = [numbers[f"{name}_stderr"] for name in self.tasks]
         numbers["reasoning_stderr"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)
         if not notes["failed"]:
-            shares, every_id = [], []
-            for name in self.tasks:
-                # Each task counts the same, however many questions it has.
-                shares.append(np.full(len(item_ids[name]), 1 / len(item_ids[name])))
-                every_id += item_ids[name]
+            counts = [len(item_ids[name]) for name in self.tasks]
+            # Each task counts the same, however many questions it has.
+            weights["reasoning"] = np.repeat(1 / np.array(counts), counts)
             per_item["reasoning"] = np.concatenate([per_item[name] for name in self.tasks])
-            per_item["share_of_task"] = np.concatenate(shares)
-            item_ids["reasoning"] = every_id
-        return Evaluation(numbers, notes=notes, per_item=per_item, item_ids=item_ids)
+            item_ids["reasoning"] = [id for name in self.tasks for id in item_ids[name]]
+        return Evaluation(numbers, notes=notes, per_item=per_item, item_weights=weights, item_ids=item_ids)
 
 
-def encoded(
-    tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool | None = None, **_: Any
-) -> list[int]:
+def encoded(tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: Any = None, **_: Any) -> list[int]:
     """Return a question's token ids."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
@@ -198,10 +176,8 @@ def scored(
     return log_likelihoods(model, choices)
 
 
-def measure_task(
-    lm: LM, task: Task, limit: int | None
-) -> tuple[dict[str, float], dict[str, np.ndarray], list[str], dict[str, Json]]:
-    """Return one task's numbers, each question's values and id, and a description."""
+def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, np.ndarray], list[str]]:
+    """Return one task's numbers, and each question's values and id."""
     from lm_eval.evaluator import evaluate
 
     name = task.task_name
@@ -218,8 +194,7 @@ def measure_task(
         if key != "acc_stderr":
             answers[metric] = np.array([float(sample[key]) for sample in samples])
     ids = [f"{name}-{sample['doc_hash'][:16]}" for sample in samples]
-    notes = {"version": results["versions"][name], "rows": results["n-samples"][name]["effective"]}
-    return numbers, answers, ids, notes
+    return numbers, answers, ids
 
 
 @lru_cache(maxsize=12)
@@ -265,8 +240,7 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
     """Return a task's one split for lm-eval, in the hub's schema."""
     from datasets import Dataset
 
-    is_embedded = tasks_path == "miniature"
-    rows = embedded_task(name) if is_embedded else read_questions(name, question_files(name, Path(tasks_path)))
+    rows = embedded_task(name) if tasks_path == "miniature" else read_questions(name, Path(tasks_path))
     return {"rows": Dataset.from_list(rows)}
 
 
@@ -281,135 +255,83 @@ def failure_reason(error: Exception) -> str:
 @contextlib.contextmanager
 def lm_eval_isolated(model: Model) -> Iterator[None]:
     """Suppress lm-eval's prints, warnings and seeds, and restore the model's mode."""
-    was_training = model.training
-    state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    was_training, state, numpy_state = model.training, random.getstate(), np.random.get_state()
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
+    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with torch.random.fork_rng(), quiet[0], quiet[1]:
             yield
     finally:
         model.train(was_training)
         logger.setLevel(level)
         random.setstate(state)
         np.random.set_state(numpy_state)
-        torch.random.set_rng_state(torch_state)
-        if cuda_states:
-            torch.cuda.set_rng_state_all(cuda_states)
 
 
 Question = dict[str, Any]
 
-
-LAYOUTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str, tuple[object, ...]]] = {
-    "piqa": (
-        ("piqa.jsonl", "valid.jsonl", "dev.jsonl", "piqa_dev.jsonl"), ("goal", "sol1", "sol2"), "label", (0, 1),
-    ),
-    "arc_easy": (("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", ()),
-    "copa": (
-        ("copa.jsonl", "val.jsonl", "copa_val.jsonl"), ("premise", "choice1", "choice2", "question"), "label", (0, 1),
-    ),
-    "pubmedqa": (
-        ("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"), ("question", "context"), "final_decision",
-        ("yes", "no", "maybe"),
-    ),
-    "winogrande": (
-        ("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"), ("sentence", "option1", "option2"), "answer",
-        ("1", "2"),
-    ),
-    "hellaswag": (
-        ("hellaswag.jsonl", "hellaswag_val.jsonl"), ("activity_label", "ctx_a", "ctx_b", "endings"), "label",
-        ("0", "1", "2", "3"),
-    ),
-}  # fmt: skip
-"""By task: file names, the recommended one first; required fields; the label's field; its values, unless each row lists
-them."""
-
-
-def in_hub_schema(task: str, row: Question) -> Question:
-    """Convert a task's row to the hub's schema."""
-    if task == "arc_easy" and isinstance(row.get("question"), Mapping):
-        texts, labels = [], []
-        for choice in row["question"]["choices"]:
-            texts.append(choice["text"])
-            labels.append(choice["label"])
-        return {**row, "question": row["question"]["stem"], "choices": {"text": texts, "label": labels}}
-    if task == "pubmedqa" and "QUESTION" in row:
-        context = {"contexts": row["CONTEXTS"]}
-        return {"question": row["QUESTION"], "context": context, "final_decision": row.get("final_decision")}
-    if task == "hellaswag" and "label" in row:
-        return {**row, "label": str(row["label"])}
-    return row
+LAYOUTS: Mapping[str, tuple[tuple[str, ...], str, tuple[object, ...]]] = {
+    "piqa": (("goal", "sol1", "sol2"), "label", (0, 1)),
+    "arc_easy": (("question", "choices"), "answerKey", ()),
+    "copa": (("premise", "choice1", "choice2", "question"), "label", (0, 1)),
+    "pubmedqa": (("question", "context"), "final_decision", ("yes", "no", "maybe")),
+    "winogrande": (("sentence", "option1", "option2"), "answer", ("1", "2")),
+    "hellaswag": (("activity_label", "ctx_a", "ctx_b", "endings"), "label", ("0", "1", "2", "3")),
+}
+"""By task: required fields; the label's field; its values, unless each row lists them."""
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the digest of each task's files, after a check of every row.
+    """Return the digest of each task's file, after a check of every row.
 
     Raises:
         DataError: No such folder, or tasks without a file or with a bad row: all of them.
     """
-    try:
-        is_folder = folder.is_dir()
-    except OSError:  # A name that no file can have, say.
-        is_folder = False
-    if not is_folder:
+    if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. Give a folder with the tasks' files, or 'miniature', or 'hub'.")
     digests, problems = {}, []
     for task in tasks:
         try:
-            paths = question_files(task, folder)
-            read_questions(task, paths)
-            digests[task] = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+            read_questions(task, folder)
+            digests[task] = hashlib.sha256(question_file(task, folder).read_bytes()).hexdigest()
         except DataError as error:
             problems.append(str(error))
         # A row whose parts are of other kinds than the task's fails wherever they are first used.
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            problems.append(f"the files of the task '{task}' in {folder} cannot be read ({type(error).__name__}).")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            problems.append(f"{question_file(task, folder)} cannot be read ({type(error).__name__}: {error}).")
     if problems:
         raise DataError(" ".join(problems))
     return digests
 
 
-def question_files(task: str, folder: Path) -> tuple[Path, ...]:
-    """Return a task's file below `folder`, and that of its labels if separate.
-
-    `folder/<task>/` comes first, then `folder` with names of only one task.
+def question_file(task: str, folder: Path) -> Path:
+    """Return a task's file in `folder`.
 
     Raises:
         DataError: There is none.
     """
-    names = (*LAYOUTS[task][0], f"{task}.parquet")
-    own = [folder / task / name for name in names]
-    shared = [folder / name for name in names if name not in ("dev.jsonl", "val.jsonl", "valid.jsonl")]
-    for path in own + shared:
+    for path in (folder / f"{task}.jsonl", folder / f"{task}.parquet"):
         if path.is_file():
-            labels = (path.with_name(f"{path.stem}_labels.lst"), path.with_name(f"{path.stem}-labels.lst"))
-            return (path, *filter(Path.is_file, labels))
-    looked = ", ".join(str(path.relative_to(folder)) for path in shared + own)
-    raise DataError(f"the task '{task}' has no file in {folder}: looked for {looked}. Put one there, or leave it out.")
+            return path
+    raise DataError(
+        f"the task '{task}' has no file in {folder}. Put {task}.jsonl or {task}.parquet there, in the hub's schema, or "
+        "leave the task out."
+    )
 
 
-def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
-    """Return the rows of the files from `question_files`, in the hub's schema, with labels.
+def read_questions(task: str, folder: Path) -> list[Question]:
+    """Return the rows of a task's file, in the hub's schema, with labels.
 
     Raises:
-        DataError: A row is not JSON, lacks a field, or has an unknown label.
+        DataError: There is no row, or one lacks a field or has an unknown label.
     """
-    (_, fields, label, allowed_labels), path = LAYOUTS[task], paths[0]
-    rows = [in_hub_schema(task, row) for row in rows_of_file(path)]
-    every = ", ".join((*fields, label))
-    if len(paths) > 1:  # Labels in a file of their own, one a line.
-        lines = paths[1].read_text(encoding="utf-8").split()
-        if len(lines) != len(rows):
-            raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {path}.")
-        labels = {str(value): value for value in allowed_labels}
-        for row, line in zip(rows, lines, strict=True):
-            row[label] = labels.get(line, line)
+    (fields, label, allowed_labels), path = LAYOUTS[task], question_file(task, folder)
+    rows = rows_of_file(path)
     for number, row in enumerate(rows, start=1):
-        missing = [field for field in fields if row.get(field) is None]
-        if missing:
+        if missing := [field for field in fields if row.get(field) is None]:
+            every = ", ".join((*fields, label))
             raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {every}.")
         allowed = allowed_labels or tuple(row["choices"]["label"])
         if row.get(label) not in allowed:
@@ -423,28 +345,9 @@ def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
 
 
 def rows_of_file(path: Path) -> list[Question]:
-    """Return the rows of a parquet file, of JSON lines, or of PubMedQA's one object.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return the rows of a parquet file, or of JSON lines."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
         return list(parquet.read_table(path).to_pylist())
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":  # PubMedQA: an object with the article's number as key.
-            return list(json.loads(text).values())
-    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    rows: list[Question] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}, line {number}: is not JSON ({error})") from error
-            if not isinstance(rows[-1], dict):
-                raise DataError(f"{path}, line {number}: is not a JSON object")
-    return rows
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]

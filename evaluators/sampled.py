@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -13,13 +13,12 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import ArrayLike
 
-from evaluators.metrics import attack_share, item_evaluation
+from evaluators.metrics import attack_share, item_evaluation, lacks_tokens, refuse_repeats
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sequences, TextsShape
 from harness.errors import TrialError
 from harness.toolkit import rows_at_once, sampling_log_p
 
 MAX_ROWS = 8
-HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:2511.04934"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,62 +44,33 @@ class Sampled(Evaluator):
     """Tokens after the prefix that must all be right. The first is in the table of attacks."""
 
     def __post_init__(self) -> None:
-        names: dict[str, Sequence[Hashable]] = {
-            "tries": self.tries,
-            "chances": [_percent(chance) for chance in self.chances],
-            "tokens": self.tokens,
-        }
-        for setting, values in names.items():
-            if not values or len(set(values)) < len(values):
-                raise ValueError(f"{setting} is {list(getattr(self, setting))}: name at least one, and each only once")
+        refuse_repeats("tries", self.tries)
+        refuse_repeats("chances", [_percent(chance) for chance in self.chances])
+        refuse_repeats("tokens", self.tokens)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         return tuple(self._metrics())
 
     def _metrics(self) -> Iterator[Metric]:
+        hayes = partial(attack_share, source="Hayes et al., arXiv:2410.19482")
+        leak = partial(attack_share, source="Reisizadeh et al., arXiv:2511.04934")
         most = max(self.tries)
-        leak = partial(attack_share, source=REISIZADEH)
-        hayes = partial(attack_share, source=HAYES)
         for tokens in self.tokens:
-            text = f"{tokens} tokens after its prefix"
             for tries in self.tries:
                 is_attack = tries == most and tokens == self.tokens[0]
                 attack = f"Sampled, k = {most}" if is_attack else ""
-                meaning = f"how likely a sequence's {text} are all right in {_samples(tries)} ({self._scheme})"
-                title = f"Leak@{tries} of {tokens} tokens"
-                yield leak(name=_leak(tries, tokens), title=title, attack=attack, meaning=meaning)
+                yield leak(name=_leak(tries, tokens), title=f"Leak@{tries} of {tokens} tokens", attack=attack)
             for tries in self.tries:
                 for chance in self.chances:
-                    name, title = (
-                        _extractable(tries, tokens, chance),
-                        f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
-                    )
-                    right = f"are all right in {_samples(tries)} with a chance of {chance:g} or more"
-                    yield hayes(name=name, title=title, meaning=f"the share of sequences whose {text} {right}")
-            meaning = (
-                f"the log-probability that a sample has a sequence's {text} right; mean over the sequences that can be "
-                f"sampled at all: read it with outside_at_{tokens}"
-            )
-            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0, meaning=meaning)
+                    title = f"Extractable ({tries}, {chance:g}) of {tokens} tokens"
+                    yield hayes(name=_extractable(tries, tokens, chance), title=title)
+            log_p = partial(hayes, unit="nats", low=-math.inf, high=0.0)
             yield log_p(name=f"log_p_at_{tokens}", title=f"Log-probability of {tokens} tokens")
-            meaning = f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p"
-            outside = partial(hayes, better="higher", meaning=meaning)
-            yield outside(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens")
-
-    @property
-    def _scheme(self) -> str:
-        top_k = "" if self.top_k is None else f", top-k {self.top_k}"
-        return f"temperature {self.temperature:g}{top_k}" + ("" if self.top_p == 1.0 else f", top-p {self.top_p:g}")
+            yield hayes(name=f"outside_at_{tokens}", title=f"Never sampled, {tokens} tokens", better="higher")
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        longest = forget.longest - forget.prefix_tokens
-        if max(self.tokens) <= longest:
-            return None
-        return (
-            f"samples {max(self.tokens)} tokens after a prefix, and the longest sequence of the forget set has "
-            f"{longest} there: name at most {longest} in `tokens`, or give it longer sequences or shorter prefixes."
-        )
+        return lacks_tokens(max(self.tokens), forget)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         forget = task.forget
@@ -120,7 +90,7 @@ class Sampled(Evaluator):
                     f"{short} of {len(forget)} sequences have fewer than {tokens} tokens after their prefix and take "
                     f"no part in the numbers of {tokens} sampled tokens (evaluators.sampled.tokens)."
                 )
-        return item_evaluation(per_item, {"sequences": len(forget), "warnings": warnings})
+        return item_evaluation(per_item, {"warnings": warnings})
 
     @torch.inference_mode()
     def continuation_log_p(self, model: Model, forget: Sequences) -> np.ndarray:
@@ -159,10 +129,6 @@ def _leak(tries: int, tokens: int) -> str:
 
 def _extractable(tries: int, tokens: int, chance: float) -> str:
     return f"extractable_{tries}_at_{tokens}_p{_percent(chance)}"
-
-
-def _samples(tries: int) -> str:
-    return f"at least one of {tries} samples" if tries > 1 else "a sample"
 
 
 def _percent(chance: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,20 +34,12 @@ class Weights(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        moved = (
-            "how far the weights moved: the norm of the change of all matrices, as a share of the "
-            "original's own; what moved little is easily moved back"
-        )
-        spread = (
-            "over how many directions the change of a layer's matrices spreads, on average over those that "
-            "changed: 1 is a single one"
-        )
         diagnostic = partial(Metric, better="lower", high=math.inf, group="robustness", ranked=False)
-        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310", meaning=moved)
+        change = partial(diagnostic, unit="fraction", low=0.0, source="arXiv:2505.22310")
         rank = partial(diagnostic, unit="directions", low=1.0, source="Rudelson and Vershynin 2007")
         return (
             change(name="weight_change", title="Weight change"),
-            rank(name="stable_rank", title="Stable rank of the change", meaning=spread),
+            rank(name="stable_rank", title="Stable rank of the change"),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -60,20 +53,13 @@ class Weights(Evaluator):
         if _shapes(erased) != _shapes(original):
             warning = "the change of the weights is not known: the model's parameters are others than the original's"
             return Evaluation(unknown, notes={"warnings": [warning]})
-        change_by_layer = matrix_changes(original, erased)
-        ranks = [rank for change in change_by_layer.values() for rank in change.stable_ranks]
-        numbers = {"weight_change": relative_change(change_by_layer.values()), "stable_rank": weighted_mean(ranks)}
-        layers = [change for layer, change in sorted(change_by_layer.items()) if layer >= 0]
-        notes: dict[str, Json] = {
-            "layers": {
-                "change": [relative_change([change]) for change in layers],
-                "stable_rank": [weighted_mean(change.stable_ranks) for change in layers],
-            }
-        }
+        weight_change, ranks = matrix_changes(original, erased)
+        numbers = {"weight_change": weight_change, "stable_rank": weighted_mean(ranks)}
+        notes: dict[str, Json] = {}
         if all(torch.equal(erased[name], weight) for name, weight in original.items()):
             reason = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
             notes["erasure_warnings"] = [f"no weight differs from the original's{reason}"]
-        elif math.isnan(numbers["weight_change"]):
+        elif math.isnan(weight_change):
             notes["warnings"] = ["the change of the weights is not known: some weights are not numbers"]
         elif math.isnan(numbers["stable_rank"]):
             warning = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
@@ -81,48 +67,26 @@ class Weights(Evaluator):
         return Evaluation(numbers, notes=notes)
 
 
-@dataclass
-class Change:
-    """Change of one layer's matrices, or of all others."""
-
-    moved: float = 0.0
-    """Sum of squared differences."""
-    size: float = 0.0
-    """Sum of squares of the original's weights."""
-    stable_ranks: list[float] = field(default_factory=list)
-    """Of each changed matrix in a layer."""
-
-
 @torch.inference_mode()
-def matrix_changes(original: Parameters, erased: Parameters) -> dict[int, Change]:
-    """Return the change by layer; -1 is outside the layers."""
-    by_layer: dict[int, Change] = {}
+def matrix_changes(original: Parameters, erased: Parameters) -> tuple[float, list[float]]:
+    """Return ‖ΔW‖ / ‖W‖ of all matrices, by Frobenius' norm, and the stable rank of each changed one in a layer."""
+    moved: defaultdict[str, float] = defaultdict(float)
+    size: defaultdict[str, float] = defaultdict(float)
+    ranks: list[float] = []
     for name, weight in original.items():
         if weight.ndim < 2:
             continue
         numbered = _LAYER.search(name)
-        change = by_layer.setdefault(int(numbered[1]) if numbered else -1, Change())
+        layer = numbered[1] if numbered else ""
         difference = erased[name].double() - weight.double()
-        moved = float(difference.square().sum())
-        change.moved += moved
-        change.size += float(weight.double().square().sum())
-        if numbered and moved != 0:
+        square = float(difference.square().sum())
+        moved[layer] += square
+        size[layer] += float(weight.double().square().sum())
+        if numbered and square != 0:
             # Experts of one layer may stand in one parameter, one matrix after the other.
-            ranks = map(stable_rank, difference.flatten(0, -3) if difference.ndim > 2 else [difference])
-            change.stable_ranks += ranks
-    return by_layer
-
-
-def relative_change(parts: Iterable[Change]) -> float:
-    """Return ‖ΔW‖ / ‖W‖ of several parts together, by Frobenius' norm; NaN where W is 0.
-
-    Example:
-        >>> relative_change([Change(moved=9.0, size=100.0), Change(moved=0.0, size=125.0)])
-        0.2
-    """
-    changes = list(parts)
-    size = sum(change.size for change in changes)
-    return math.sqrt(sum(change.moved for change in changes) / size) if size else math.nan
+            ranks += map(stable_rank, difference.flatten(0, -3) if difference.ndim > 2 else [difference])
+    total = sum(size.values())
+    return math.sqrt(sum(moved.values()) / total) if total else math.nan, ranks
 
 
 def _shapes(parameters: Parameters) -> dict[str, torch.Size]:

@@ -1,7 +1,6 @@
 """The contracts of methods and evaluators.
 
-Plugins import this, `harness.toolkit`, `harness.errors` and `harness.models.blocks`. A method owns the model that it
-loads; an evaluator must not change its model. Tensor letters: N sequences, T tokens.
+Plugins import this, `harness.toolkit`, `harness.errors`, `harness.models.blocks`. Letters: N sequences, T tokens.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class TrainingTask(Protocol):
 
 
 class ErasureTask(TrainingTask, Protocol):
-    """Input of a method: copies of the original and of the original overfitted on the forget set."""
+    """Input of a method, which owns what it loads: the original, and the original overfitted on the forget set."""
 
     strengths: tuple[Number, ...]
     """Rising; one unless the dial is cumulative."""
@@ -201,9 +200,10 @@ class Evaluation:
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Values of metrics with `items` in the task's order (NaN: unknown), and arrays for `weights`."""
+    """Values of metrics with `items` in the task's order; NaN: unknown."""
+    item_weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Stable ids of questions, by metric."""
+    """Weights of the mean (default: equal), and stable ids of questions, by metric."""
     curves: tuple[MeasuredCurve, ...] = ()
 
 

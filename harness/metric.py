@@ -40,6 +40,13 @@ class CloserTo:
 Better: TypeAlias = Literal["lower", "higher"] | CloserTo
 
 
+NOISE = {"EMSO paper, appendix E": 0.06, "Pillutla et al., arXiv:2102.01454": 0.07}
+"""Noise of perplexity and MAUVE over ten samplings of a 1.3B model (logs of dong-river/LLM_unlearning), by source.
+
+A number from a published table has another source, and no known noise.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One number that an evaluator reports."""
@@ -54,26 +61,31 @@ class Metric:
     """Paper and equation."""
     title: str
     """On axes: `EL_3`, `Perplexity`."""
-    meaning: str = ""
-    """A sentence for readers."""
     ranked: bool = True
     """False: shown next to ranked metrics."""
-    axis: int | None = None
-    """Place among trade-off axes: erasure upwards, generation across."""
-    noise: float | None = None
-    """1.5 standard deviations of a difference by chance; a share if there is no upper bound."""
-    trusted_from: int = 0
-    """Generated texts below which the report warns."""
-    judge: str | None = None
-    """One of `Evaluator.judges`."""
     items: ItemKind | None = None
     """Items with values in `Evaluation.per_item`."""
-    attack: str = ""
-    """Column in the table of attacks: `4 bits`."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """Of the items."""
-    weights: str | None = None
-    """Array of `Evaluation.per_item` that weights the mean."""
+    attack: str = ""
+    """Column in the table of attacks: `4 bits`."""
+
+    @property
+    def axis(self) -> int | None:
+        """Return its place among trade-off axes: erasure upwards, generation across."""
+        is_el = self.group == "erasure" and self.name.startswith("el_")
+        return 2 if is_el else {"ma": 1, "mauve": 1, "perplexity": 2}.get(self.name)
+
+    @property
+    def judge(self) -> str | None:
+        """Return the role of its judge, one of `Evaluator.judges`."""
+        roles = {"ss": "similarity", "perplexity": "perplexity", "coherence": "coherence", "mauve": "features"}
+        return roles.get(self.name)
+
+    @property
+    def noise(self) -> float | None:
+        """Return 1.5 standard deviations of a difference by chance; a share if there is no upper bound."""
+        return NOISE.get(self.source)
 
     @property
     def collapse(self) -> Literal["mauve", "perplexity", "repetition"] | None:

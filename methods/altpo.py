@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import partial
 from typing import Annotated
 
 import torch
 
 from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, Positive, PositiveCount, Sequences
-from harness.toolkit import (
-    Batch,
-    Epochs,
-    SumRetainWeight,
-    TrainedMethod,
-    mean_nll,
-    nll_rise,
-    preference_loss,
-    train_and_yield,
-)
+from harness.toolkit import Batch, Epochs, RetainMethod, SumRetainWeight, nll_rise, preference_loss, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class AltPO(TrainedMethod):
+class AltPO(RetainMethod):
     """Minimises −(2/β) log σ(β (Δ_text − Δ_alternative)) over forget sequences, plus L_NLL on the retain set.
 
     Δ is the rise of a sequence's summed NLL above the original's.
@@ -36,7 +28,6 @@ class AltPO(TrainedMethod):
 
     label = "AltPO"
     source = "Mekala et al. 2025, arXiv:2409.13474"
-    reference = "retain_data"
     version = 1
 
     epochs: Epochs = 2
@@ -59,8 +50,8 @@ class AltPO(TrainedMethod):
 
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch, alternative: Batch) -> torch.Tensor:
         rises = [texts.sums_per_sequence(nll_rise(original, model, texts)) for texts in (forget, alternative)]
-        descent = mean_nll(model, retain)
-        return forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
+        forget_loss = forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta))
+        return self.with_retain(forget_loss, model, retain)
 
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:
         """Return an alternative of equal length and prefix for each sequence, and their longest common runs."""
@@ -74,31 +65,14 @@ class AltPO(TrainedMethod):
             if not rows:
                 break
             task.progress(f"alternatives of {len(rows)} texts")
-            drawn = sample(
-                original,
-                texts_NT[rows, :prefix],
-                texts_NT.shape[1] - prefix,
-                seed=task.seed * self.tries + number,
-                top_p=1.0,
-                temperature=1.0 + 0.25 * number,
-            )
+            seed, heat, new_tokens = task.seed * self.tries + number, 1.0 + 0.25 * number, texts_NT.shape[1] - prefix
+            drawn = sample(original, texts_NT[rows, :prefix], new_tokens, seed=seed, top_p=1.0, temperature=heat)
             for row, written in zip(rows, drawn, strict=True):
                 length = lengths[row]
-                run = longest_common_run(texts_NT[row, prefix:length].tolist(), written[: length - prefix].tolist())
+                text, alternative = texts_NT[row, prefix:length], written[: length - prefix]
+                match = SequenceMatcher(None, text.tolist(), alternative.tolist(), autojunk=False)
+                run = match.find_longest_match().size
                 if run < longest_runs[row]:
                     longest_runs[row] = run
-                    tokens_NT[row, prefix:length] = written[: length - prefix]
+                    tokens_NT[row, prefix:length] = alternative
         return replace(task.forget, tokens_NT=tokens_NT, digest=""), longest_runs
-
-
-def longest_common_run(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the longest run in both texts."""
-    ending_here = [0] * (len(other) + 1)
-    longest = 0
-    for token in one:
-        before = 0
-        for length, theirs in enumerate(other, start=1):
-            here = before + 1 if token == theirs else 0
-            before, ending_here[length] = ending_here[length], here
-            longest = max(longest, here)
-    return longest

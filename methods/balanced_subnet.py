@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from annotated_types import Ge, Lt
 
 from harness import contracts
-from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, Positive, PositiveCount, Training
-from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mean_nll, mlp_matrices, train
+from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Positive, PositiveCount, Training
+from harness.toolkit import LossTerms, WeightMasks, ascent, lacks_layers, mean_nll, mlp_matrices, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +43,13 @@ class BalancedSubnet(contracts.Method):
         return lacks_layers(str(config.get("model_type")))
 
     def refuses_training(self, training: Training) -> str | None:
-        if training.lora is None:
-            return None
-        return "it trains masks, and no weights or adapters. Say lora: null in this row's training."
+        reason = "it trains masks, and no weights or adapters. Say lora: null in this row's training."
+        return reason if training.lora else None
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         model = task.load_original()
         names = [matrix.parameter for matrix in mlp_matrices(model)]
-        loss = LossTerms(self.ascent, mean_nll)
+        loss = LossTerms(ascent, mean_nll)
         masks = WeightMasks(model, names, self.dropped, task.seed, self.score_rate)
-        for epoch in train(task, model, loss, self.epochs, masks=masks):
-            last = epoch
+        *_, last = train(task, model, loss, self.epochs, masks=masks)
         yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
-
-    def ascent(self, model: Model, forget: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from harness.contracts import Json, Model
+from harness.contracts import Model
 from harness.toolkit import Batch, Epochs, TrainedMethod, token_distillation
 
 
@@ -26,9 +24,8 @@ class CEU(TrainedMethod):
 
     label = "CE-U"
     source = "Yang 2025, arXiv:2503.01224"
-    reference = "none"
     version = 1
-    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
+    published = {"training.learning_rate": 2e-6}
 
     epochs: Epochs = 9
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 
 from harness import contracts
-from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, PositiveCount, Strength
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, NonNegative, PositiveCount, Strength
 from harness.toolkit import Batch, token_distillation, train
 
 
@@ -27,7 +27,7 @@ class DeliberateImagination(contracts.Method):
     reference = "none"
     version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
-    published: ClassVar[Mapping[str, Json]] = {"epochs": 10, "training.learning_rate": 1e-6}
+    published = {"epochs": 10, "training.learning_rate": 1e-6}
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=30.0)] = 3.0
     """Bonus of every logit but the true token's."""
@@ -42,8 +42,7 @@ class DeliberateImagination(contracts.Method):
                 target = imagine(forget.logits(teacher), forget.targets_BS, self.gamma)
             return forget.mean(token_distillation(target, forget.logits(model)))
 
-        for epoch in train(task, model, loss, self.epochs, frozen=[teacher]):
-            last = epoch
+        *_, last = train(task, model, loss, self.epochs, frozen=[teacher])
         yield ErasedModel(self.gamma, model, last.notes, stop_reason=last.stop_reason)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import torch
 
@@ -12,6 +12,8 @@ from harness import contracts
 from harness.contracts import Choice, ErasedModel, ErasureTask, Json, Model, PositiveCount, Training
 from harness.models.blocks import Block, block_count, blocks, counts_by_kind, lacks_blocks
 from harness.toolkit import Batch, Epochs, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
+
+Selection = Literal["contrastive", "saliency", "random", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,7 @@ class EMSO(contracts.Method):
     """Blocks trained in an epoch."""
     loss: Annotated[Literal["em", "nll"], Choice(values=("em", "nll"))] = "em"
     """`em`: entropy maximisation; `nll`: gradient ascent on the same blocks."""
-    selection: Annotated[
-        Literal["contrastive", "saliency", "random", "all"], Choice(values=("contrastive", "saliency", "random", "all"))
-    ] = "contrastive"
+    selection: Annotated[Selection, Choice(values=get_args(Selection))] = "contrastive"
     """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model."""
     reselect: Literal["epoch", "once"] = "epoch"
     norm: Literal["l1", "l2"] = "l1"
@@ -87,9 +87,7 @@ class EMSO(contracts.Method):
     def erasure_loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return L_EM, or −L_NLL for `loss: nll`."""
         logits = forget.logits(model)
-        if self.loss == "em":
-            return forget.mean(token_negative_entropy(logits))
-        return -forget.mean(token_nll(logits, forget.targets_BS))
+        return _negative_entropy(forget, logits) if self.loss == "em" else -_nll(forget, logits)
 
     def choose(
         self, model: Model, batches: Sequence[Batch], generator: torch.Generator

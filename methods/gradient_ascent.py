@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
-import torch
-
-from harness.contracts import Json, Model
-from harness.toolkit import Batch, TrainedMethod, mean_nll
+from harness.toolkit import TrainedMethod, ascent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +16,6 @@ class GradientAscent(TrainedMethod):
 
     label = "GA"
     source = "Jang et al. 2023, arXiv:2210.01504"
-    reference = "none"
     version = 2
-    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 5e-5}
-
-    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget)
+    published = {"training.learning_rate": 5e-5}
+    loss = staticmethod(ascent)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from harness.contracts import Model
-from harness.toolkit import Batch, RetainWeight, TrainedMethod, mean_nll
+from harness.toolkit import RetainMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientDifference(TrainedMethod):
+class GradientDifference(RetainMethod):
     """Minimises −L_NLL(forget) + L_NLL(retain).
 
     Source: Liu et al., "Continual Learning and Private Unlearning", arXiv:2203.12817.
@@ -19,13 +16,4 @@ class GradientDifference(TrainedMethod):
 
     label = "GD"
     source = "Liu et al. 2022, arXiv:2203.12817"
-    reference = "retain_data"
     version = 2
-
-    retain_weight: RetainWeight = 1.0
-    """Weight of the retain term."""
-
-    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        ascent = -mean_nll(model, forget)
-        descent = mean_nll(model, retain)
-        return ascent + self.retain_weight * descent

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Gt, Le
 
-from harness.contracts import ErasedModel, ErasureTask, Json, Model
-from harness.toolkit import Batch, LossTerms, Step, TrainedMethod, mean_nll, train_and_yield
+from harness.contracts import ErasedModel, ErasureTask
+from harness.toolkit import LossTerms, Step, TrainedMethod, ascent, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class GRU(TrainedMethod):
     source = "Wang et al. 2025, arXiv:2503.09117"
     reference = "retain_data"
     version = 2
-    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
+    published = {"training.learning_rate": 1e-5, "epochs": 5}
 
     newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8
     """Weight of the step's retain gradient in m."""
@@ -44,11 +44,8 @@ class GRU(TrainedMethod):
                 average[name] = self.newest * gradient + (1 - self.newest) * before
             return rectified(step.gradient("forget"), average)
 
-        loss = LossTerms(self.loss, mean_nll, retain_weight=0.0, gradient=rectified_gradient)
+        loss = LossTerms(ascent, mean_nll, retain_weight=0.0, gradient=rectified_gradient)
         yield from train_and_yield(task, task.load_original(), loss)
-
-    def loss(self, model: Model, forget: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget)
 
 
 def rectified(forget: Mapping[str, torch.Tensor], retain: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

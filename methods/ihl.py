@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from harness.contracts import Json, Model
+from harness.contracts import Model
 from harness.toolkit import Batch, Epochs, RetainedMethod
 
 
@@ -28,7 +26,7 @@ class IHL(RetainedMethod):
     label = "IHL"
     source = "Cha et al. 2025, arXiv:2408.06621"
     version = 1
-    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-4}
+    published = {"training.learning_rate": 1e-4}
 
     epochs: Epochs = 5
 

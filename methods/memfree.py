@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import torch
-from torch.nn import functional
 
 from harness.contracts import Choice, ErasedModel, ErasureTask, LogUniform, Method, NonNegative, PositiveCount, Strength
 from harness.toolkit import unpadded
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import Cache
 
 BASE = 2**24
 """Exceeds every token id, so that node · BASE + token is unique: below 2^63 for 5 · 10^11 n-grams."""
@@ -91,12 +88,6 @@ def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
     return levels
 
 
-class Blocked(NamedTuple):
-    """Output of a pair's second model."""
-
-    logits: torch.Tensor
-
-
 class BlockedTokens(torch.nn.Module):
     """Marks the tokens that would complete an n-gram: a pair's second model, without weights.
 
@@ -113,12 +104,8 @@ class BlockedTokens(torch.nn.Module):
             self.register_buffer(f"level_{number}", level, persistent=False)
 
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        past_key_values: Cache | None = None,
-        attention_mask: torch.Tensor | None = None,
-        **inputs: Any,
-    ) -> Blocked:
+        self, input_ids: torch.Tensor, past_key_values: Any = None, attention_mask: Any = None, **_: Any
+    ) -> SimpleNamespace:
         """Return the blocked tokens after each position, bool BTV, in place of logits."""
         tokens_BT = input_ids
         if attention_mask is not None and attention_mask.ndim == 2:  # Padding is no text.
@@ -127,8 +114,8 @@ class BlockedTokens(torch.nn.Module):
             held = tokens_BT[:, None, :, None]
             tokens_BT = past_key_values.update(held, held, 0)[0][:, 0, :, 0]
         before = self.n - 1
-        known = functional.pad(tokens_BT, (before, 0), value=NONE)[:, -(input_ids.shape[1] + before) :]
-        return Blocked(self._next_tokens(self._nodes(known, input_ids.shape[1])))
+        known = torch.nn.functional.pad(tokens_BT, (before, 0), value=NONE)[:, -(input_ids.shape[1] + before) :]
+        return SimpleNamespace(logits=self._next_tokens(self._nodes(known, input_ids.shape[1])))
 
     def _nodes(self, known: torch.Tensor, positions: int) -> torch.Tensor:
         node_BT = torch.zeros_like(known[:, :positions])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, Positive
-from harness.toolkit import Batch, Epochs, RetainedMethod, SumRetainWeight, nll_rise, preference_loss, train_and_yield
+from harness.contracts import LogUniform, Model, Positive
+from harness.toolkit import Batch, Epochs, RetainedMethod, SumRetainWeight, npo_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +26,7 @@ class NPO(RetainedMethod):
     label = "NPO"
     source = "Zhang et al. 2024, arXiv:2404.05868"
     version = 1
+    needs_original = True
 
     epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
@@ -35,11 +34,5 @@ class NPO(RetainedMethod):
     retain_weight: SumRetainWeight = 1.0
     """Weight of the retain NLL, a mean over tokens next to sums."""
 
-    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        original = task.load_original()
-        yield from train_and_yield(task, task.load_original(), partial(self.loss, original), frozen=[original])
-
     def loss(self, original: Model, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        rise = nll_rise(original, model, forget)
-        ascent = forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))
-        return self.with_retain(ascent, model, retain)
+        return self.with_retain(npo_loss(original, model, forget, beta=self.beta), model, retain)

@@ -10,23 +10,12 @@ from typing import Annotated
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model, NonNegative, Positive
-from harness.toolkit import (
-    Batch,
-    Epochs,
-    LossTerms,
-    Step,
-    SumRetainWeight,
-    TrainedMethod,
-    mean_nll,
-    nll_rise,
-    preference_loss,
-    train_and_yield,
-)
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, NonNegative, Positive
+from harness.toolkit import Epochs, LossTerms, RetainMethod, Step, SumRetainWeight, mean_nll, npo_loss, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class NPOSAM(TrainedMethod):
+class NPOSAM(RetainMethod):
     """Takes NPO's gradient at weights moved by ρ up the forget loss, plus the retain gradient here.
 
     Differs from the paper: its repository, OPTML-Group/Unlearn-Smooth, uses MUSE's loss of raw logits; here it is
@@ -37,7 +26,6 @@ class NPOSAM(TrainedMethod):
 
     label = "NPO+SAM"
     source = "Fan et al. 2025, arXiv:2502.05374"
-    reference = "retain_data"
     version = 1
 
     epochs: Epochs = 10
@@ -50,7 +38,7 @@ class NPOSAM(TrainedMethod):
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         original = task.load_original()
-        loss = LossTerms(partial(self.loss, original), mean_nll, self.retain_weight, self.gradient)
+        loss = LossTerms(partial(npo_loss, original, beta=self.beta), mean_nll, self.retain_weight, self.gradient)
         yield from train_and_yield(task, task.load_original(), loss, frozen=[original])
 
     def gradient(self, step: Step) -> dict[str, torch.Tensor]:
@@ -62,7 +50,3 @@ class NPOSAM(TrainedMethod):
                 uphill = step.gradient("forget")
         retain = step.gradient("retain")
         return {name: uphill[name] + self.retain_weight * retain[name] for name in uphill}
-
-    def loss(self, original: Model, model: Model, forget: Batch) -> torch.Tensor:
-        rise = nll_rise(original, model, forget)
-        return forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))

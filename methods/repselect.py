@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 
 from harness import contracts
 from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, Positive, PositiveCount
-from harness.toolkit import Batch, Epochs, MLPMatrix, lacks_layers, loss_gradient, mean_nll, mlp_matrices
+from harness.toolkit import Epochs, MLPMatrix, ascent, lacks_layers, loss_gradient, mean_nll, mlp_matrices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +50,6 @@ class RepSelect(contracts.Method):
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         return lacks_layers(str(config.get("model_type")))
 
-    def loss(self, model: Model, forget: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget)
-
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         model = task.load_original()
         matrices = mlp_matrices(model)
@@ -75,7 +72,7 @@ class RepSelect(contracts.Method):
         if self.adapter_step > 0:
             self.learn(task, model, matrices, before)
         task.progress("the gradient of the forget set")
-        gradients = loss_gradient(model, task.forget, matrices, self.loss, task.training)
+        gradients = loss_gradient(model, task.forget, matrices, ascent, task.training)
         for matrix in matrices:
             model.get_parameter(matrix.parameter).detach().copy_(before.pop(matrix.parameter))
             gradient = gradients[matrix.parameter]

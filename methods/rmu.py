@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import torch
 from annotated_types import Gt, Le
 
 from harness.contracts import ErasedModel, ErasureTask, Json, LogUniform, Model, Positive
-from harness.toolkit import Batch, SumRetainWeight, TrainedMethod, hidden_states, lacks_layers, train_and_yield
+from harness.toolkit import Batch, RetainMethod, SumRetainWeight, hidden_states, lacks_layers, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMU(TrainedMethod):
+class RMU(RetainMethod):
     """Minimises ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d, means over tokens.
 
     h is a layer's output of width d, u a fixed random direction of non-negative parts and length 1, and c = β
@@ -29,7 +30,6 @@ class RMU(TrainedMethod):
 
     label = "RMU"
     source = "Li et al. 2024, arXiv:2403.03218"
-    reference = "retain_data"
     version = 1
 
     steering: Annotated[Positive, LogUniform(low=0.5, high=20.0)] = 5.0
@@ -46,14 +46,10 @@ class RMU(TrainedMethod):
         model, original = task.load_original(), task.load_original()
         parts_D = torch.rand(model.config.hidden_size, generator=torch.Generator().manual_seed(task.seed))
         direction_D = (parts_D / parts_D.norm()).to(model.device)
-
-        def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-            return self.loss(model, original, direction_D, forget, retain)
-
-        yield from train_and_yield(task, model, loss, frozen=[original])
+        yield from train_and_yield(task, model, partial(self.loss, original, direction_D), frozen=[original])
 
     def loss(
-        self, model: Model, original: Model, direction_D: torch.Tensor, forget: Batch, retain: Batch
+        self, original: Model, direction_D: torch.Tensor, model: Model, forget: Batch, retain: Batch
     ) -> torch.Tensor:
         with torch.no_grad():
             before_BSD, kept_BSD = self.states(original, forget), self.states(original, retain)

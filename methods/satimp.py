@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Json, LogUniform, Model, NonNegative
+from harness.contracts import LogUniform, Model, NonNegative
 from harness.toolkit import Batch, Epochs, RetainedMethod, token_nll
 
 
@@ -29,7 +28,7 @@ class SatImp(RetainedMethod):
     label = "SatImp"
     source = "Yang et al. 2025, arXiv:2505.11953"
     version = 1
-    published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
+    published = {"retain_weight": 10.0}
 
     epochs: Epochs = 5
     beta1: Annotated[NonNegative, LogUniform(low=0.25, high=8.0)] = 5.0
@@ -41,8 +40,7 @@ class SatImp(RetainedMethod):
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         nll = token_nll(forget.logits(model), forget.targets_BS)
-        ascent = -forget.mean(self.weight(nll.detach()) * nll)
-        return self.with_retain(ascent, model, retain)
+        return self.with_retain(-forget.mean(self.weight(nll.detach()) * nll), model, retain)
 
     def weight(self, nll_BS: torch.Tensor) -> torch.Tensor:
         """Return p^β1 (1 − p)^β2 of each token, from its NLL.

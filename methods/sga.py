@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from annotated_types import Ge, Le
 
 from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model
-from harness.toolkit import Batch, TrainedMethod, mean_nll, memorization_accuracy, train_and_yield
+from harness.toolkit import TrainedMethod, ascent, memorization_accuracy, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +26,10 @@ class SelectiveGradientAscent(TrainedMethod):
 
     label = "SGA"
     source = "Barbulescu and Triantafillou 2024, arXiv:2405.03097"
-    reference = "none"
     version = 1
 
     threshold: Annotated[float, Ge(0.0), Le(1.0), LogUniform(low=0.2, high=0.9)] = 0.5
     """Least MA of a sequence to train on; 0 chooses all."""
-
-    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         from harness.toolkit import greedy_choices
@@ -50,4 +45,4 @@ class SelectiveGradientAscent(TrainedMethod):
                     rows.append(row)
             return rows
 
-        yield from train_and_yield(task, task.load_original(), self.loss, select_rows=memorised)
+        yield from train_and_yield(task, task.load_original(), ascent, select_rows=memorised)

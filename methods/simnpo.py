@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Json, LogUniform, Model, NonNegative, Positive
+from harness.contracts import LogUniform, Model, NonNegative, Positive
 from harness.toolkit import Batch, Epochs, RetainedMethod, preference_loss, token_nll
 
 
@@ -27,7 +26,7 @@ class SimNPO(RetainedMethod):
     label = "SimNPO"
     source = "Fan et al. 2024, arXiv:2410.07163"
     version = 1
-    published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
+    published = {"retain_weight": 7.27}
 
     epochs: Epochs = 10
     beta: Annotated[Positive, LogUniform(low=0.5, high=8.0)] = 2.5
@@ -37,5 +36,5 @@ class SimNPO(RetainedMethod):
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         nll = token_nll(forget.logits(model), forget.targets_BS)
-        ascent = forget.sequence_mean(preference_loss(forget.means_per_sequence(nll) - self.margin, self.beta))
-        return self.with_retain(ascent, model, retain)
+        rises = forget.means_per_sequence(nll) - self.margin
+        return self.with_retain(forget.sequence_mean(preference_loss(rises, self.beta)), model, retain)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Model, NonNegative, PositiveCount
-from harness.toolkit import Batch, TrainedMethod, mean_nll, train
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Model, NonNegative, PositiveCount
+from harness.toolkit import RetainMethod, train
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialGradientDifference(TrainedMethod):
+class SequentialGradientDifference(RetainMethod):
     """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
 
     An epoch is one round over the chunks in the forget set's order: a fraction of it has erased only the first ones.
@@ -31,9 +31,8 @@ class SequentialGradientDifference(TrainedMethod):
 
     label = "SUGD"
     source = "Premptis et al. 2025, arXiv:2503.02443"
-    reference = "retain_data"
     version = 2
-    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
+    published = {"training.learning_rate": 1e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1
     """Rounds over all chunks; the paper's is 1."""
@@ -44,11 +43,8 @@ class SequentialGradientDifference(TrainedMethod):
     retain_weight: Annotated[NonNegative, LogUniform(low=0.3, high=30.0)] = 3.5
     """w of the retain term."""
 
-    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-        return -mean_nll(model, forget) + self.retain_weight * mean_nll(model, retain)
-
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        chunks = torch.arange(len(task.forget)).split(self.chunk)
+        chunks: list[list[int]] = [rows.tolist() for rows in torch.arange(len(task.forget)).split(self.chunk)]
         passes_of_epoch = self.passes * len(chunks)
         # A strength has four digits: without rounding, the end of a pass could become the next one's first step.
         steps = -(-len(chunks[0]) // task.training.global_batch)
@@ -56,8 +52,7 @@ class SequentialGradientDifference(TrainedMethod):
         last = max(strengths)
 
         def chunk_of(model: Model, number: int) -> list[int]:
-            rows: list[int] = chunks[(number - 1) % passes_of_epoch // self.passes].tolist()
-            return rows
+            return chunks[(number - 1) % passes_of_epoch // self.passes]
 
         model = task.load_original()
         with closing(train(task, model, self.loss, math.ceil(last), strengths, select_rows=chunk_of)) as passes:

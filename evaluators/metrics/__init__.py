@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from harness.contracts import Evaluation, Json, Metric, Sequences
+from harness.contracts import Evaluation, Json, Metric, Sequences, TextsShape
 from harness.toolkit import Continuations, memorization_accuracy
 
 attack_share = partial(
@@ -25,6 +26,23 @@ def item_evaluation(per_item: dict[str, np.ndarray], notes: Mapping[str, Json], 
     numbers = {name: weighted_mean(values) for name, values in per_item.items()}
     notes = {**notes, "standard_errors": standard_errors(per_item)}
     return Evaluation(numbers, notes=notes, per_item=per_item, **others)
+
+
+def lacks_tokens(tokens: int, forget: TextsShape) -> str | None:
+    """Return why no sequence has so many tokens after its prefix, the evaluator's `tokens`, and what to do."""
+    longest = forget.longest - forget.prefix_tokens
+    if tokens <= longest:
+        return None
+    return (
+        f"reads {tokens} tokens after a prefix, and the longest sequence of the forget set has {longest} there: set "
+        f"`tokens` to at most {longest}, or give it longer sequences or shorter prefixes."
+    )
+
+
+def refuse_repeats(setting: str, values: Sequence[Hashable]) -> None:
+    """Raise a ValueError for an empty list, or one with a value twice."""
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"{setting} is [{', '.join(map(str, values))}]: name at least one, and each only once")
 
 
 def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -57,19 +75,6 @@ def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
     return {name: error for name, error in errors.items() if not math.isnan(error)}
 
 
-def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of each row's values and their number; `rows` has the row of each value.
-
-    Example:
-        >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
-        (array([0.5, 0.5, nan]), array([1., 2., 0.]))
-    """
-    counts = np.bincount(rows, minlength=count).astype(float)
-    sums = np.bincount(rows, weights=values, minlength=count)
-    means = np.divide(sums, counts, out=np.full(count, math.nan), where=counts > 0)
-    return means, counts
-
-
 def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
     """Return the number of tokens before the first difference.
 
@@ -79,12 +84,8 @@ def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
         >>> exact_match([4, 5, 6, 7], [4, 5, 0, 7]), exact_match([4, 5], [4, 5])
         (2, 2)
     """
-    matched = 0
-    for ours, theirs in zip(generated, reference, strict=False):
-        if ours != theirs:
-            break
-        matched += 1
-    return matched
+    pairs = zip(generated, reference, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
@@ -110,6 +111,12 @@ def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np
     return values
 
 
+def recalled(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
+    """Return MA and extraction strength of each sequence's continuation, 2 by N, from each token's first choice."""
+    ma = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
+    return np.stack([ma, extraction_strengths(sequences, predicted_NT)])
+
+
 def extraction_strength(is_right: Sequence[bool]) -> float:
     """Return 1 − k/q for q tokens, k being the fewest to give so that all others are greedy choices; NaN of no token.
 
@@ -129,21 +136,6 @@ def extraction_strength(is_right: Sequence[bool]) -> float:
 
 
 T = TypeVar("T")
-
-
-def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
-    """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if either has none.
-
-    Source: Jang et al., arXiv:2210.01504, OVERLAP_n; EMSO paper, section 4.1.3.
-
-    Differs from the paper: it says lists, and the published tables were almost certainly made with sets.
-
-    Example:
-        >>> set_overlap([1, 2, 1, 2, 1], [1, 2], n=2)
-        0.5
-    """
-    grams = set(ngrams(generated, n))
-    return len(grams & set(ngrams(reference, n))) / len(grams) if grams else 0.0
 
 
 def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:

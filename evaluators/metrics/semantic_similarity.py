@@ -13,15 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness import toolkit
 from harness.contracts import Checkpoint
-from harness.toolkit import (
-    check_encoder,
-    check_sentence_encoder,
-    computing_device,
-    judge_key,
-    load_encoder,
-    load_tokenizer,
-)
 
 TEXTS_AT_ONCE = 64
 
@@ -33,24 +26,24 @@ class Embedder:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._device = computing_device().type
-        self.digest = judge_key(checkpoint, self._device)
+        self._device = toolkit.computing_device().type
+        self.digest = toolkit.judge_key(checkpoint, self._device)
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
-            self._tokenizer = load_tokenizer(checkpoint)
-            self._model = load_encoder(checkpoint).to(self._device)
+            self._tokenizer = toolkit.load_tokenizer(checkpoint)
+            self._model = toolkit.load_encoder(checkpoint).to(self._device)
 
     def _sentence_encoder(self, checkpoint: Checkpoint) -> Any:
-        check_encoder(checkpoint)
+        toolkit.check_encoder(checkpoint)
         # Importing it announces which accelerator DeepSpeed found.
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             from sentence_transformers import SentenceTransformer
 
             encoder = SentenceTransformer(checkpoint.location, device=self._device, local_files_only=True)
-        check_sentence_encoder(encoder, checkpoint)
+        toolkit.check_sentence_encoder(encoder, checkpoint)
         if (Path(checkpoint.tokenizer) / "tokenizer.json").is_file():
-            encoder.tokenizer._tokenizer = copy.deepcopy(load_tokenizer(checkpoint).backend_tokenizer)
+            encoder.tokenizer._tokenizer = copy.deepcopy(toolkit.load_tokenizer(checkpoint).backend_tokenizer)
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:

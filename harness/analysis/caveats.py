@@ -20,6 +20,8 @@ from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MAX_FAILURES = 40
 """Failed trials that are listed by name."""
+MIN_MAUVE_PROMPTS = 256
+"""Generated texts below which MAUVE is not trusted."""
 UNKNOWN_LANGUAGE = 1000.0
 """Perplexity of human text above which a judge does not know the language."""
 UNLIKE_HUMANS = 10.0
@@ -141,11 +143,9 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
             prompts = measurement.notes.get("prompts", point.spec.utility.sequences)
             for name in measurement.numbers if isinstance(prompts, int) else ():
                 fewest[name] = min(prompts, fewest.get(name, prompts))
-    for name, metric in info.items():
-        least = metric.trusted_from
-        if least and fewest.get(name, least) < least:
-            flags = ", nor are collapse flags" if metric.collapse else ""
-            yield f"{metric.title} comes from {fewest[name]} prompts: under {least} it is not to be trusted{flags}."
+    if "mauve" in info and (prompts := fewest.get("mauve", MIN_MAUVE_PROMPTS)) < MIN_MAUVE_PROMPTS:
+        least, title = MIN_MAUVE_PROMPTS, info["mauve"].title
+        yield f"{title} comes from {prompts} prompts: under {least} it is not to be trusted, nor are collapse flags."
 
 
 def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:

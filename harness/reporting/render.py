@@ -201,15 +201,19 @@ def _printed(columns: Sequence[Column], row: _Row, to: str) -> list[str]:
     return printed
 
 
+def _describe_metric(metric: Metric) -> str:
+    limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
+    return f"{metric.title}: {metric.unit}, {limits}, {metric.better} is better; {metric.source}"
+
+
 def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
     classes, heads = [], ""
     for place, column in enumerate(columns):
-        kind = "" if column.kind in _LEFT else "number"
-        kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, kind)
-        names = f"{kind} stick".strip() if place == _first_text(columns) else kind
-        classes.append(f' class="{names}"' if names else "")
-        about = f"{column.metric.title}: {column.metric.meaning}" if column.metric and column.metric.meaning else ""
-        hover = f' title="{html.escape(about)}"' if about else ""
+        kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, "")
+        kind = kind or ("" if column.kind in _LEFT else "number")
+        names = f"{kind} stick" if place == _first_text(columns) else kind
+        classes.append(f' class="{names.strip()}"' if names else "")
+        hover = f' title="{html.escape(_describe_metric(column.metric))}"' if column.metric else ""
         heads += f"<th{classes[-1]}{hover}>{_title(column, 'html')}</th>"
     spans = "".join(f'<th colspan="{width}">{html.escape(group)}</th>' for group, width in _spans(columns))
     lines = ['<div class="scroll">', f"<table>\n<thead><tr>{heads}</tr></thead>"]

@@ -35,6 +35,7 @@ from harness.toolkit.finetune import (
     Epoch,
     Epochs,
     RetainedMethod,
+    RetainMethod,
     RetainWeight,
     SumRetainWeight,
     TrainedMethod,
@@ -56,9 +57,11 @@ from harness.toolkit.layerwise import (
 )
 from harness.toolkit.losses import (
     Batch,
+    ascent,
     mean_nll,
     nll_loss,
     nll_rise,
+    npo_loss,
     preference_loss,
     token_distillation,
     token_kl,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Annotated, ClassVar, TypedDict, Unpack
 
@@ -24,7 +25,7 @@ from harness.settings import Count, Engine, Json, LogUniform, NonNegative, Numbe
 from harness.toolkit import engines
 from harness.toolkit.deepspeed import DeepSpeedEngine
 from harness.toolkit.engines import Loss, LossTerms, TorchEngine, TrainingEngine, take_step
-from harness.toolkit.losses import Batch, mean_nll, nll_loss
+from harness.toolkit.losses import Batch, ascent, mean_nll, nll_loss
 
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
 """(model, micro-batches of a random global batch) to an epoch's blocks and notes."""
@@ -375,30 +376,52 @@ class TrainedMethod(Method):
     """Trains with its `loss`; the dial is epochs."""
 
     strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    reference: ClassVar[Reference] = "none"
     loss: ClassVar[Callable[..., torch.Tensor]]
     """(self, model, forget, retain) to a micro-batch's share."""
+    needs_original: ClassVar[bool] = False
+    """`loss` gets the original, frozen, before the model."""
 
     epochs: Epochs = 1
     """Passes over the forget set, each batch with a retain batch of the same size."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        yield from train_and_yield(task, task.load_original(), self.loss)
+        frozen = [task.load_original()] if self.needs_original else []
+        yield from train_and_yield(task, task.load_original(), partial(self.loss, *frozen), frozen=frozen)
+
+
+def gradient_difference(method: RetainMethod, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+    """Return −L_NLL(forget) + `retain_weight` · L_NLL(retain)."""
+    return method.with_retain(ascent(model, forget), model, retain)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetainedMethod(TrainedMethod):
-    """A trained method with L_NLL on the retain set."""
+class RetainMethod(TrainedMethod):
+    """A trained method with a weighted term on the retain set; default loss: −L_NLL(forget) + L_NLL(retain)."""
+
+    reference = "retain_data"
+    loss: ClassVar[Callable[..., torch.Tensor]] = gradient_difference
+
+    retain_weight: RetainWeight = 1.0
+    """Weight of the retain term."""
+
+    def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
+        """Return a forget loss plus the weighted NLL on the retain set."""
+        return forget_loss + self.retain_weight * mean_nll(model, retain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainedMethod(RetainMethod):
+    """A trained method with an optional NLL on the retain set."""
 
     retain: bool = True
     """Add NLL on the retain set."""
-    retain_weight: RetainWeight = 1.0
-    """The weight of that NLL."""
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> Reference:  # type: ignore[override]
         """Need besides model and forget set."""
         return "retain_data" if self.retain else "none"
 
-    def with_retain(self, ascent: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
+    def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
         """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
-        return ascent + self.retain_weight * mean_nll(model, retain) if self.retain else ascent
+        return super().with_retain(forget_loss, model, retain) if self.retain else forget_loss

@@ -120,6 +120,20 @@ def nll_rise(original: Model, model: Model, batch: Batch) -> torch.Tensor:
     return token_nll(batch.logits(model), batch.targets_BS) - before_BS
 
 
+def ascent(model: Model, forget: Batch, *others: Batch) -> torch.Tensor:
+    """Return −L_NLL on the forget set: gradient ascent."""
+    return -mean_nll(model, forget)
+
+
+def npo_loss(original: Model, model: Model, forget: Batch, *, beta: float) -> torch.Tensor:
+    """Return this micro-batch's share of NPO's mean over sequences, each with the rise of its summed NLL.
+
+    Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
+    """
+    rise_B = forget.sums_per_sequence(nll_rise(original, model, forget))
+    return forget.sequence_mean(preference_loss(rise_B, beta))
+
+
 def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats.
 

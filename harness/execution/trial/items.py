@@ -107,8 +107,9 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     )
     if len(set(ids)) < len(ids):
         raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
-    values = _per_item(evaluation, metric, metric.name, len(ids))
-    weights = _per_item(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
+    values = _per_item(evaluation.per_item, metric, len(ids))
+    is_weighted = metric.name in evaluation.item_weights
+    weights = _per_item(evaluation.item_weights, metric, len(ids)) if is_weighted else np.ones(len(ids))
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
     are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
@@ -119,16 +120,16 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     return MetricItems(ids, clusters, values, weights)
 
 
-def _per_item(evaluation: Evaluation, metric: Metric, name: str, count: int) -> NDArray[np.float64]:
-    if name not in evaluation.per_item:
+def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> NDArray[np.float64]:
+    if metric.name not in arrays:
         raise TrialError(
-            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{name}' among its "
-            f"{len(evaluation.per_item)} names."
+            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{metric.name}' among its "
+            f"{len(arrays)} names."
         )
-    values = np.array(evaluation.per_item[name], dtype=np.float64)
+    values = np.array(arrays[metric.name], dtype=np.float64)
     if values.shape != (count,):
         raise TrialError(
-            f"`per_item['{name}']` has the shape {values.shape}, and there are {count} items of the kind "
+            f"an array of '{metric.name}' has the shape {values.shape}, and there are {count} items of the kind "
             f"'{metric.items}': one value for each is needed, NaN where it is not known."
         )
     return values

@@ -12,8 +12,8 @@ from harness.settings import replace
 from tests.unit.analysis.frames import filled
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
-MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
-MAUVE = Metric(name="mauve", title="MAUVE", better="higher", group="generation", axis=1, **ABOUT)
+MA = Metric(name="ma", title="MA", better="lower", group="erasure", **ABOUT)
+MAUVE = Metric(name="mauve", title="MAUVE", better="higher", group="generation", **ABOUT)
 AUC = Metric(name="auc", title="AUC", better=CloserTo(0.5), group="membership", items="sequence", **ABOUT)
 NEAR = replace(AUC, better=CloserTo("retrained"))
 

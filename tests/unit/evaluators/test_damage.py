@@ -40,13 +40,13 @@ def task(make_sequences, model, tokenizer):
 @pytest.mark.parametrize("definition", ["exact", "table"])
 def test_the_numbers_are_those_of_the_closed_form(model, task, definition):
     evaluation = Memorization(n=2, definition=definition).evaluate(model, task)
-    items, numbers = evaluation.per_item, evaluation.numbers
+    items, weights, numbers = evaluation.per_item, evaluation.item_weights, evaluation.numbers
     # Of the continuations without their last tokens, 2 of 3 and 0 of 1 are the token 5.
     assert items["unseen_ma"].tolist() == pytest.approx([2 / 3, 0.0])
     assert numbers["unseen_ma"] == pytest.approx(1 / 3)
     # After the first token 3 of 5 and 1 of 3 are; 1 of 2 and 1 of 1.
     assert items["unseen_nll"].tolist() == pytest.approx([SURE + 2 / 5 * LOGIT, SURE + 2 / 3 * LOGIT], rel=1e-5)
-    assert items["unseen_tokens"].tolist() == [5, 3]
+    assert weights["unseen_nll"].tolist() == [5, 3]
     assert numbers["unseen_nll"] == pytest.approx(SURE + 4 / 8 * LOGIT, rel=1e-5)
     assert items["general_nll"].tolist() == pytest.approx([SURE + LOGIT / 2, SURE], rel=1e-5)
     assert numbers["general_nll"] == pytest.approx(SURE + LOGIT / 3, rel=1e-5)

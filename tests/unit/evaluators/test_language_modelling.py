@@ -53,7 +53,7 @@ def test_the_number_weighs_tokens_alike_and_what_has_none_does_not_count(make_mo
     seen = [nll_one_by_one(model, ids(prompt), ids(text)) for prompt, text in zip(prompts, references, strict=True)]
     together = [nll for of_text in seen for nll in of_text]
     assert evaluation.numbers["own_perplexity"] == pytest.approx(math.exp(sum(together) / len(together)), rel=1e-5)
-    assert evaluation.per_item["own_tokens"].tolist() == [3, 1, 0]
+    assert evaluation.item_weights["own_perplexity"].tolist() == [3, 1, 0]
     assert math.isnan(evaluation.per_item["own_perplexity"][2])
 
 
@@ -65,9 +65,9 @@ def test_above_709_nats_it_is_infinite_for_the_table_the_search_and_the_records_
     forget = Sequences(torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([6]), 2, "")
     for model, is_infinite in ((sure, True), (make_model(seed=2, vocabulary=256), False)):
         found = LanguageModelling().evaluate(model, task(tokenizer, ("ab", "cd"), ("cde", "efg")))
-        number, items = found.numbers["own_perplexity"], found.per_item
-        assert (min(items["own_perplexity"]) > 710) == is_infinite
-        assert np.isfinite(items["own_perplexity"]).all()
+        number, nll_N = found.numbers["own_perplexity"], found.per_item["own_perplexity"]
+        assert (min(nll_N) > 710) == is_infinite
+        assert np.isfinite(nll_N).all()
         assert math.isinf(number) == is_infinite
-        assert aggregated(items["own_perplexity"], items["own_tokens"], "exp_mean") == pytest.approx(number)
+        assert aggregated(nll_N, found.item_weights["own_perplexity"], "exp_mean") == pytest.approx(number)
         assert math.isinf(own_perplexity(model, forget)) == is_infinite

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
-from evaluators.reasoning import FOLDER, TITLES, Reasoning, question_files, read_questions
+from evaluators.reasoning import FOLDER, TITLES, Reasoning
 from harness.errors import TrialError
 from harness.settings import replace
 
@@ -45,13 +45,8 @@ ROWS = {
         {"sentence": "The jar, not the box, broke: _ fell.", "option1": "jar", "option2": "box", "answer": "1"},
     ],
     "hellaswag": [
-        {
-            "activity_label": "Roof  shingles",
-            "ctx_a": "A man [title] sits [header] there.",
-            "ctx_b": "he Goes",
-            "endings": ["  on [step] and on.", "up [title] down", "it's \"off\"", "in"],
-            "label": "3",
-        },
+        {"activity_label": "Roof  shingles", "ctx_a": "A man [title] sits [header] there.", "ctx_b": "he Goes",
+         "endings": ["  on [step] and on.", "up [title] down", "it's \"off\"", "in"], "label": "3"},
     ],
 }  # fmt: skip
 LM_EVAL = Path(lm_eval.tasks.__file__).parent
@@ -149,7 +144,7 @@ def test_accuracies_equal_a_naive_oracle(model, asked, folder):
     sides = [log_likelihood(model, asked.tokenizer, context, " had helped.") for context in contexts]
     one = Reasoning(tasks=("winogrande",), tasks_path=str(folder), limit=1).evaluate(model, asked)
     assert one.numbers["winogrande"] == float(np.argmax(sides) == 1)
-    assert one.notes["tasks"]["winogrande"]["rows"] == 1
+    assert one.notes["rows"]["winogrande"] == 1
 
 
 @pytest.mark.parametrize("batch_size", [1, 32])
@@ -199,39 +194,3 @@ def test_the_digest_of_the_files_is_an_input(folder, tmp_path):
         file.write(json.dumps({**ROWS["piqa"][0], "goal": "How?"}) + "\n")
     assert evaluator.inputs() != before
     assert replace(evaluator, tasks_path="miniature").inputs() == {"piqa": "miniature, version 1.0"}
-
-
-AUTHORS = {
-    "piqa": ("piqa/dev.jsonl", [{"id": "x", "goal": "g", "sol1": "a", "sol2": "b"}], ("piqa/dev-labels.lst", "1\n")),
-    "arc_easy": (
-        "ARC-Easy-Test.jsonl",
-        [
-            {
-                "id": "x",
-                "question": {"stem": "Q?", "choices": [{"text": "a", "label": "A"}, {"text": "b", "label": "B"}]},
-                "answerKey": "B",
-            }
-        ],
-        None,
-    ),
-    "pubmedqa": ("ori_pqal.json", {"123": {"QUESTION": "Q?", "CONTEXTS": ["A.", "B."], "final_decision": "no"}}, None),
-    "hellaswag": ("hellaswag_val.jsonl", [{**ROWS["hellaswag"][0], "label": 3}], None),
-}
-
-
-@pytest.mark.parametrize("task", AUTHORS)
-def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
-    name, content, labels = AUTHORS[task]
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    text = json.dumps(content) if isinstance(content, dict) else "\n".join(map(json.dumps, content))
-    (tmp_path / name).write_text(text)
-    if labels:
-        (tmp_path / labels[0]).write_text(labels[1])
-    [row] = read_questions(task, question_files(task, tmp_path))
-    expected = {
-        "piqa": {"goal": "g", "sol2": "b", "label": 1},
-        "arc_easy": {"question": "Q?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
-        "pubmedqa": {"question": "Q?", "context": {"contexts": ["A.", "B."]}, "final_decision": "no"},
-        "hellaswag": {"label": "3"},
-    }
-    assert row.items() >= expected.get(task, ROWS[task][0]).items()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.contracts import LoRA, Training
-from harness.toolkit import mean_nll, mlp_matrices, nll_loss, train
+from harness.toolkit import ascent, mean_nll, mlp_matrices, nll_loss, train
 from methods import balanced_subnet
 from methods.balanced_subnet import BalancedSubnet
 
@@ -47,7 +47,8 @@ def test_it_drops_what_the_forget_set_needs_and_the_retain_set_does_not(task, mo
     forget, retain = nll(ours.model, task.forget), nll(ours.model, task.retain)
     assert forget > nll(original, task.forget) + 0.5
     assert forget > retain + 0.5
-    monkeypatch.setattr(balanced_subnet, "mean_nll", lambda *given: -mean_nll(*given))
+    monkeypatch.setattr(balanced_subnet, "mean_nll", ascent)
+    monkeypatch.setattr(balanced_subnet, "ascent", mean_nll)
     [turned] = method.erase(task)
     assert nll(turned.model, task.forget) < nll(turned.model, task.retain) - 0.5
 

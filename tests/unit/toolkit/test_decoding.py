@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from evaluators.metrics import extraction_likelihood, ngrams, sampled_prefixes, set_overlap
+from evaluators.memorization import set_overlap
+from evaluators.metrics import extraction_likelihood, ngrams, sampled_prefixes
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import CACHE_BYTES, choose, greedy_choices, greedy_continuations, sample, uniforms
 from harness.toolkit.device import READ_TOKENS

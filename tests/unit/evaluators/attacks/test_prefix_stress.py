@@ -3,21 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from evaluators.prefix_stress import PrefixStress, stress_scores, token_similarity
 from harness.contracts import TextsShape
+from tests.unit.evaluators.test_extraction import said_after
 
 PREFIX, KEPT, ALL = 7, 3, 50
-
-
-@torch.inference_mode()
-def said_after(model, tokens, count):
-    """Return what the model says greedily, without any cache."""
-    row = list(tokens)
-    for _ in range(count):
-        row.append(int(model(torch.tensor([row])).logits[0, -1].argmax()))
-    return row[len(tokens) :]
 
 
 def edits(ours, theirs):

@@ -163,9 +163,8 @@ def test_each_number_of_tokens_has_its_own_texts(make_model, make_sequences):
     for name in ("leak_2_at_9", "extractable_4_at_9_p90", "log_p_at_9", "outside_at_9"):
         assert math.isnan(measured.numbers[name])
     assert [warning[:6] for warning in measured.notes["warnings"]] == ["2 of 4", "4 of 4"]
-    assert {metric.name: metric.attack for metric in sampled.metrics if metric.attack} == {
-        "leak_4_at_5": "Sampled, k = 4"
-    }
+    attacks = {metric.name: metric.attack for metric in sampled.metrics if metric.attack}
+    assert attacks == {"leak_4_at_5": "Sampled, k = 4"}
 
 
 def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts):
@@ -178,6 +177,6 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
 
 def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():
     refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=79))
-    assert "samples 50 tokens after a prefix" in refused
-    assert "has 49 there: name at most 49 in `tokens`" in refused
+    assert "reads 50 tokens after a prefix" in refused
+    assert "has 49 there: set `tokens` to at most 49" in refused
     assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=80)) is None

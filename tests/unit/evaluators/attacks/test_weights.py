@@ -42,12 +42,6 @@ def test_an_update_of_rank_one_has_the_stable_rank_one(original, measured):
     evaluation = measured({MATRIX: update})
     assert evaluation.numbers["stable_rank"] == pytest.approx(1.0, rel=1e-5)
     assert evaluation.numbers["weight_change"] == pytest.approx(update.norm().item() / norm(original), rel=1e-5)
-    layers = evaluation.notes["layers"]
-    assert layers["change"][0] == 0.0
-    of_layer = norm(original.transformer.h[1])
-    assert layers["change"][1] == pytest.approx(update.norm().item() / of_layer, rel=1e-5)
-    assert math.isnan(layers["stable_rank"][0])
-    assert layers["stable_rank"][1] == pytest.approx(1.0, rel=1e-5)
     assert not evaluation.notes.keys() & {"warnings", "erasure_warnings"}
 
 
@@ -63,7 +57,6 @@ def test_embeddings_count_as_moved_and_are_no_layer_and_tied_ones_count_once(ori
     evaluation = measured({"transformer.wte.weight": torch.ones(60, 8)})
     assert evaluation.numbers["weight_change"] == pytest.approx(math.sqrt(60 * 8) / norm(original), rel=1e-5)
     assert math.isnan(evaluation.numbers["stable_rank"])
-    assert evaluation.notes["layers"]["change"] == [0.0, 0.0]
     assert evaluation.notes["erasure_warnings"] == [NO_LAYER]
 
 
