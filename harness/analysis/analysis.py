@@ -118,6 +118,6 @@ class Analysis:
         return reasoning_frame(self.head)
 
     @cached_property
-    def blocks(self) -> tuple[pd.DataFrame, list[str]]:
-        """Selections of each block, and a sentence for each epoch whose notes are invalid."""
+    def blocks(self) -> pd.DataFrame:
+        """Selections of each block."""
         return selected_blocks(self.results)

@@ -6,12 +6,13 @@ A row is one method, walked to one level on one model. Its price is its cost div
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from harness.analysis.damage import is_any
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
@@ -75,17 +76,13 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
     originals, retrained = (table[table["method"] == method] for method in (ORIGINAL, RETRAINED))
-    specs = [trial.spec for trial in results.trials if trial.spec.table_model == model]
-    erasing = [spec for spec in specs if not spec.is_reference]
+    erasing = [spec for spec in results.plan.trials if spec.table_model == model and not spec.is_reference]
     paid = list(_log_prices(retrained, originals, cost).values())
     levels: dict[str, tuple[float, float, float]] = {}
     for level in results.plan.until:
-        at = {"unseen": (originals, "unseen_ma"), "retrained": (retrained, "ma")}.get(str(level.at))
-        if not isinstance(level.at, str):
-            levels[level.key] = float(level.at), math.nan, math.nan
-        elif at is not None:
-            value, low, high = (_mean(at[0], name) for name in _bound_names(at[1]))
-            levels[level.key] = value, low, high
+        rows, name = {"unseen": (originals, "unseen_ma")}.get(str(level.at), (retrained, "ma"))
+        means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
+        levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
     return {
         "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
         "runs": len({(spec.model.id, spec.seed) for spec in erasing}),
@@ -103,7 +100,9 @@ def _level_rows(
     originals = table[table["method"] == ORIGINAL]
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
-    for variant, label in _variants(model, results).items():
+    specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
+    labels = {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
+    for variant, label in labels.items():
         walks = []
         for trial in results.trials:
             spec = trial.spec
@@ -123,11 +122,6 @@ def _level_rows(
     return sorted(rows.values(), key=_place), logs
 
 
-def _variants(model: str, results: Results) -> dict[str, str]:
-    specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
-    return {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
-
-
 def _place(row: Mapping[str, Any]) -> tuple[int, float]:
     price = math.inf if math.isnan(row["price"]) else row["price"]
     return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
@@ -139,21 +133,19 @@ def _walk(
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
-    candidates = sum(len(study.candidates) for study in studies)
-    specs = [trial.spec for trial in walks]
-    name = specs[0].strength_name if specs else ""
+    candidates, steps = sum(len(study.candidates) for study in studies), sum(study.optimiser_steps for study in studies)
+    settings = [", ".join(chosen_settings(trial.spec)) for trial in walks]
+    name = walks[0].spec.strength_name if walks else ""
     return {
         "gets_there": "yes" if measured else "no" if missed else "not run",
         "reached": len(measured),
         "runs": len(walks) or sum(len(study.spec.seeds) for study in studies),
         "strength": f"{name} {strengths([float(point.strength or 0) for point in measured])}" if measured else "",
-        "setting": "; ".join(dict.fromkeys(", ".join(chosen_settings(spec)) for spec in specs)),
+        "setting": "; ".join(dict.fromkeys(settings)),
         "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
         "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
         "reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason)),
-        "budget": f"{candidates} candidates, {sum(study.optimiser_steps for study in studies)} steps"
-        if candidates
-        else "",
+        "budget": f"{candidates} candidates, {steps} steps" if candidates else "",
         "points": tuple(point.spec.point_id(point.strength) for point in measured),
     }
 
@@ -172,14 +164,17 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
 
     Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
     """
-    flags = {"collapsed": _any(points.get("collapsed", ())), "over_erased": _most(points.get("over_erased", ()))}
+    over_erased = [None if flag is None or flag != flag else bool(flag) for flag in points["over_erased"]]
+    flags = {"collapsed": is_any(points["collapsed"]), "over_erased": None}
+    if over_erased and None not in over_erased:
+        flags["over_erased"] = sum(over_erased) > len(over_erased) / 2
     return {
         "ma": _mean(points, "ma"),
         "unseen_ma": _mean(points, "unseen_ma"),
         "unseen_ma_before": _mean(originals, "unseen_ma"),
         "unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll"),
+        "broken": is_any(flags.values()),
         **flags,
-        "broken": _any(pd.Series(flags.values(), dtype=object)),
     }
 
 
@@ -218,7 +213,7 @@ def _compare(
     for name, row in rows.items():
         for column, judgements in (("price", alone), ("ratio", judged)):
             ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
-            row |= zip(_bound_names(column), map(exponential, ends), strict=True)
+            row |= zip((column, LOW.format(column), HIGH.format(column)), map(exponential, ends), strict=True)
         row["item_variance"] = variances.get(name, math.nan)
         row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
     return logs
@@ -231,21 +226,6 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None
     return math.nan if both is None else item_variance(*split_rows(both, len(ours)))
-
-
-def _bound_names(name: str) -> tuple[str, str, str]:
-    return name, LOW.format(name), HIGH.format(name)
-
-
-def _any(flags: Iterable[Any]) -> bool | None:
-    values = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return True if True in values else None if None in values or not values else False
-
-
-def _most(flags: Iterable[Any]) -> bool | None:
-    """Return whether more than half of the flags are set; None where one is not known."""
-    known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return None if None in known or not known else sum(map(bool, known)) > len(known) / 2
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:
@@ -272,26 +252,23 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:
         if point.spec.method == ORIGINAL:
-            for name, (_, ys) in _curves(point).items():
-                originals.setdefault((point.spec.model.id, name), ys[0])
+            for curve in _relearning_curves(point):
+                originals.setdefault((point.spec.model.id, curve["name"]), curve["ys"][0])
     runs = []
     for point in measured:
         steps = []
-        for name, (xs, ys) in _curves(point).items():
-            halfway = (ys[0] + originals.get((point.spec.model.id, name), math.nan)) / 2
+        for curve in _relearning_curves(point):
+            halfway = (curve["ys"][0] + originals.get((point.spec.model.id, curve["name"]), math.nan)) / 2
             if not math.isnan(halfway):
-                steps.append(min((x for x, y in zip(xs, ys, strict=True) if x > 0 and y >= halfway), default=math.inf))
+                back = [x for x, y in zip(curve["xs"], curve["ys"], strict=True) if x > 0 and y >= halfway]
+                steps.append(min(back, default=math.inf))
         runs += [min(steps)] if steps else []
     return float(np.median(runs)) if runs else math.nan
 
 
-def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    curves = {}
-    for measurement in point.measurements:
-        for curve in measurement.notes.get("curves", ()):
-            if curve["x_title"] == "steps":
-                curves[curve["name"]] = curve["xs"], curve["ys"]
-    return curves
+def _relearning_curves(point: PointResults) -> list[Mapping[str, Any]]:
+    curves = [curve for measurement in point.measurements for curve in measurement.notes.get("curves", ())]
+    return [curve for curve in curves if curve["x_title"] == "steps"]
 
 
 def export_name(point: PointResults, results: Results) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
@@ -18,8 +17,6 @@ from harness.records.setting_changes import changed_plugins
 from harness.records.tuned import find_edges_reached
 from harness.settings import ORIGINAL, UNSEEN_ROWS
 
-MAX_FAILURES = 40
-"""Failed trials that are listed by name."""
 UNKNOWN_LANGUAGE = 1000.0
 """Perplexity of human text above which a judge does not know the language."""
 UNLIKE_HUMANS = 10.0
@@ -41,11 +38,9 @@ class HumanReading(NamedTuple):
 
     def __str__(self) -> str:
         """Return a sentence for the report."""
-        sentence = (
-            f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
-        )
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
-        return f"{sentence}{_rounded(self.perplexity)}{own}."
+        judge = f"{self.model}: the judge of {self.role} ({self.judge})"
+        return f"{judge} gives the human continuations a perplexity of {_rounded(self.perplexity)}{own}."
 
 
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
@@ -106,12 +101,10 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
         readings: Of `human_readings`.
     """
     sentences = []
-    failed = [trial for trial in results.trials if trial.failure]
-    for trial in failed[:MAX_FAILURES]:
-        error = trial.failure.reason if trial.failure else ""
-        sentences.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
-    if len(failed) > MAX_FAILURES:
-        sentences.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
+    for trial in results.trials:
+        if trial.failure:
+            spec = trial.spec
+            sentences.append(f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {trial.failure.reason}")
     if missing := list(results.statuses.values()).count("missing"):
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
@@ -124,14 +117,9 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
         sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
     sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
-    sentences += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
-    sentences += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
+    sentences += filter(None, [unmeasured_damage(whole.table)] if results.plan.erases else [])
+    sentences += [*_doubtful_health(results, whole), *unranked_metrics(shown)]
     return sentences + _warnings_of_plugins(results.measured)
-
-
-def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
-    """Return a sentence for each limit that follows from the sweep's own design."""
-    return [*_unranked_metrics(ranked), *_one_learning_rate(points)]
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
@@ -181,7 +169,8 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
     return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
 
 
-def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
+def unranked_metrics(ranked: RankedTable) -> Iterator[str]:
+    """Yield a sentence for each model about metrics that rank nothing, or have no interval."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
@@ -192,24 +181,11 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
             yield f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
     for model, metrics in ranked.without_interval.items():
-        if titles := list(map(attrgetter("title"), metrics)):
+        if metrics:
             yield (
-                f"The intervals of ranks on {model} leave out {' and '.join(titles)}: "
+                f"The intervals of ranks on {model} leave out {' and '.join(metric.title for metric in metrics)}: "
                 "without items, declared noise or several seeds nothing tells how far off a number is."
             )
-
-
-def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
-    rates: defaultdict[str, set[float]] = defaultdict(set)
-    variants: defaultdict[str, set[str]] = defaultdict(set)
-    for point in points:
-        if point.made and point.made.notes.get("optimizer_steps"):
-            rates[point.spec.model.id].add(point.spec.training.learning_rate)
-            variants[point.spec.model.id].add(point.spec.variant)
-    compared = [rates[model] for model, names in variants.items() if len(names) > 1]
-    if compared and max(map(len, compared)) == 1:
-        listed = ", ".join(f"{rate:g}" for rate in sorted(set().union(*compared)))
-        yield f"All trained methods ran at one learning rate ({listed}): a comparison at one rate compares rates."
 
 
 def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
@@ -221,10 +197,8 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
                 by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
         most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
-        original = ""
-        for point, counts in counted:
-            if point.spec.method == ORIGINAL:
-                original = f"{_share_changed(counts)} of the original's, and "
+        own = next((counts for point, counts in counted if point.spec.method == ORIGINAL), None)
+        original = f"{_share_changed(own)} of the original's, and " if own else ""
         yield (
             f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
             f"{original}at most {_share_changed(largest)} ({point_name(most)})."

@@ -138,10 +138,7 @@ def _row_cells(
 
 def _cell(name: str, ours: float, published: float, tolerance: float, obstacles: tuple[str, ...]) -> dict[str, Any]:
     cell = {"name": name, "ours": ours, "published": published, "difference": ours - published, "tolerance": tolerance}
-    return cell | {
-        "obstacles": obstacles,
-        "is_inside": None if obstacles else _is_within(ours - published, tolerance),
-    }
+    return cell | {"obstacles": obstacles, "is_inside": None if obstacles else _is_within(ours - published, tolerance)}
 
 
 def _is_within(difference: float, tolerance: float) -> bool:

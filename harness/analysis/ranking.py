@@ -174,11 +174,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     for model, rows in ranked_rows(unranked.on_recited_texts.table).groupby("model", sort=False):
         ranking, without_interval[str(model)] = _rank_model(rows, unranked)
         rankings.append(ranking)
-    return replace(
-        unranked,
-        ranking=pd.concat(rankings, ignore_index=True),
-        without_interval=without_interval,
-    )
+    return replace(unranked, ranking=pd.concat(rankings, ignore_index=True), without_interval=without_interval)
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:

@@ -131,10 +131,7 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
             more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
-                sums_D, weights_D = (
-                    sums_D + near_D * sums_C[near].sum(),
-                    weights_D + near_D * weights_C[near].sum(),
-                )
+                sums_D, weights_D = (sums_D + near_D * sums_C[near].sum(), weights_D + near_D * weights_C[near].sum())
             drawn_D = (sums_D + more_D * worst) / (weights_D + more_D)
             tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
     return tails

@@ -30,16 +30,15 @@ class SelectedBlocks(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        frame, _ = self.analysis.blocks
-        placed = frame[frame["kind"] != ""]
-        return {"selected_blocks": heat_map(placed)} if len(placed) else {}
+        frame = self.analysis.blocks
+        return {"selected_blocks": heat_map(frame)} if len(frame) else {}
 
     def files(self) -> dict[str, str]:
-        frame, _ = self.analysis.blocks
+        frame = self.analysis.blocks
         return {"selected_blocks.csv": csv_text(frame[frame["selections"] > 0])} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        frame, unread = self.analysis.blocks
+        frame = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
         text = page.picture(
             "selected_blocks", alt, "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
@@ -52,7 +51,7 @@ class SelectedBlocks(Section):
             text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(
                 heading, paragraph(*sentences), table
             )
-        return text + Markup("").join(map(paragraph, unread))
+        return text
 
 
 def heat_map(frame: pd.DataFrame) -> Figure:
