@@ -20,7 +20,8 @@ from harness.contracts import Metric
 from harness.metric import exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan, TrialSpec
-from harness.statistics.protocol import item_variance, judge_methods
+from harness.statistics.contrasts import paired_contrast
+from harness.statistics.protocol import judge_methods
 
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
@@ -225,7 +226,8 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None
-    return math.nan if both is None else item_variance(*split_rows(both, len(ours)))
+    contrast = paired_contrast(*split_rows(both, len(ours))) if both else None
+    return contrast.items_variance if contrast else math.nan
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:

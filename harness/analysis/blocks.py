@@ -74,26 +74,11 @@ def _candidate_names(trials: Sequence[TrialResults]) -> list[str]:
     return names
 
 
-def selection_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return sentences about one variant's selections on one model: their number, kinds and depth."""
+def selection_heading(frame: pd.DataFrame) -> str:
+    """Return the number of one variant's selections on one model."""
     first, total = frame.iloc[0], int(frame["selections"].sum())
-    has_chance = frame["chance"].notna().all()
-
-    def text(part: pd.DataFrame) -> str:
-        chance = f" (by chance {100 * len(part) / len(frame):.0f} %)" if has_chance else ""
-        return f"{100 * part['selections'].sum() / total:.0f} %{chance}"
-
-    selected_kinds = {*frame.loc[frame["selections"] > 0, "kind"]}
-    kinds = [f"{kind} {text(frame[frame['kind'] == kind])}" for kind in KINDS if kind in selected_kinds]
     trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
-    heading = f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."
-    sentences = [heading, f"By kind: {', '.join(kinds)}."]
-    if has_chance:
-        layers = int(frame["layer"].max()) + 1
-        third = max(1, round(layers / 3))
-        shallow = text(frame[frame["layer"] < third])
-        sentences.append(f"In the first third of the layers ({third} of {layers}): {shallow}.")
-    return sentences
+    return f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."
 
 
 def selection_grid(frame: pd.DataFrame) -> tuple[Any, list[str]]:

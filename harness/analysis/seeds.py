@@ -100,14 +100,12 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
 def work_seconds(points: Sequence[PointResults]) -> float:
     """Return the seconds of erasing and measuring points, without repetitions; unrecorded ones count 0."""
     erasing: dict[str, float] = {}
-    measuring = 0.0
     for point in points:
         if point.made:  # Counted from the start of its trial.
             trial_id = point.spec.trial_id
             erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
-        for measurement in point.measurements:
-            measuring += measurement.seconds
-    return math.fsum(erasing.values()) + measuring
+    measuring = [measurement.seconds for point in points for measurement in point.measurements]
+    return math.fsum(erasing.values()) + sum(measuring)
 
 
 def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
@@ -117,12 +115,11 @@ def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResu
     """
     seed_points = [point for point in points if not point.spec.is_of_unseen]
     seeds = {point.spec.seed for point in seed_points}
-    is_known = all(point.made or point.spec.is_reference for point in seed_points)
-    searching = 0.0
-    for study in studies:
-        if study.spec.per == "seed":
-            searching += math.fsum(candidate.seconds for candidate in study.candidates)
-    return (work_seconds(seed_points) + searching) / len(seeds) if is_known and seeds else math.nan
+    if not seeds or not all(point.made or point.spec.is_reference for point in seed_points):
+        return math.nan
+    searches = [study.candidates for study in studies if study.spec.per == "seed"]
+    searching = math.fsum(candidate.seconds for candidates in searches for candidate in candidates)
+    return (work_seconds(seed_points) + searching) / len(seeds)
 
 
 def seed_count(table: pd.DataFrame) -> int:
@@ -137,8 +134,7 @@ def strengths(values: Sequence[float]) -> str:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
         ('7', '5–7', '0.05', '')
     """
-    numbers = np.unique(values)
-    numbers = numbers[~np.isnan(numbers)]
+    numbers = sorted({value for value in values if not math.isnan(value)})
     return "–".join(f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]])
 
 

@@ -58,7 +58,7 @@ class TheAnswer(Section):
 
     def html(self, page: PageContext) -> Markup:
         parts = self._answered(page) if self.analysis.results.plan.erases else self._recited(page)
-        if limits := [sentence for sentence in (self.analysis.head.note, *self.analysis.caveats) if sentence]:
+        if limits := self.analysis.caveats:
             items = Markup("\n").join(Markup("<li>{}</li>").format(sentence) for sentence in limits)
             summary = f"What limits these numbers ({len(limits)})"
             parts += Markup('<details class="warnings"><summary>{}</summary>\n<ul>{}</ul></details>\n').format(

@@ -10,11 +10,11 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.blocks import selection_grid, selection_sentences
+from harness.analysis.blocks import selection_grid, selection_heading
 from harness.base.csv_text import csv_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, paragraph
+from harness.reporting.section import PageContext, Section
 
 SHOWN = 10
 """Blocks of one table; selected_blocks.csv contains all."""
@@ -47,10 +47,7 @@ class SelectedBlocks(Section):
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
-            heading, *sentences = selection_sentences(rows)
-            text += Markup("<details><summary>{}</summary>\n{}{}</details>\n").format(
-                heading, paragraph(*sentences), table
-            )
+            text += Markup("<details><summary>{}</summary>\n{}</details>\n").format(selection_heading(rows), table)
         return text
 
 

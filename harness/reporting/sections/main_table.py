@@ -38,7 +38,7 @@ class MainTable(Section):
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        page_rows = self.analysis.head
+        page_rows = self.analysis.shown
         about = paragraph(*notes(page_rows), caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
@@ -77,7 +77,7 @@ def notes(ranked: RankedTable) -> list[str]:
         sentences.append(
             f"{names} {have} no items: only several seeds, or the noise that is declared, give {them} an interval."
         )
-    return [*sentences, ranked.note]
+    return sentences
 
 
 def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
@@ -112,7 +112,7 @@ def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
     columns = [Column("model", "", "heading"), Column("label", "Method")]
     columns += [column for column in main_columns(page_rows) if column.name in names]
     table = render(_without_intervals(frame, names), [*columns, Column("state", "State")], "terminal")
-    return Group(*parts, table, Text(" ".join(filter(None, [caption(whole.table), page_rows.note]))))
+    return Group(*parts, table, Text(caption(whole.table)))
 
 
 def _without_intervals(frame: pd.DataFrame, names: set[str]) -> pd.DataFrame:

@@ -15,8 +15,7 @@ from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import sort_by_column
-from harness.analysis.ranking import head
-from harness.analysis.recitation import headline_warnings, is_beyond, recitations, restrict_to_texts
+from harness.analysis.recitation import is_beyond, recitation_sentences, recitations, restrict_to_texts
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import page, write_tables
@@ -99,7 +98,7 @@ def test_each_model_is_judged_by_its_own_rows():
         "two": False,
         "three": False,
     }
-    [sentence] = headline_warnings(by_model)
+    [sentence] = recitation_sentences(by_model, "warning")
     assert sentence.startswith(f"two, three: {NOTHING}")
 
 
@@ -140,7 +139,7 @@ def shown(make_ranked):
         write_tables(ranked, plan.question, folder)
         report = page(Analysis(results))
         console = Console(width=100, record=True, file=StringIO())
-        console.print(ranking_table(ranked, head(ranked)))
+        console.print(ranking_table(ranked, ranked.on_recited_texts))
         terminal = " ".join(console.export_text().split())
         main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</nav>") :])).strip()
         return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
@@ -319,9 +318,9 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
     console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(ranked, head(ranked)))
+    console.print(ranking_table(ranked, ranked.on_recited_texts))
     terminal = " ".join(console.export_text().split())
-    assert terminal.startswith("Ranked on the 4 of 64 texts that the original recites word for word")
+    assert terminal.startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
     assert "ORIGINAL 1.000" in terminal
 
 

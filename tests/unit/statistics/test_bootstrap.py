@@ -280,13 +280,6 @@ def test_one_replicate_without_items_has_no_interval():
     assert np.isnan(interval(replicate_draws(np.array([0.8, 0.7]), models_R=np.array([1, 1])))).sum() == 0
 
 
-def test_arrays_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"weights \(1, 2\)"):
-        item_values([1.0, 2.0, 3.0], weights=[1.0, 1.0])
-    with pytest.raises(ValueError, match="no value of 'prompts'"):
-        item_values(np.empty((0, 3)))
-
-
 def test_draws_that_were_made_before_are_those_of_the_same_values_alone():
     values_N = np.random.default_rng(0).normal(size=N)
     first_D = draws(item_values(values_N))
