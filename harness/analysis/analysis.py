@@ -79,7 +79,7 @@ class Analysis:
     @cached_property
     def caveats(self) -> list[str]:
         """Limits of the numbers, as sentences."""
-        return caveats(self.results, self.ranked, self.shown, self.readings)
+        return caveats(self.results, self.ranked, self.readings)
 
     @cached_property
     def readings(self) -> list[HumanReading]:

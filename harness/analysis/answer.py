@@ -15,11 +15,11 @@ import pandas as pd
 from harness.analysis.damage import is_any
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
+from harness.analysis.seeds import match_originals, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
-from harness.settings import ORIGINAL, RETRAINED, Level, Plan, TrialSpec
+from harness.settings import ORIGINAL, RETRAINED, Level, Plan
 from harness.statistics.contrasts import paired_contrast
 from harness.statistics.protocol import judge_methods
 
@@ -53,8 +53,6 @@ class Answer(NamedTuple):
     """Metric of the price; None where it was not measured."""
     log_prices: Mapping[tuple[str, str], pd.DataFrame]
     """Log price of every method (column) in every run (row), by model and level."""
-    seconds_per_run: float
-    """Expected duration of one more run; NaN where not recorded."""
 
     def at(self, model: str, level: Level) -> pd.DataFrame:
         """Return a model's rows at a level."""
@@ -72,7 +70,7 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
             level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return Answer(frame, heads, cost, log_prices, seconds_per_seed(results.measured, results.studies))
+    return Answer(frame, heads, cost, log_prices)
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
@@ -116,10 +114,25 @@ def _level_rows(
         rows[variant] |= _damage(points[variant], originals)
         rows[variant]["comes_back"] = _steps_back(measured, results)
     reference = _reference(rows, results.plan)
-    logs = _compare(rows, points, originals, cost, evidence, reference, results.plan.compare.margin)
-    for row in rows.values():
-        row["is_reference"] = row["variant"] == reference
-        row["verdict"] = row["verdict"] if level == results.plan.until[0] else ""
+    prices = {variant: _log_prices(points_at_level, originals, cost) for variant, points_at_level in points.items()}
+    logs = pd.DataFrame({name: pd.Series(by_run) for name, by_run in prices.items() if by_run}, dtype=float)
+    paid, differences, variances = {}, {}, {}
+    for name in map(str, logs):
+        starts = match_originals(points[name], originals)
+        paid[name] = _item_variance(points[name], starts, cost, evidence)
+        if reference in logs and name != reference and rows[name]["broken"] is not True:
+            differences[name] = (logs[name] - logs[reference]).to_numpy()
+            variances[name] = _item_variance(points[name], points[reference], cost, evidence)
+    margin = math.log1p(results.plan.compare.margin)
+    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, margin)
+    judged = judge_methods(differences, variances, margin)
+    for name, row in rows.items():
+        for column, judgements in (("price", alone), ("ratio", judged)):
+            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
+            row |= zip((column, LOW.format(column), HIGH.format(column)), map(exponential, ends), strict=True)
+        is_judged = name in judged and not math.isnan(judged[name].p) and level == results.plan.until[0]
+        row |= {"verdict": judged[name].verdict if is_judged else "", "is_reference": name == reference}
+        row["item_variance"] = variances.get(name, math.nan)
     return sorted(rows.values(), key=_place), logs
 
 
@@ -135,7 +148,10 @@ def _walk(
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
     candidates, steps = sum(len(study.candidates) for study in studies), sum(study.optimiser_steps for study in studies)
-    settings = [", ".join(chosen_settings(trial.spec)) for trial in walks]
+    settings = []
+    for searched in [trial.spec.searched for trial in walks]:
+        texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
+        settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
     return {
         "gets_there": "yes" if measured else "no" if missed else "not run",
@@ -151,15 +167,6 @@ def _walk(
     }
 
 
-def chosen_settings(spec: TrialSpec) -> list[str]:
-    """Return the settings that tuning chose for a trial: `learning rate 1.2e-05`."""
-    settings = []
-    for name, value in spec.searched.items():
-        words = name.rpartition(".")[2].replace("_", " ")
-        settings.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
-    return settings
-
-
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     """Return the numbers of unseen texts, and whether any run collapsed or most are over-erased; None: not known.
 
@@ -168,7 +175,7 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     over_erased = [None if flag is None or flag != flag else bool(flag) for flag in points["over_erased"]]
     flags = {"collapsed": is_any(points["collapsed"]), "over_erased": None}
     if over_erased and None not in over_erased:
-        flags["over_erased"] = sum(over_erased) > len(over_erased) / 2
+        flags["over_erased"] = over_erased.count(True) > len(over_erased) / 2
     return {
         "ma": _mean(points, "ma"),
         "unseen_ma": _mean(points, "unseen_ma"),
@@ -188,41 +195,9 @@ def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:
     return ""
 
 
-def _compare(
-    rows: Mapping[str, dict[str, Any]],
-    points: Mapping[str, pd.DataFrame],
-    originals: pd.DataFrame,
-    cost: Metric | None,
-    evidence: Evidence,
-    reference: str,
-    margin: float,
-) -> pd.DataFrame:
-    """Add prices and verdicts to each row and return the log prices; broken rows are not compared."""
-    prices = {variant: _log_prices(variant_points, originals, cost) for variant, variant_points in points.items()}
-    logs = pd.DataFrame(
-        {name: pd.Series(prices_by_run) for name, prices_by_run in prices.items() if prices_by_run}, dtype=float
-    )
-    paid, differences, variances = {}, {}, {}
-    for name in map(str, logs if cost else ()):
-        assert cost is not None
-        paid[name] = _item_variance(points[name], match_originals(points[name], originals), cost, evidence)
-        if reference in logs and name != reference and rows[name]["broken"] is not True:
-            differences[name] = (logs[name] - logs[reference]).to_numpy()
-            variances[name] = _item_variance(points[name], points[reference], cost, evidence)
-    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, math.log1p(margin))
-    judged = judge_methods(differences, variances, math.log1p(margin))
-    for name, row in rows.items():
-        for column, judgements in (("price", alone), ("ratio", judged)):
-            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
-            row |= zip((column, LOW.format(column), HIGH.format(column)), map(exponential, ends), strict=True)
-        row["item_variance"] = variances.get(name, math.nan)
-        row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
-    return logs
-
-
-def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric, evidence: Evidence) -> float:
+def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric | None, evidence: Evidence) -> float:
     """Return the variance over items of the difference of two methods' costs, in the runs that both have."""
-    if others is None:
+    if others is None or cost is None:
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None

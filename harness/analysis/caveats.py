@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
-from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, number, table_metrics
+from harness.analysis.damage import collapse_bounds, unmeasured_damage
+from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows, strength_text
+from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
@@ -91,15 +91,8 @@ def _rounded(perplexity: float) -> str:
     return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")
 
 
-def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
-    """Return the limits of the numbers, as sentences.
-
-    Args:
-        results: All that was measured.
-        whole: All ranked points.
-        shown: The points on the page.
-        readings: Of `human_readings`.
-    """
+def caveats(results: Results, ranked: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
+    """Return the limits of the numbers, as sentences."""
     sentences = []
     for trial in results.trials:
         if trial.failure:
@@ -115,10 +108,10 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
-    sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
+    sentences += [*_few_texts(results.measured, ranked.info), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
-    sentences += filter(None, [unmeasured_damage(whole.table)] if results.plan.erases else [])
-    sentences += [*_doubtful_health(results, whole), *unranked_metrics(shown)]
+    sentences += filter(None, [unmeasured_damage(ranked.table)] if results.plan.erases else [])
+    sentences += [*_unknown_health(results, ranked), *unranked_metrics(ranked.on_recited_texts)]
     return sentences + _warnings_of_plugins(results.measured)
 
 
@@ -136,37 +129,26 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
             yield f"{metric.title} comes from {fewest[name]} prompts: under {least} it is not to be trusted{flags}."
 
 
-def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
-    bounds = collapse_bounds(whole.info, results.plan.collapse)
-    points = whole.table[~whole.table["method"].isin(UNSEEN_ROWS)]
+def _unknown_health(results: Results, ranked: RankedTable) -> Iterator[str]:
+    bounds = collapse_bounds(ranked.info, results.plan.collapse)
+    points = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
-    unmeasured = set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds}
     lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
-    lacking += sorted(unmeasured)
+    lacking += sorted(set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds})
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
     if len(unknown) and results.plan.erases:
         yield f"{len(unknown)} of {len(points)} points {lack}: whether they collapsed is unknown."
-    healthy = ranked_rows(whole.table[whole.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(lower_title(metric) for metric, _, _ in bounds)
-    for name in repetitions(whole.info):
-        for row in healthy[healthy[name] > REPEATS].to_dict("records"):
-            yield (
-                f"{row['label']} ({strength_text(row['strength_name'], row['strength'])}) on {row['model']}, seed "
-                f"{row['seed']}, has a {name} of {number(row[name])}, yet neither {judges} calls it collapsed."
-            )
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
-    trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    places: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
-        notes = [point.made.notes] if point.made else []
-        notes += [measurement.notes for measurement in point.measurements]
-        keys = ("warnings",) if point.spec.method == ORIGINAL else ("warnings", "erasure_warnings")
-        for note in notes:
-            for key in keys:
-                for warning in note.get(key, ()):
-                    trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
-    return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
+        notes = [measurement.notes for measurement in point.measurements]
+        for note in [point.made.notes, *notes] if point.made else notes:
+            of_erasing = () if point.spec.method == ORIGINAL else note.get("erasure_warnings", ())
+            for warning in (*note.get("warnings", ()), *of_erasing):
+                places[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
+    return [f"{'; '.join(names)}: {warning}" for warning, names in places.items()]
 
 
 def unranked_metrics(ranked: RankedTable) -> Iterator[str]:

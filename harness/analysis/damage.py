@@ -9,7 +9,7 @@ perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metr
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -90,39 +90,28 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) 
     by_seed = originals.groupby(["model", "seed"])[names].mean().to_dict(orient="index")
     by_model = originals.groupby("model")[names].mean().to_dict(orient="index")
     repeated = table[repetitions(info)].astype(float).max(axis=1) if repetitions(info) else math.nan
-    flags = []
+    flags: list[tuple[bool | None, str, tuple[str, ...]]] = []
     for row in table[["method", "model", "seed", *names]].assign(repeated=repeated).to_dict(orient="records"):
+        if row["method"] == RETRAINED:
+            # Nothing was erased from it: where it differs from the original it is the better of the two.
+            flags.append((False, "healthy", ()))
+            continue
         original = by_seed.get((row["model"], row["seed"])) or by_model.get(row["model"]) or {}
-        flags.append(_row_flags(row, original, rules, is_bounded))
+        sides: dict[Metric, Side | None] = {}
+        for metric, low, high in rules:
+            sides[metric] = side(row[metric.name], original.get(metric.name, math.nan), low, high)
+        outside = tuple(metric.name for metric, at in sides.items() if at in ("below", "above"))
+        # One metric outside its bounds is enough; a healthy row needs all of them measured.
+        collapsed = True if outside else False if is_bounded and None not in sides.values() else None
+        below = [at == "below" for metric, at in sides.items() if at and metric.better == "lower"]
+        if row["method"] in UNSEEN_ROWS:
+            flags.append((collapsed, "", ()))
+        else:
+            kind = collapse_class(collapsed, row["repeated"], any(below) if below else None)
+            flags.append((collapsed, kind, outside))
     columns = pd.DataFrame(flags, index=table.index, columns=list(COLUMNS), dtype=object)
     flagged: pd.DataFrame = table.assign(**{name: columns[name] for name in COLUMNS})
     return flagged
-
-
-def _row_flags(
-    row: Mapping[Hashable, Any],
-    original: Mapping[Hashable, float],
-    rules: Sequence[tuple[Metric, float, float]],
-    is_bounded: bool,
-) -> tuple[bool | None, CollapseClass | Literal[""], tuple[str, ...]]:
-    """Return whether a row's model collapsed, its class, and the metrics that show it.
-
-    One metric outside its bounds is enough; a healthy row needs all of them measured.
-    """
-    if row["method"] == RETRAINED:
-        # Nothing was erased from it: where it differs from the original it is the better of the two.
-        return False, "healthy", ()
-    sides: dict[Metric, Side | None] = {}
-    for metric, low, high in rules:
-        sides[metric] = side(row[metric.name], original.get(metric.name, math.nan), low, high)
-    outside = tuple(metric.name for metric, at in sides.items() if at in ("below", "above"))
-    is_known = is_bounded and None not in sides.values()
-    collapsed = True if outside else False if is_known else None
-    if row["method"] in UNSEEN_ROWS:
-        return collapsed, "", ()
-    predictable = [at == "below" for metric, at in sides.items() if at and metric.better == "lower"]
-    is_too_predictable = any(predictable) if predictable else None
-    return collapsed, collapse_class(collapsed, row["repeated"], is_too_predictable), outside
 
 
 def verdict(collapse_class: str, reasons: Sequence[str]) -> str:

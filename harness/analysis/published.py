@@ -78,8 +78,8 @@ def _row_cells(
 ) -> Iterator[dict[str, Any]]:
     points, lacking = match_points(results, model, row)
     ours = ranked.table[ranked.table["point_id"].isin([point.spec.point_id(point.strength) for point in points])]
-    has_collapsed, about = figures.get("collapsed") is True, {"label": row.label, "lacking": lacking, "strength": ""}
-    about["collapsed"] = bool(ours["collapsed"].eq(True).any())
+    has_collapsed, is_collapsed = figures.get("collapsed") is True, bool(ours["collapsed"].eq(True).any())
+    about = {"label": row.label, "lacking": lacking, "collapsed": is_collapsed, "strength": ""}
     if points and points[0].strength is not None:
         about["strength"] = strength_text(points[0].spec.strength_name, float(points[0].strength))
 
@@ -183,7 +183,8 @@ def condition_differences(
 ) -> Iterator[str]:
     """Yield the differences between a point's conditions and the published number's."""
     spec, is_of_utility = point.spec, metric.group == "generation"
-    compared = {"another model": _checkpoints(spec.model, [model_id])}
+    compared: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    compared["another model"] = _checkpoints(spec.model, [model_id])
     for measurement in point.measurements:
         if metric.name in measurement.numbers:
             name = measurement.evaluator

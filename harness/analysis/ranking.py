@@ -256,7 +256,7 @@ def drawn_ranks(
         metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
             drawn_DR = np.full((RANK_DRAWS, len(variants)), np.nan)
-            for row in np.flatnonzero(~np.isnan(scores_R)):
+            for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
                 is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
                 drawn_D = np.full(DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
                 drawn_DR[:, row] = aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]

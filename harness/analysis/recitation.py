@@ -34,7 +34,6 @@ CONTROLS = {
     STAND_IN: "validation texts, which are of another kind",
 }
 NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
-_COPIES = "copies of a text count as one, and one text has none"
 TOKENS = 50
 """Tokens of a continuation that must be recited word for word; a shorter one wholly.
 
@@ -184,18 +183,16 @@ def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[st
         than = " and ".join(figures[kind] for kind in controls)
         return Recitation(True, f"the original recites the forget set measurably more than {than}.", by_stand_in)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        first_ids = {recited.clusters[id]: id for id in reversed(recited.clusters) if id in recited.ids}
+        first_ids = {recited.clusters[id]: id for id in reversed([*recited.clusters]) if id in recited.ids}
         names = first_names(sorted(first_ids.values()), MAX_NAMES)
         reason = f"the original recites {recited}, more than {_control_counts(texts)}: {names}."
         by_stand_in = _controls(texts.keys() - {ORIGINAL}) == [STAND_IN]
         return Recitation(True, f"{reason} Means over all texts do not show it.", by_stand_in, recited.ids)
     if not controls:
-        reason = "nothing shows what the original says of texts that it never saw"
+        reason = "nothing shows what the original says of texts that it never saw."
         if rows["method"].isin(CONTROLS).any():
-            reason = f"no figure of both has a standard error ({_COPIES})"
-        if ORIGINAL in texts and texts[ORIGINAL].ids:
-            reason += f"; it recites {texts[ORIGINAL]}"
-        return Recitation(None, f"{reason}.")
+            reason = "no figure of both has a standard error (copies of a text count as one, and one text has none)."
+        return Recitation(None, reason)
     than = " or ".join(figures[kind] for kind in failed)
     reason = f"the original does not recite the forget set measurably more than {than}."
     if len(failed) < len(controls):
@@ -204,8 +201,6 @@ def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[st
     if ORIGINAL in texts:
         counts = f", not measurably more than {_control_counts(texts)}" if texts[ORIGINAL].ids else ""
         reason += f" It recites {texts[ORIGINAL]}{counts}."
-    else:
-        reason += f" Whether it recites single texts is not known: that takes continuations of {MIN_TOKENS} tokens."
     return Recitation(False, reason, by_stand_in)
 
 
@@ -309,7 +304,7 @@ def restrict_to_texts(
     columns |= interval_columns(list(model_rows["point_id"]), metrics, restricted)
     numbers = pd.DataFrame(columns, index=model_rows.index, dtype=float)
     numbers = numbers[numbers.columns.intersection(table.columns)]
-    return table.assign(**{name: table[name].where(~is_chosen, numbers[name]) for name in numbers}), restricted
+    return table.assign(**{str(name): table[name].where(~is_chosen, numbers[name]) for name in numbers}), restricted
 
 
 def has_erased_nothing(

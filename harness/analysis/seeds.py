@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
-from harness.records.results import PointResults, StudyResults
+from harness.records.results import PointResults
 from harness.settings import UNSEEN_ROWS
 from harness.statistics.bootstrap import CONFIDENCE
 
@@ -106,20 +106,6 @@ def work_seconds(points: Sequence[PointResults]) -> float:
             erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
     measuring = [measurement.seconds for point in points for measurement in point.measurements]
     return math.fsum(erasing.values()) + sum(measuring)
-
-
-def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
-    """Return the expected seconds of another training seed, with its search where each seed has one.
-
-    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
-    """
-    seed_points = [point for point in points if not point.spec.is_of_unseen]
-    seeds = {point.spec.seed for point in seed_points}
-    if not seeds or not all(point.made or point.spec.is_reference for point in seed_points):
-        return math.nan
-    searches = [study.candidates for study in studies if study.spec.per == "seed"]
-    searching = math.fsum(candidate.seconds for candidates in searches for candidate in candidates)
-    return (work_seconds(seed_points) + searching) / len(seeds)
 
 
 def seed_count(table: pd.DataFrame) -> int:

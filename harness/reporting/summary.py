@@ -119,15 +119,13 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
-    runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
+    runs = analysis.answer.heads[model]["runs"]
     if runs < MIN_RUNS:
-        more = MIN_RUNS - runs
-        took = f" (about {_about(more * seconds)})" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
-            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if more == 2 else 'One more seed'}{took} would tell "
+            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'} would tell "
             "which are real."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -229,22 +227,6 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
 
 
 _KNOWN = ("", CONTROL, NOTHING_TO_ERASE, ERASED_NOTHING)
-
-
-def _about(seconds: float) -> str:
-    """Return a rough duration.
-
-    Example:
-        >>> _about(12.3), _about(130.0), _about(9000.0)
-        ('12 s', '2 min', '2.5 h')
-    """
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 60
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def times(ratio: float) -> str:

@@ -87,7 +87,11 @@ def draws(item_values: ItemValues) -> Floats:
     """
     means_M = by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        deviations_D = _item_deviations(item_values)
+        deviations_DR = _drawn_item_means(item_values) - item_values.item_means()
+        deviations_D, influences_C = (
+            by_model(parts, item_values.models_R).mean(axis=1) for parts in (deviations_DR, item_values.influences().T)
+        )
+        deviations_D = _corrected(deviations_D, influences_C, item_values.known_clusters())
         for end, tail_D in _tails(item_values.averaged()):
             # Of the deviations in the order of their ranks, one half is at least as far out as the tail.
             half, further = (slice(None, DRAWS // 2), np.minimum) if end == 0 else (slice(DRAWS // 2, None), np.maximum)
@@ -145,14 +149,6 @@ def _dirichlet() -> tuple[Floats, Floats]:
     """Return exponential variables (D, K), a flat Dirichlet's shares once divided by their sum, and others."""
     generator = np.random.default_rng(_SEED)
     return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
-
-
-def _item_deviations(item_values: ItemValues) -> Floats:
-    """Return corrected deviations (D,) of the replicates' mean, with items drawn."""
-    models_R = item_values.models_R
-    deviations_D = by_model(_drawn_item_means(item_values) - item_values.item_means(), models_R).mean(axis=1)
-    influences_C = by_model(item_values.influences().T, models_R).mean(axis=1)
-    return _corrected(deviations_D, influences_C, item_values.known_clusters())
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,6 @@ import pytest
 from harness import cli
 from harness.analysis.published import COLLAPSED_THERE, published_frame
 from harness.contracts import Checkpoint, LoRA, Training
-from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions
 from harness.settings import MEMORY_SETTINGS, EvaluatorSpec, MemorizedModel, Source, TrialSpec, replace
@@ -259,16 +258,3 @@ def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
     assert f"Ours on {NEO}: no row of this sweep is emso with strength 7" in said.err
     assert "It has: Select & NLL" in said.err
     assert said.out == ""
-
-
-def test_each_published_row_is_one_that_a_sweep_can_have():
-    for name, conditions in published_conditions().items():
-        frame = pd.read_csv(PUBLISHED / f"{name}.csv")
-        if "model" in frame.columns:
-            assert list(dict.fromkeys(frame["model"])) == list(conditions.models)
-        if conditions.row_column:
-            assert list(dict.fromkeys(frame[conditions.row_column].astype(str))) == list(conditions.rows)
-        for row in conditions.rows.values():
-            if row.method != "original":
-                field = METHODS.load(row.method).strength.field
-                METHODS.configure(row.method, {**row.settings, field: row.strength})

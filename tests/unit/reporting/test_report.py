@@ -165,23 +165,3 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
-
-
-def warned(some_plan, kept):
-    return Analysis(results_of(some_plan, kept)).caveats
-
-
-@pytest.mark.parametrize(
-    ("numbers", "doubt"),
-    [
-        ({"rep_2": 0.6}, "EMSO (epochs 2) on miniature-m, seed 0, has a rep_2 of 0.600, yet neither MAUVE nor"),
-        ({"rep_5": 0.6}, "has a rep_5 of 0.600"),
-        ({"rep_2": 0.4}, None),
-        ({"rep_2": 0.6, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
-        ({"rep_2": 0.6, "perplexity": 101.0}, None),
-    ],
-)
-def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
-    told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
-    doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
-    assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
