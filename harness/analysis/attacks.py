@@ -11,7 +11,7 @@ from harness.analysis.evidence import REPLICATE, Evidence, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import points_by_target, ranked_rows, strengths
-from harness.contracts import Metric
+from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.settings import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
@@ -133,9 +133,9 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
     for point in results.measured:
         spec, place = point.spec, places.get(point.spec.point_id(point.strength))
         for measurement in point.measurements if place else ():
-            for curve in measurement.notes.get("curves", ()):
-                titles = curve["name"], curve["title"], curve["x_title"], curve["y_title"]
+            for curve in [MeasuredCurve(**note) for note in measurement.notes.get("curves", ())]:
+                titles = curve.name, curve.title, curve.x_title, curve.y_title
                 row = (*(place or ()), *titles, spec.method, spec.variant, spec.label)
-                curves += [(*row, x, y) for x, y in zip(curve["xs"], curve["ys"], strict=True)]
+                curves += [(*row, x, y) for x, y in zip(curve.xs, curve.ys, strict=True)]
     names = ["model", "target", "name", "title", "x_title", "y_title", "method", "variant", "label", "x"]
     return pd.DataFrame(curves, columns=[*names, "y"]).groupby(names, sort=False, as_index=False)[["y"]].mean()
