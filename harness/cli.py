@@ -400,7 +400,7 @@ def _print_ranking(analysis: Analysis) -> None:
 
     if analysis.results.plan.erases:
         console().print(answer_on_terminal(analysis), "")
-    console().print(ranking_table(analysis.ranked, analysis.head))
+    console().print(ranking_table(analysis.ranked, analysis.shown))
     if analysis.results.plan.erases:
         console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
     if len(analysis.published):

@@ -11,11 +11,10 @@ from harness.analysis.attacks import attack_curves, attack_frame
 from harness.analysis.blocks import selected_blocks
 from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.exact_match import agreement_frame
-from harness.analysis.main_table import reasoning_frame
+from harness.analysis.main_table import agreement_frame, reasoning_frame
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published import published_frame
-from harness.analysis.ranking import RankedTable, head, rank
+from harness.analysis.ranking import RankedTable, rank
 from harness.analysis.table import table
 from harness.records.results import PointResults, Results
 
@@ -55,15 +54,15 @@ class Analysis:
         """
         return rank(self.table, self.info, self.evidence)
 
-    @cached_property
-    def head(self) -> RankedTable:
-        """The rows that fit on a page."""
-        return head(self.ranked)
+    @property
+    def shown(self) -> RankedTable:
+        """The ranked rows, with erasure as it is ranked."""
+        return self.ranked.on_recited_texts
 
     @property
     def points(self) -> pd.DataFrame:
-        """The points on the page, with erasure as it is ranked."""
-        return self.head.table
+        """The points, with erasure as it is ranked."""
+        return self.shown.table
 
     @cached_property
     def sampled(self) -> list[PointResults]:
@@ -80,7 +79,7 @@ class Analysis:
     @cached_property
     def caveats(self) -> list[str]:
         """Limits of the numbers, as sentences."""
-        return caveats(self.results, self.ranked, self.head, self.readings)
+        return caveats(self.results, self.ranked, self.readings)
 
     @cached_property
     def readings(self) -> list[HumanReading]:
@@ -100,7 +99,7 @@ class Analysis:
     @cached_property
     def attacks(self) -> pd.DataFrame:
         """Text that attacks recover from each model beyond the retrained model's."""
-        return attack_frame(self.head)
+        return attack_frame(self.shown)
 
     @cached_property
     def measured_curves(self) -> pd.DataFrame:
@@ -110,14 +109,14 @@ class Analysis:
     @cached_property
     def agreements(self) -> pd.DataFrame:
         """Agreement with the original on memorised and on other sequences."""
-        return agreement_frame(self.head) if self.results.plan.erases else pd.DataFrame()
+        return agreement_frame(self.shown) if self.results.plan.erases else pd.DataFrame()
 
     @cached_property
     def answers(self) -> pd.DataFrame:
         """Accuracies on reasoning tasks."""
-        return reasoning_frame(self.head)
+        return reasoning_frame(self.shown)
 
     @cached_property
-    def blocks(self) -> tuple[pd.DataFrame, list[str]]:
-        """Selections of each block, and a sentence for each epoch whose notes are invalid."""
+    def blocks(self) -> pd.DataFrame:
+        """Selections of each block."""
         return selected_blocks(self.results)

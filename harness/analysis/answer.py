@@ -6,20 +6,22 @@ A row is one method, walked to one level on one model. Its price is its cost div
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from harness.analysis.damage import is_any
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
-from harness.settings import ORIGINAL, RETRAINED, Level, Plan, TrialSpec
-from harness.statistics.protocol import item_variance, judge_methods
+from harness.settings import ORIGINAL, RETRAINED, Level, Plan
+from harness.statistics.contrasts import paired_contrast
+from harness.statistics.protocol import judge_methods
 
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
@@ -75,17 +77,13 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
     originals, retrained = (table[table["method"] == method] for method in (ORIGINAL, RETRAINED))
-    specs = [trial.spec for trial in results.trials if trial.spec.table_model == model]
-    erasing = [spec for spec in specs if not spec.is_reference]
+    erasing = [spec for spec in results.plan.trials if spec.table_model == model and not spec.is_reference]
     paid = list(_log_prices(retrained, originals, cost).values())
     levels: dict[str, tuple[float, float, float]] = {}
     for level in results.plan.until:
-        at = {"unseen": (originals, "unseen_ma"), "retrained": (retrained, "ma")}.get(str(level.at))
-        if not isinstance(level.at, str):
-            levels[level.key] = float(level.at), math.nan, math.nan
-        elif at is not None:
-            value, low, high = (_mean(at[0], name) for name in _bound_names(at[1]))
-            levels[level.key] = value, low, high
+        rows, name = {"unseen": (originals, "unseen_ma")}.get(str(level.at), (retrained, "ma"))
+        means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
+        levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
     return {
         "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
         "runs": len({(spec.model.id, spec.seed) for spec in erasing}),
@@ -103,7 +101,9 @@ def _level_rows(
     originals = table[table["method"] == ORIGINAL]
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
-    for variant, label in _variants(model, results).items():
+    specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
+    labels = {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
+    for variant, label in labels.items():
         walks = []
         for trial in results.trials:
             spec = trial.spec
@@ -116,16 +116,26 @@ def _level_rows(
         rows[variant] |= _damage(points[variant], originals)
         rows[variant]["comes_back"] = _steps_back(measured, results)
     reference = _reference(rows, results.plan)
-    logs = _compare(rows, points, originals, cost, evidence, reference, results.plan.compare.margin)
-    for row in rows.values():
-        row["is_reference"] = row["variant"] == reference
-        row["verdict"] = row["verdict"] if level == results.plan.until[0] else ""
+    prices = {variant: _log_prices(points_at_level, originals, cost) for variant, points_at_level in points.items()}
+    logs = pd.DataFrame({name: pd.Series(by_run) for name, by_run in prices.items() if by_run}, dtype=float)
+    paid, differences, variances = {}, {}, {}
+    for name in map(str, logs):
+        starts = match_originals(points[name], originals)
+        paid[name] = _item_variance(points[name], starts, cost, evidence)
+        if reference in logs and name != reference and rows[name]["broken"] is not True:
+            differences[name] = (logs[name] - logs[reference]).to_numpy()
+            variances[name] = _item_variance(points[name], points[reference], cost, evidence)
+    margin = math.log1p(results.plan.compare.margin)
+    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, margin)
+    judged = judge_methods(differences, variances, margin)
+    for name, row in rows.items():
+        for column, judgements in (("price", alone), ("ratio", judged)):
+            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
+            row |= zip((column, LOW.format(column), HIGH.format(column)), map(exponential, ends), strict=True)
+        is_judged = name in judged and not math.isnan(judged[name].p) and level == results.plan.until[0]
+        row |= {"verdict": judged[name].verdict if is_judged else "", "is_reference": name == reference}
+        row["item_variance"] = variances.get(name, math.nan)
     return sorted(rows.values(), key=_place), logs
-
-
-def _variants(model: str, results: Results) -> dict[str, str]:
-    specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
-    return {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[int, float]:
@@ -139,32 +149,24 @@ def _walk(
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
     studies = [study for study in results.studies if study.spec.trial.variant == variant]
-    candidates = sum(len(study.candidates) for study in studies)
-    specs = [trial.spec for trial in walks]
-    name = specs[0].strength_name if specs else ""
+    candidates, steps = sum(len(study.candidates) for study in studies), sum(study.optimiser_steps for study in studies)
+    settings = []
+    for searched in [trial.spec.searched for trial in walks]:
+        texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
+        settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
+    name = walks[0].spec.strength_name if walks else ""
     return {
         "gets_there": "yes" if measured else "no" if missed else "not run",
         "reached": len(measured),
         "runs": len(walks) or sum(len(study.spec.seeds) for study in studies),
         "strength": f"{name} {strengths([float(point.strength or 0) for point in measured])}" if measured else "",
-        "setting": "; ".join(dict.fromkeys(", ".join(chosen_settings(spec)) for spec in specs)),
+        "setting": "; ".join(dict.fromkeys(settings)),
         "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
         "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
         "reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason)),
-        "budget": f"{candidates} candidates, {sum(study.optimiser_steps for study in studies)} steps"
-        if candidates
-        else "",
+        "budget": f"{candidates} candidates, {steps} steps" if candidates else "",
         "points": tuple(point.spec.point_id(point.strength) for point in measured),
     }
-
-
-def chosen_settings(spec: TrialSpec) -> list[str]:
-    """Return the settings that tuning chose for a trial: `learning rate 1.2e-05`."""
-    settings = []
-    for name, value in spec.searched.items():
-        words = name.rpartition(".")[2].replace("_", " ")
-        settings.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
-    return settings
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
@@ -172,14 +174,17 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
 
     Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
     """
-    flags = {"collapsed": _any(points.get("collapsed", ())), "over_erased": _most(points.get("over_erased", ()))}
+    over_erased = [None if flag is None or flag != flag else bool(flag) for flag in points["over_erased"]]
+    flags = {"collapsed": is_any(points["collapsed"]), "over_erased": None}
+    if over_erased and None not in over_erased:
+        flags["over_erased"] = over_erased.count(True) > len(over_erased) / 2
     return {
         "ma": _mean(points, "ma"),
         "unseen_ma": _mean(points, "unseen_ma"),
         "unseen_ma_before": _mean(originals, "unseen_ma"),
         "unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll"),
+        "broken": is_any(flags.values()),
         **flags,
-        "broken": _any(pd.Series(flags.values(), dtype=object)),
     }
 
 
@@ -192,60 +197,14 @@ def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:
     return ""
 
 
-def _compare(
-    rows: Mapping[str, dict[str, Any]],
-    points: Mapping[str, pd.DataFrame],
-    originals: pd.DataFrame,
-    cost: Metric | None,
-    evidence: Evidence,
-    reference: str,
-    margin: float,
-) -> pd.DataFrame:
-    """Add prices and verdicts to each row and return the log prices; broken rows are not compared."""
-    prices = {variant: _log_prices(variant_points, originals, cost) for variant, variant_points in points.items()}
-    logs = pd.DataFrame(
-        {name: pd.Series(prices_by_run) for name, prices_by_run in prices.items() if prices_by_run}, dtype=float
-    )
-    paid, differences, variances = {}, {}, {}
-    for name in map(str, logs if cost else ()):
-        assert cost is not None
-        paid[name] = _item_variance(points[name], match_originals(points[name], originals), cost, evidence)
-        if reference in logs and name != reference and rows[name]["broken"] is not True:
-            differences[name] = (logs[name] - logs[reference]).to_numpy()
-            variances[name] = _item_variance(points[name], points[reference], cost, evidence)
-    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, math.log1p(margin))
-    judged = judge_methods(differences, variances, math.log1p(margin))
-    for name, row in rows.items():
-        for column, judgements in (("price", alone), ("ratio", judged)):
-            ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
-            row |= zip(_bound_names(column), map(exponential, ends), strict=True)
-        row["item_variance"] = variances.get(name, math.nan)
-        row["verdict"] = judged[name].verdict if name in judged and not math.isnan(judged[name].p) else ""
-    return logs
-
-
-def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric, evidence: Evidence) -> float:
+def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric | None, evidence: Evidence) -> float:
     """Return the variance over items of the difference of two methods' costs, in the runs that both have."""
-    if others is None:
+    if others is None or cost is None:
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None
-    return math.nan if both is None else item_variance(*split_rows(both, len(ours)))
-
-
-def _bound_names(name: str) -> tuple[str, str, str]:
-    return name, LOW.format(name), HIGH.format(name)
-
-
-def _any(flags: Iterable[Any]) -> bool | None:
-    values = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return True if True in values else None if None in values or not values else False
-
-
-def _most(flags: Iterable[Any]) -> bool | None:
-    """Return whether more than half of the flags are set; None where one is not known."""
-    known = [None if flag is None or flag != flag else bool(flag) for flag in flags]
-    return None if None in known or not known else sum(map(bool, known)) > len(known) / 2
+    contrast = paired_contrast(*split_rows(both, len(ours))) if both else None
+    return contrast.items_variance if contrast else math.nan
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:
@@ -272,26 +231,23 @@ def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:
         if point.spec.method == ORIGINAL:
-            for name, (_, ys) in _curves(point).items():
-                originals.setdefault((point.spec.model.id, name), ys[0])
+            for curve in _relearning_curves(point):
+                originals.setdefault((point.spec.model.id, curve["name"]), curve["ys"][0])
     runs = []
     for point in measured:
         steps = []
-        for name, (xs, ys) in _curves(point).items():
-            halfway = (ys[0] + originals.get((point.spec.model.id, name), math.nan)) / 2
+        for curve in _relearning_curves(point):
+            halfway = (curve["ys"][0] + originals.get((point.spec.model.id, curve["name"]), math.nan)) / 2
             if not math.isnan(halfway):
-                steps.append(min((x for x, y in zip(xs, ys, strict=True) if x > 0 and y >= halfway), default=math.inf))
+                back = [x for x, y in zip(curve["xs"], curve["ys"], strict=True) if x > 0 and y >= halfway]
+                steps.append(min(back, default=math.inf))
         runs += [min(steps)] if steps else []
     return float(np.median(runs)) if runs else math.nan
 
 
-def _curves(point: PointResults) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    curves = {}
-    for measurement in point.measurements:
-        for curve in measurement.notes.get("curves", ()):
-            if curve["x_title"] == "steps":
-                curves[curve["name"]] = curve["xs"], curve["ys"]
-    return curves
+def _relearning_curves(point: PointResults) -> list[Mapping[str, Any]]:
+    curves = [curve for measurement in point.measurements for curve in measurement.notes.get("curves", ())]
+    return [curve for curve in curves if curve["x_title"] == "steps"]
 
 
 def export_name(point: PointResults, results: Results) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from harness.analysis.evidence import REPLICATE, Evidence
+from harness.analysis.evidence import REPLICATE, Evidence, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import points_by_target, ranked_rows, strengths
@@ -17,7 +15,7 @@ from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.settings import ORIGINAL, RETRAINED
 from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.contrasts import Contrast, holm, paired_contrast
+from harness.statistics.contrasts import holm, paired_contrast
 
 COLUMNS = (
     "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",
@@ -62,7 +60,7 @@ def target_text(target: str, info: MetricInfo) -> str:
 
 
 def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> dict[str, Any]:
-    first = rows.iloc[0]
+    first, repeats = rows.iloc[0], [REPLICATE, "seed"]
     low, high = evidence.interval(rows, metric)
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
     row |= {"strength": f"{first['strength_name']} {strengths(list(rows['strength']))}".strip(), "metric": metric.name}
@@ -72,37 +70,20 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
         "value_high": high,
         "point_ids": tuple(rows["point_id"]),
     }
-    row |= {"collapsed": bool(rows["collapsed"].eq(True).any()), "retrained": mean_over(twins, metric)}
-    row["over_erased"] = bool(rows["over_erased"].eq(True).any())
-    row |= {"excess": math.nan, "excess_low": math.nan, "excess_high": math.nan, "p": math.nan}
-    repeats = [REPLICATE, "seed"]
+    row |= {name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")}
+    row |= {"retrained": mean_over(twins, metric), "excess": math.nan, "p": math.nan}
+    row |= {"excess_low": math.nan, "excess_high": math.nan}
     shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)
     if not len(shared):
         return row
     own, twin = shared.merge(rows, how="left"), shared.merge(twins, how="left")
     sign = -1.0 if metric.better == "higher" else 1.0
     row["excess"] = sign * (mean_over(own, metric) - mean_over(twin, metric))
-    if (contrast := _contrast(own, twin, metric, evidence)) is not None:
-        low, high = contrast.interval()
-        row["excess_low"], row["excess_high"] = (low, high) if sign > 0 else (-high, -low)
+    both = evidence.of(pd.concat([own, twin]), metric)
+    if both is not None and (contrast := paired_contrast(*split_rows(both, len(own)))) is not None:
+        row["excess_low"], row["excess_high"] = sorted(sign * end for end in contrast.interval())
         row["p"] = contrast.p
     return row
-
-
-def _contrast(own: pd.DataFrame, twin: pd.DataFrame, metric: Metric, evidence: Evidence) -> Contrast | None:
-    both = evidence.of(pd.concat([own, twin]), metric)
-    if both is None:
-        return None
-    one, other = (
-        replace(
-            both,
-            values_RN=both.values_RN[part],
-            weights_RN=both.weights_RN[part],
-            models_R=None if both.models_R is None else both.models_R[part],
-        )
-        for part in (slice(None, len(own)), slice(len(own), None))
-    )
-    return paired_contrast(one, other)
 
 
 def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
@@ -148,20 +129,13 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
         target, rows_at_target = list(by_target.items())[-1]
         ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *rows_at_target["point_id"]]
         places |= dict.fromkeys(ids, (str(model), target_text(target, info)))
-    curves_by_row: dict[tuple[str, ...], list[MeasuredCurve]] = {}
+    curves = []
     for point in results.measured:
         spec, place = point.spec, places.get(point.spec.point_id(point.strength))
         for measurement in point.measurements if place else ():
-            for curve_note in measurement.notes.get("curves", ()):
-                curve = MeasuredCurve(**curve_note)
-                row = (*(place or ()), curve.name, spec.method, spec.variant, spec.label)
-                curves_by_row.setdefault(row, []).append(curve)
-    places_of_curves: list[tuple[Any, ...]] = []
-    for (model, target, _, *row_key), curves in curves_by_row.items():
-        if len({tuple(curve.xs) for curve in curves}) > 1:
-            continue  # Means over other places would mislead.
-        titles = curves[0].title, curves[0].x_title, curves[0].y_title
-        for x, y in zip(curves[0].xs, np.mean([curve.ys for curve in curves], axis=0), strict=True):
-            places_of_curves.append((model, target, *titles, *row_key, x, y))
-    names = ("model", "target", "title", "x_title", "y_title", "method", "variant", "label", "x", "y")
-    return pd.DataFrame(places_of_curves, columns=names)
+            for curve in [MeasuredCurve(**note) for note in measurement.notes.get("curves", ())]:
+                titles = curve.name, curve.title, curve.x_title, curve.y_title
+                row = (*(place or ()), *titles, spec.method, spec.variant, spec.label)
+                curves += [(*row, x, y) for x, y in zip(curve.xs, curve.ys, strict=True)]
+    names = ["model", "target", "name", "title", "x_title", "y_title", "method", "variant", "label", "x"]
+    return pd.DataFrame(curves, columns=[*names, "y"]).groupby(names, sort=False, as_index=False)[["y"]].mean()

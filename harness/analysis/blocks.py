@@ -3,149 +3,93 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from harness.analysis.seeds import strength_text
 from harness.base.messages import amount
-from harness.contracts import Json, Number
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, KINDS, block_order, block_place, kinds_among
-from harness.records.results import PointResults, Results
-from harness.settings import TrialSpec
+from harness.records.results import Results, TrialResults
 
 COLUMNS = (
     "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance",
 )  # fmt: skip
-MAX_BLOCKS = 999
-"""Largest valid layer, and head of a layer, in a note."""
 
 
-def selected_blocks(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """Return the selections of each block, and a sentence for each epoch whose notes are invalid.
+def selected_blocks(results: Results) -> pd.DataFrame:
+    """Return a row for each candidate block of each model and variant; names that are no block's are left out.
 
-    There is a row for each candidate of each model and variant. A round is one epoch of one trial, counted once; seeds
-    and replicates are summed. `selections` of `rounds` contain the block. `share` is its share of all selections,
-    `chance` the mean share if blocks were drawn from all candidates (NaN where the notes do not list them).
+    A round is one epoch of one trial, counted once; seeds and replicates are summed. `selections` of `rounds` contain
+    the block. `share` is its share of all selections, `chance` the mean share if blocks were drawn from all candidates
+    (NaN where the notes do not list them).
     """
-    together: dict[tuple[str, str], list[tuple[TrialSpec, list[tuple[str, ...]]]]] = {}
-    candidates: dict[tuple[str, str], list[Json]] = {}
-    unread: list[str] = []
+    trials_by_row: dict[tuple[str, str], list[TrialResults]] = {}
     for trial in results.trials:
-        rounds: dict[Number, tuple[str, ...] | None] = {}
-        key = trial.spec.table_model, trial.spec.variant
-        for point in reversed(trial.points):
-            notes = point.made.notes if point.made and point.strength is not None else {}
-            for epoch, selection in _epoch_selections(point, notes):
-                rounds[epoch] = rounds.get(epoch) or _block_names(selection)
-            candidates.setdefault(key, []).extend([notes["candidate_blocks"]] if "candidate_blocks" in notes else [])
-        for epoch in sorted(epoch for epoch, names in rounds.items() if names is None):
-            where = f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}"
-            at = strength_text(trial.spec.strength_name, float(epoch))
-            unread.append(f"{where}, {at}: selected_blocks holds no list of blocks, so that round is not counted.")
-        selections = [names for names in rounds.values() if names is not None]
-        if any(selections):
-            together.setdefault(key, []).append((trial.spec, selections))
+        if any(_rounds(trial)):
+            trials_by_row.setdefault((trial.spec.table_model, trial.spec.variant), []).append(trial)
     frames = []
-    for (model, variant), trials in together.items():
-        specs, rounds_of_trials = zip(*trials, strict=True)
-        every = [names for selections in rounds_of_trials for names in selections]
-        counts = Counter(name for names in every for name in names)
-        among = _candidate_names(candidates[model, variant])
-        is_known = counts.keys() <= among.keys()
-        names = [*counts, *(name for name in among if name not in counts)] if is_known else [*counts]
-        frame = pd.DataFrame({"block": sorted(names, key=lambda name: (-counts[name], *_order(name)))})
-        places = frame["block"].map(block_place)
-        frame["kind"] = places.map(lambda place: place.kind if place else "")
-        frame["layer"] = places.map(lambda place: place.layer if place else None).astype("Int64")
-        frame["head"] = places.map(lambda place: place.head if place else None).astype("Int64")
-        frame["selections"] = [counts[name] for name in frame["block"]]
-        about = {"model": model, "variant": variant, "label": specs[0].label, "rounds": len(every)}
-        about |= {"trials": len(specs), "share": frame["selections"] / counts.total()}
-        frames.append(frame.assign(**about, chance=1 / len(among) if is_known and among else None)[[*COLUMNS]])
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS)), unread
+    for (model, variant), trials in trials_by_row.items():
+        rounds = [names for trial in trials for names in _rounds(trial)]
+        counts = Counter(name for names in rounds for name in names)
+        among = _candidate_names(trials)
+        names = sorted({*counts, *among}, key=lambda name: (-counts[name], *block_order(name)))
+        places = [place for name in names if (place := block_place(name))]
+        frame = pd.DataFrame({"block": names, "kind": [place.kind for place in places]})
+        frame["layer"] = [place.layer for place in places]
+        frame["head"] = pd.array([place.head for place in places], dtype="Int64")
+        frame["selections"] = [counts[name] for name in names]
+        about: dict[str, Any] = {
+            "model": model,
+            "variant": variant,
+            "label": trials[0].spec.label,
+            "rounds": len(rounds),
+        }
+        about |= {"trials": len(trials), "chance": 1 / len(among) if among else None}
+        frames.append(frame.assign(**about, share=frame["selections"] / counts.total())[[*COLUMNS]])
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 
 
-def _epoch_selections(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
-    if "selected_blocks" in notes:
-        yield (notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0), notes["selected_blocks"]
-    history = notes.get("selected_by_epoch")
-    if isinstance(history, list | tuple) and None not in map(_block_names, history):
-        yield from enumerate(history, start=1)
+def _rounds(trial: TrialResults) -> list[set[str]]:
+    """Return the names of the blocks that were selected in each epoch."""
+    by_epoch: dict[Any, Sequence[Any]] = {}
+    for point in trial.points:
+        notes = point.made.notes if point.made else {}
+        if "selected_blocks" in notes:
+            by_epoch[notes.get("epoch", point.strength)] = notes["selected_blocks"]
+        by_epoch |= enumerate(notes.get("selected_by_epoch", ()), start=1)
+    rounds = []
+    for entries in by_epoch.values():
+        names = {entry["block"] if isinstance(entry, Mapping) else entry for entry in entries}
+        rounds.append({name for name in names if block_place(name)})
+    return rounds
 
 
-def _block_names(selection: Json) -> tuple[str, ...] | None:
-    if not isinstance(selection, list | tuple):
-        return None
-    names: dict[str, None] = {}
-    for entry in selection:
-        name = entry.get("block") if isinstance(entry, Mapping) else entry
-        if not isinstance(name, str) or not name:
-            return None
-        names[name] = None
-    return tuple(names)
-
-
-def _candidate_names(notes: Sequence[Json]) -> dict[str, None]:
-    first = notes[0] if notes else None
-    if not isinstance(first, Mapping) or not set(first) <= set(KINDS) or any(other != first for other in notes):
-        return {}
-    names: dict[str, None] = {}
-    for kind in kinds_among(first):
-        heads_by_layer = first.get(kind, ())
-        if (
-            not isinstance(heads_by_layer, list | tuple)
-            or len(heads_by_layer) > MAX_BLOCKS
-            or not all(map(_is_count, heads_by_layer))
-        ):
-            return {}
-        shared = kind in GROUPED_KINDS and max(heads_by_layer, default=0) < max(first.get("W_q", ()), default=0)
-        for layer, count in enumerate(heads_by_layer):
-            ends = [f".{'G' if shared else 'H'}{head}" for head in range(count)] if kind in HEAD_KINDS else [""] * count
-            names |= dict.fromkeys(f"L{layer}.{kind}{end}" for end in ends)
+def _candidate_names(trials: Sequence[TrialResults]) -> list[str]:
+    points = [point for trial in trials for point in trial.points]
+    all_notes = [point.made.notes for point in points if point.made and "candidate_blocks" in point.made.notes]
+    counts = all_notes[0]["candidate_blocks"] if all_notes else {}
+    names = []
+    for kind in kinds_among(counts):
+        counts_L = counts.get(kind, ())
+        is_shared = kind in GROUPED_KINDS and max(counts_L, default=0) < max(counts.get("W_q", ()), default=0)
+        for layer, count in enumerate(counts_L):
+            ends = [f".{'G' if is_shared else 'H'}{head}" for head in range(count)] if kind in HEAD_KINDS else [""]
+            names += [f"L{layer}.{kind}{end}" for end in ends[:count]]
     return names
 
 
-def _is_count(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_BLOCKS
-
-
-def _order(name: str) -> tuple[int, str, int]:
-    return block_order(name) if block_place(name) else (MAX_BLOCKS + 1, name, 0)
-
-
-def selection_sentences(frame: pd.DataFrame) -> list[str]:
-    """Return sentences about one variant's selections on one model: their number, kinds and depth."""
+def selection_heading(frame: pd.DataFrame) -> str:
+    """Return the number of one variant's selections on one model."""
     first, total = frame.iloc[0], int(frame["selections"].sum())
     trials = f" of {first['trials']} trials, summed" if first["trials"] > 1 else ""
-    sentences = [
-        f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."
-    ]
-    placed = frame[frame["kind"] != ""]
-    has_chance = placed["chance"].notna().all()
-
-    def text(part: pd.DataFrame) -> str:
-        chance = f" (by chance {100 * len(part) / len(placed):.0f} %)" if has_chance else ""
-        return f"{100 * part['selections'].sum() / max(1, placed['selections'].sum()):.0f} %{chance}"
-
-    selected_kinds = {*placed.loc[placed["selections"] > 0, "kind"]}
-    kinds = [f"{kind} {text(placed[placed['kind'] == kind])}" for kind in KINDS if kind in selected_kinds]
-    sentences += [f"By kind: {', '.join(kinds)}."] if kinds else []
-    if has_chance and len(placed):
-        layers = int(placed["layer"].max()) + 1
-        shallow = placed[placed["layer"] < (third := max(1, round(layers / 3)))]
-        sentences.append(f"In the first third of the layers ({third} of {layers}): {text(shallow)}.")
-    if len(placed) < len(frame):
-        others = ", ".join(frame.loc[frame["kind"] == "", "block"].head(5))
-        sentences.append(f"{others}: no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share.")
-    return sentences
+    return f"{first['label']} on {first['model']}: {amount(first['rounds'], 'round')}{trials}, {total} selections."
 
 
 def selection_grid(frame: pd.DataFrame) -> tuple[Any, list[str]]:
     """Return one variant's counts (layers, columns), NaN where there is no such block, and each column's kind."""
-    placed = frame[frame["kind"] != ""].assign(head=frame["head"].fillna(0))
-    wide = placed.pivot_table("selections", "layer", ["kind", "head"], aggfunc="sum", observed=True)
+    counts = frame.assign(head=frame["head"].fillna(0))
+    wide = counts.pivot_table("selections", "layer", ["kind", "head"], aggfunc="sum", observed=True)
     kinds = [kind for kind in KINDS if kind in wide.columns.get_level_values(0)]
     wide = wide.reindex(index=range(int(wide.index.max()) + 1))[kinds]
     return wide.to_numpy(dtype=float, na_value=float("nan")), list(wide.columns.get_level_values(0))

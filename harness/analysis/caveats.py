@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
-from harness.analysis.damage import REPEATS, collapse_bounds, repetitions, unmeasured_damage
-from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, number, table_metrics
+from harness.analysis.damage import collapse_bounds, unmeasured_damage
+from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows, strength_text
+from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, point_name
 from harness.records.setting_changes import changed_plugins
 from harness.records.tuned import find_edges_reached
 from harness.settings import ORIGINAL, UNSEEN_ROWS
 
-MAX_FAILURES = 40
-"""Failed trials that are listed by name."""
 MIN_MAUVE_PROMPTS = 256
 """Generated texts below which MAUVE is not trusted."""
 UNKNOWN_LANGUAGE = 1000.0
@@ -43,11 +40,9 @@ class HumanReading(NamedTuple):
 
     def __str__(self) -> str:
         """Return a sentence for the report."""
-        sentence = (
-            f"{self.model}: the judge of {self.role} ({self.judge}) gives the human continuations a perplexity of "
-        )
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
-        return f"{sentence}{_rounded(self.perplexity)}{own}."
+        judge = f"{self.model}: the judge of {self.role} ({self.judge})"
+        return f"{judge} gives the human continuations a perplexity of {_rounded(self.perplexity)}{own}."
 
 
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
@@ -98,22 +93,13 @@ def _rounded(perplexity: float) -> str:
     return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")
 
 
-def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
-    """Return the limits of the numbers, as sentences.
-
-    Args:
-        results: All that was measured.
-        whole: All ranked points.
-        shown: The points on the page.
-        readings: Of `human_readings`.
-    """
+def caveats(results: Results, ranked: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
+    """Return the limits of the numbers, as sentences."""
     sentences = []
-    failed = [trial for trial in results.trials if trial.failure]
-    for trial in failed[:MAX_FAILURES]:
-        error = trial.failure.reason if trial.failure else ""
-        sentences.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
-    if len(failed) > MAX_FAILURES:
-        sentences.append(f"{len(failed) - MAX_FAILURES} more trials failed: `--plan` names all of them.")
+    for trial in results.trials:
+        if trial.failure:
+            spec = trial.spec
+            sentences.append(f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {trial.failure.reason}")
     if missing := list(results.statuses.values()).count("missing"):
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
@@ -124,16 +110,11 @@ def caveats(results: Results, whole: RankedTable, shown: RankedTable, readings: 
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
-    sentences += [*_few_texts(results.measured, whole.info), *judge_warnings(readings)]
+    sentences += [*_few_texts(results.measured, ranked.info), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
-    sentences += [sentence for sentence in [unmeasured_damage(whole.table)] if sentence and results.plan.erases]
-    sentences += [*_doubtful_health(results, whole), *design_limits(results.measured, shown)]
+    sentences += filter(None, [unmeasured_damage(ranked.table)] if results.plan.erases else [])
+    sentences += [*_unknown_health(results, ranked), *unranked_metrics(ranked.on_recited_texts)]
     return sentences + _warnings_of_plugins(results.measured)
-
-
-def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
-    """Return a sentence for each limit that follows from the sweep's own design."""
-    return [*_unranked_metrics(ranked), *_one_learning_rate(points)]
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
@@ -148,40 +129,30 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
         yield f"{title} comes from {prompts} prompts: under {least} it is not to be trusted, nor are collapse flags."
 
 
-def _doubtful_health(results: Results, whole: RankedTable) -> Iterator[str]:
-    bounds = collapse_bounds(whole.info, results.plan.collapse)
-    points = whole.table[~whole.table["method"].isin(UNSEEN_ROWS)]
+def _unknown_health(results: Results, ranked: RankedTable) -> Iterator[str]:
+    bounds = collapse_bounds(ranked.info, results.plan.collapse)
+    points = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
-    unmeasured = set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds}
     lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
-    lacking += sorted(unmeasured)
+    lacking += sorted(set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds})
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
     if len(unknown) and results.plan.erases:
         yield f"{len(unknown)} of {len(points)} points {lack}: whether they collapsed is unknown."
-    healthy = ranked_rows(whole.table[whole.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(lower_title(metric) for metric, _, _ in bounds)
-    for name in repetitions(whole.info):
-        for row in healthy[healthy[name] > REPEATS].to_dict("records"):
-            yield (
-                f"{row['label']} ({strength_text(row['strength_name'], row['strength'])}) on {row['model']}, seed "
-                f"{row['seed']}, has a {name} of {number(row[name])}, yet neither {judges} calls it collapsed."
-            )
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
-    trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    places: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
-        notes = [point.made.notes] if point.made else []
-        notes += [measurement.notes for measurement in point.measurements]
-        keys = ("warnings",) if point.spec.method == ORIGINAL else ("warnings", "erasure_warnings")
-        for note in notes:
-            for key in keys:
-                for warning in note.get(key, ()):
-                    trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
-    return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
+        notes = [measurement.notes for measurement in point.measurements]
+        for note in [point.made.notes, *notes] if point.made else notes:
+            of_erasing = () if point.spec.method == ORIGINAL else note.get("erasure_warnings", ())
+            for warning in (*note.get("warnings", ()), *of_erasing):
+                places[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
+    return [f"{'; '.join(names)}: {warning}" for warning, names in places.items()]
 
 
-def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
+def unranked_metrics(ranked: RankedTable) -> Iterator[str]:
+    """Yield a sentence for each model about metrics that rank nothing, or have no interval."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
@@ -192,24 +163,11 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
             yield f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
     for model, metrics in ranked.without_interval.items():
-        if titles := list(map(attrgetter("title"), metrics)):
+        if metrics:
             yield (
-                f"The intervals of ranks on {model} leave out {' and '.join(titles)}: "
+                f"The intervals of ranks on {model} leave out {' and '.join(metric.title for metric in metrics)}: "
                 "without items, declared noise or several seeds nothing tells how far off a number is."
             )
-
-
-def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
-    rates: defaultdict[str, set[float]] = defaultdict(set)
-    variants: defaultdict[str, set[str]] = defaultdict(set)
-    for point in points:
-        if point.made and point.made.notes.get("optimizer_steps"):
-            rates[point.spec.model.id].add(point.spec.training.learning_rate)
-            variants[point.spec.model.id].add(point.spec.variant)
-    compared = [rates[model] for model, names in variants.items() if len(names) > 1]
-    if compared and max(map(len, compared)) == 1:
-        listed = ", ".join(f"{rate:g}" for rate in sorted(set().union(*compared)))
-        yield f"All trained methods ran at one learning rate ({listed}): a comparison at one rate compares rates."
 
 
 def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
@@ -221,10 +179,8 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
                 by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
         most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
-        original = ""
-        for point, counts in counted:
-            if point.spec.method == ORIGINAL:
-                original = f"{_share_changed(counts)} of the original's, and "
+        own = next((counts for point, counts in counted if point.spec.method == ORIGINAL), None)
+        original = f"{_share_changed(own)} of the original's, and " if own else ""
         yield (
             f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
             f"{original}at most {_share_changed(largest)} ({point_name(most)})."

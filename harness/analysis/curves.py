@@ -11,7 +11,7 @@ import pandas as pd
 from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.metrics import MetricInfo, arrow, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
-from harness.contracts import CloserTo, Metric
+from harness.contracts import Metric
 from harness.metric import exponential
 from harness.settings import REFERENCE_ROWS
 
@@ -20,7 +20,7 @@ STYLES = (
     ("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h"),
 )  # fmt: skip
 """Colours that are distinct for the colour-blind, none of them red (collapse), with their markers."""
-_CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
+_CORNERS = {("lower", "lower"): "↙", ("lower", "higher"): "↖", ("higher", "lower"): "↘", ("higher", "higher"): "↗"}
 
 
 class CurvePoint(NamedTuple):
@@ -81,32 +81,22 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
 
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
     """Return the (x, y) metrics of a figure's panels: each erasure axis against each generation axis."""
-    axes: dict[str, list[Metric]] = {"erasure": [], "generation": []}
-    for metric in select_metrics(info, "erasure", "generation"):
-        if metric.axis is not None:
-            axes[metric.group].append(metric)
-            axes[metric.group].sort(key=lambda metric: metric.axis or 0)
-    return [(x, y) for y in axes["erasure"] for x in axes["generation"]]
+    metrics = [metric for metric in select_metrics(info, "erasure", "generation") if metric.axis is not None]
+    by_axis = sorted(metrics, key=lambda metric: metric.axis or 0)
+    ys, xs = ([metric for metric in by_axis if metric.group == group] for group in ("erasure", "generation"))
+    return [(x, y) for y in ys for x in xs]
 
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return a colour and a marker for each variant, in the table's order; colours repeat with another marker."""
-    variants = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique()
-    colours, markers = zip(*STYLES, strict=True)
-    size = len(STYLES)
-    return {
-        str(variant): (colours[index % size], markers[(index + 3 * (index // size)) % size])
-        for index, variant in enumerate(variants)
-    }
+    variants, size = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique(), len(STYLES)
+    looks = {}
+    for index, variant in enumerate(variants):
+        looks[str(variant)] = STYLES[index % size][0], STYLES[(index + 3 * (index // size)) % size][1]
+    return looks
 
 
 def better_corner(x: Metric, y: Metric) -> str:
     """Return the arrow to the corner where both metrics are best, or each metric's aim."""
-    sides = _better_side(x, "←", "→"), _better_side(y, "↓", "↑")
-    return _CORNERS.get(sides) or ", ".join(sides)
-
-
-def _better_side(metric: Metric, low: str, high: str) -> str:
-    if isinstance(metric.better, CloserTo):
-        return f"{metric.title} {arrow(metric)}"
-    return low if metric.better == "lower" else high
+    aims = ", ".join(f"{metric.title} {arrow(metric)}" for metric in (x, y))
+    return _CORNERS.get((str(x.better), str(y.better)), aims)

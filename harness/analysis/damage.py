@@ -9,7 +9,7 @@ perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metr
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -90,41 +90,28 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) 
     by_seed = originals.groupby(["model", "seed"])[names].mean().to_dict(orient="index")
     by_model = originals.groupby("model")[names].mean().to_dict(orient="index")
     repeated = table[repetitions(info)].astype(float).max(axis=1) if repetitions(info) else math.nan
-    flags = []
+    flags: list[tuple[bool | None, str, tuple[str, ...]]] = []
     for row in table[["method", "model", "seed", *names]].assign(repeated=repeated).to_dict(orient="records"):
+        if row["method"] == RETRAINED:
+            # Nothing was erased from it: where it differs from the original it is the better of the two.
+            flags.append((False, "healthy", ()))
+            continue
         original = by_seed.get((row["model"], row["seed"])) or by_model.get(row["model"]) or {}
-        flags.append(_row_flags(row, original, rules, is_bounded))
+        sides: dict[Metric, Side | None] = {}
+        for metric, low, high in rules:
+            sides[metric] = side(row[metric.name], original.get(metric.name, math.nan), low, high)
+        outside = tuple(metric.name for metric, at in sides.items() if at in ("below", "above"))
+        # One metric outside its bounds is enough; a healthy row needs all of them measured.
+        collapsed = True if outside else False if is_bounded and None not in sides.values() else None
+        below = [at == "below" for metric, at in sides.items() if at and metric.better == "lower"]
+        if row["method"] in UNSEEN_ROWS:
+            flags.append((collapsed, "", ()))
+        else:
+            kind = collapse_class(collapsed, row["repeated"], any(below) if below else None)
+            flags.append((collapsed, kind, outside))
     columns = pd.DataFrame(flags, index=table.index, columns=list(COLUMNS), dtype=object)
     flagged: pd.DataFrame = table.assign(**{name: columns[name] for name in COLUMNS})
     return flagged
-
-
-def _row_flags(
-    row: Mapping[Hashable, Any],
-    original: Mapping[Hashable, float],
-    rules: Sequence[tuple[Metric, float, float]],
-    is_bounded: bool,
-) -> tuple[bool | None, CollapseClass | Literal[""], tuple[str, ...]]:
-    """Return whether a row's model collapsed, its class, and the metrics that show it.
-
-    One metric outside its bounds is enough; a healthy row needs all of them measured.
-    """
-    if row["method"] == RETRAINED:
-        # Nothing was erased from it: where it differs from the original it is the better of the two.
-        return False, "healthy", ()
-    outside = []
-    is_known, is_too_predictable = is_bounded, None
-    for metric, low, high in rules:
-        at = side(row[metric.name], original.get(metric.name, math.nan), low, high)
-        is_known &= at is not None
-        if at in ("below", "above"):
-            outside.append(metric.name)
-        if at and metric.better == "lower":
-            is_too_predictable = bool(is_too_predictable) or at == "below"
-    collapsed = bool(outside) if outside or is_known else None
-    if row["method"] in UNSEEN_ROWS:
-        return collapsed, "", ()
-    return collapsed, collapse_class(collapsed, row["repeated"], is_too_predictable), tuple(outside)
 
 
 def verdict(collapse_class: str, reasons: Sequence[str]) -> str:
@@ -170,8 +157,14 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
             clauses.append(False if False in below else None if None in below else True)
         if row["method"] in REFERENCE_ROWS:
             clauses = [None if clause is None else False for clause in clauses]
-        flags.append(True if True in clauses else None if None in clauses else False)
+        flags.append(is_any(clauses))
     return flags
+
+
+def is_any(flags: Iterable[Any]) -> bool | None:
+    """Return whether any flag is set; None where none is, and one is not known or there are none."""
+    values = [None if flag is None or flag != flag else bool(flag) for flag in flags]
+    return True if True in values else None if None in values or not values else False
 
 
 def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], str]:
@@ -201,14 +194,11 @@ def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0)
     return None if math.isnan(low) else low > by
 
 
-def point_state(row: Mapping[Any, Any]) -> State:
-    """Return a point's mark in tables and figures: 'collapsed', 'over-erased' or ''."""
-    return "collapsed" if row.get("collapsed") is True else "over-erased" if row.get("over_erased") is True else ""
-
-
 def state_of_repeats(rows: pd.DataFrame) -> State:
     """Return the worst state of a point's repeats."""
-    return point_state({name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")})
+    if rows["collapsed"].eq(True).any():
+        return "collapsed"
+    return "over-erased" if rows["over_erased"].eq(True).any() else ""
 
 
 def is_broken(rows: pd.DataFrame) -> pd.Series:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -60,7 +60,10 @@ class Evidence:
                 return None
             items_by_point.append(items)
         if any(items.ids != items_by_point[0].ids for items in items_by_point):
-            items_by_point = _aligned(items_by_point)
+            clusters: dict[str, str] = {}
+            for items in items_by_point:
+                clusters |= zip(items.ids, items.clusters, strict=True)
+            items_by_point = [_items_of(dict(sorted(clusters.items())), items) for items in items_by_point]
         if not items_by_point or not items_by_point[0].ids:
             return None
         ids = items_by_point[0].ids
@@ -91,14 +94,17 @@ class Evidence:
             self._intervals[metric.name, *rows["point_id"]] = interval(drawn_D)
             return drawn_D
         numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
+        if len(numbers_R) > 1 and metric.aggregate == "mean":
+            return replicate_draws(numbers_R, models_R, metric.low, metric.high)
         if len(numbers_R) > 1:
-            return draw_from_replicates(numbers_R, metric, models_R)
-        [row] = rows.to_dict("records")
-        names = [str(row[name]) for name in (REPLICATE, "variant", "seed")]
-        normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                drawn_D = np.exp(replicate_draws(np.log(numbers_R), models_R))
+            return np.clip(drawn_D, metric.low, metric.high)
         value = float(numbers_R[0])
         if not math.isfinite(value):
             return np.full(DRAWS, np.nan)
+        names = [str(rows[name].iloc[0]) for name in (REPLICATE, "variant", "seed")]
+        normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
         return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
@@ -119,35 +125,18 @@ class Evidence:
         return float(low), float(high)
 
 
-def draw_from_replicates(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
-    """Return draws (D,) of a mean over replicates without items; of an `exp_mean`, of the logarithms."""
-    if metric.aggregate == "mean":
-        return replicate_draws(numbers_R, models_R, metric.low, metric.high)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        drawn_D = np.exp(replicate_draws(np.log(numbers_R), models_R))
-    return np.clip(drawn_D, metric.low, metric.high)
-
-
 def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
     """Return the items whose ids are in `shared`, sorted by id."""
-    in_order = sorted(range(len(items.ids)), key=items.ids.__getitem__)
-    rows = [row for row in in_order if items.ids[row] in shared]
-    ids, clusters = (tuple(np.array(names, dtype=object)[rows]) for names in (items.ids, items.clusters))
-    return MetricItems(ids, clusters, items.values_N[rows], items.weights_N[rows])
+    clusters = dict(zip(items.ids, items.clusters, strict=True))
+    return _items_of({id: clusters[id] for id in sorted(clusters.keys() & shared)}, items)
 
 
-def _aligned(items_by_point: Sequence[MetricItems]) -> list[MetricItems]:
-    by_id: dict[str, str] = {}
-    for items in items_by_point:
-        by_id |= zip(items.ids, items.clusters, strict=True)
-    ids, clusters = zip(*sorted(by_id.items()), strict=True)
-    aligned = []
-    for items in items_by_point:
-        rows = dict(zip(items.ids, range(len(items.ids)), strict=True))
-        at = [rows.get(id, -1) for id in ids]
-        values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
-        aligned.append(MetricItems(ids, clusters, values_N[at], weights_N[at]))
-    return aligned
+def _items_of(clusters: Mapping[str, str], items: MetricItems) -> MetricItems:
+    """Return the items of these ids, NaN where one is lacking."""
+    place_of = {id: place for place, id in enumerate(items.ids)}
+    at = [place_of.get(id, -1) for id in clusters]
+    values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
+    return MetricItems(tuple(clusters), tuple(clusters.values()), values_N[at], weights_N[at])
 
 
 def read_evidence(results: Results) -> Evidence:
@@ -177,13 +166,16 @@ def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     """Return the columns of each metric's interval; none if no point has items."""
     columns: dict[str, NDArray[np.float64]] = {}
-    if not any(evidence.by_point.values()):
-        return columns
-    for metric in info.values():
+    for metric in info.values() if any(evidence.by_point.values()) else ():
         if not metric.items:
             continue
         bounds_P2 = np.full((len(point_ids), 2), np.nan)
-        for rows in _group_by_items(point_ids, metric, evidence):
+        rows_by_items: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+        for row, point_id in enumerate(point_ids):
+            items = evidence.items(point_id, metric)
+            if items is not None and items.ids:
+                rows_by_items.setdefault((items.ids, items.clusters), []).append(row)
+        for rows in rows_by_items.values():
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 part = rows[start : start + ROWS_AT_ONCE]
                 if (values := evidence.point_values([point_ids[row] for row in part], metric)) is not None:
@@ -192,20 +184,11 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
     return columns
 
 
-def _group_by_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
-    for row, point_id in enumerate(point_ids):
-        items = evidence.items(point_id, metric)
-        if items is not None and items.ids:
-            groups.setdefault((items.ids, items.clusters), []).append(row)
-    return groups.values()
-
-
 def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:
     """Return the values of the first replicates, and of the others."""
     parts = []
     for part in (slice(None, first), slice(first, None)):
         models_R = None if values.models_R is None else values.models_R[part]
-        rows = values.values_RN[part], values.weights_RN[part]
-        parts.append(replace(values, values_RN=rows[0], weights_RN=rows[1], models_R=models_R))
+        values_RN, weights_RN = values.values_RN[part], values.weights_RN[part]
+        parts.append(replace(values, values_RN=values_RN, weights_RN=weights_RN, models_R=models_R))
     return parts[0], parts[1]

@@ -1,25 +1,28 @@
-"""Frames of the paper's main table, of recitation before erasure, and of reasoning."""
+"""Frames of the paper's main table, of recitation before erasure, of reasoning, and of exact match."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis.damage import verdict
-from harness.analysis.metrics import arrow, mean_over, select_metrics, table_metrics
+from harness.analysis.evidence import REPLICATE, Evidence, chosen_items
+from harness.analysis.metrics import arrow, exact_matches, mean_over, select_metrics, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
-from harness.analysis.seeds import ranked_rows, strengths
+from harness.analysis.seeds import ranked_rows, repeats_of_points, strengths
 from harness.contracts import CloserTo, Metric
+from harness.records.items import MetricItems
 from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.statistics.bootstrap import draws, interval
+from harness.statistics.item_values import estimate
 
-NEEDS = {
-    "memorized_model": ("w/ MM", "need a memorized model"),
-    "retain_data": ("w/ RD", "need retain data"),
-    "none": ("w/o REF", "need no reference"),
-}
-"""Title in the paper and meaning of each `reference`."""
+NEEDS = {"memorized_model": "w/ MM", "retain_data": "w/ RD", "none": "w/o REF"}
+"""Title in the paper of each `reference`."""
 READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model", HOLDOUT: "Unseen texts", STAND_IN: "Validation texts"}
 """Texts, and model if not the original, of each reference row."""
 
@@ -35,25 +38,19 @@ def main_frame(ranked: RankedTable) -> pd.DataFrame:
     Metrics are means over seeds, with `NAME_low`, `NAME_high` and, for metrics with an aim, `NAME_aim`. `state` is why
     a row is unranked, else its collapse class; `place` is its rank; `compared` is whether its numbers may be the best.
     """
-    metrics, needed = shown_metrics(ranked), [*NEEDS]
-    rows = []
+    metrics, rows, places = shown_metrics(ranked), [], {needs: place for place, needs in enumerate(NEEDS)}
     for model, model_rows in ranked.table.groupby("model", sort=False):
-        ranking = ranked.ranking[ranked.ranking["model"] == model].reset_index(drop=True)
-        references = model_rows[model_rows["method"].isin(REFERENCE_ROWS)]
-        by_method = dict(iter(references.groupby("method", sort=False)))
-        for seeds in [by_method[name] for name in REFERENCE_ROWS if name in by_method]:
-            rows.append(_row(ranked, seeds, metrics) | {"compared": False, "place": -1})
-        erased = dict(iter(ranked_rows(model_rows).groupby("variant", sort=False)))
-        states = {state["variant"]: state | {"place": place} for place, state in enumerate(ranking.to_dict("records"))}
-        for variant in sorted(erased, key=lambda variant: _sort_key(states[variant]["reference"], needed)):
-            rows.append(_row(ranked, erased[variant], metrics) | _ranks(ranked, states[variant]))
+        ranking = ranked.ranking[ranked.ranking["model"] == model].to_dict("records")
+        by_variant = dict(iter(ranked_rows(model_rows).groupby("variant", sort=False)))
+        by_method = dict(iter(model_rows.groupby("method", sort=False)))
+        for name in [name for name in REFERENCE_ROWS if name in by_method]:
+            rows.append(_row(ranked, by_method[name], metrics) | {"compared": False, "place": -1})
+        states = {state["variant"]: state | {"place": place} for place, state in enumerate(ranking)}
+        for variant in sorted(by_variant, key=lambda variant: places.get(states[variant]["reference"], len(NEEDS))):
+            rows.append(_row(ranked, by_variant[variant], metrics) | _ranks(ranked, states[variant]))
     columns = {name: value for row in rows for name, value in row.items()}
     names = ["model", "needs", "label", "strength", "collapsed", "compared", "state", "place", *rank_names(ranked.info)]
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(metric.name for metric in metrics), *columns])))
-
-
-def _sort_key(reference: str, needed: Sequence[str]) -> int:
-    return needed.index(reference) if reference in needed else len(needed)
 
 
 def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) -> dict[str, Any]:
@@ -70,15 +67,13 @@ def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) ->
 
 
 def _ranks(ranked: RankedTable, state: Mapping[Any, Any]) -> dict[str, Any]:
-    columns = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("", "_low", "_high")]
-    is_compared = state["unranked"] not in (CONTROL, ERASED_NOTHING) and state["recited"] is not False
-    return {name: state[name] for name in columns} | {
-        "needs": NEEDS.get(state["reference"], ("", ""))[0],
+    row = {f"{name}{end}": state[f"{name}{end}"] for name in rank_names(ranked.info) for end in ("", "_low", "_high")}
+    has_class = state["collapsed"] is True or not state["unranked"]
+    return row | {
+        "needs": NEEDS.get(state["reference"], ""),
         "strength": f"{state['strength_name']} {state['strength']}".strip(),
-        "state": verdict(state["collapse_class"], state["collapse_reason"])
-        if state["collapsed"] is True or not state["unranked"]
-        else state["unranked"],
-        "compared": is_compared,
+        "state": verdict(state["collapse_class"], state["collapse_reason"]) if has_class else state["unranked"],
+        "compared": state["unranked"] not in (CONTROL, ERASED_NOTHING) and state["recited"] is not False,
         "place": state["place"],
     }
 
@@ -116,3 +111,87 @@ def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
                 row[f"{task.name}_change"] = row[task.name] - mean_over(originals, task)
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+GROUPS = {"memorized": True, "other": False}
+"""Columns of the two groups, and whether the original recites their sequences wholly."""
+MIN_SEQUENCES = 5
+"""Sequences that each group needs."""
+_FIRST = {ORIGINAL: 0, RETRAINED: 1}
+
+
+def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
+    """Return the number of tokens up to the first that differs from the original's, for each model and point.
+
+    Each model's original comes first, then the retrained one, then each variant's points by rising strength; points
+    that lack a seed are left out. `memorized` and `other` are means over the groups' sequences, with 95 % intervals;
+    `memorized_sequences` and `other_sequences` are the smallest counts of any replicate.
+
+    Source: EMSO paper, section 4.4, figure 5.
+    """
+    metrics, records = exact_matches(ranked.info), []
+    for model, rows in ranked.table.groupby("model", sort=False) if metrics else ():
+        assert metrics is not None
+        model_rows = rows[~rows["method"].isin(UNSEEN_ROWS)]
+        memorized = _memorized_ids(model_rows, ranked.evidence, metrics)
+        counts: dict[str, int] = {}
+        for group, is_asked in GROUPS.items():
+            by_replicate = [list(membership.values()).count(is_asked) for membership in memorized.values()]
+            counts[f"{group}_sequences"] = min(by_replicate, default=0)
+        if min(counts.values()) >= MIN_SEQUENCES:
+            about = {"model": model, **counts}
+            records += [about | row for row in _rows(model_rows, memorized, ranked.evidence, metrics[1])]
+    return pd.DataFrame(records)
+
+
+def _memorized_ids(
+    rows: pd.DataFrame, evidence: Evidence, metrics: tuple[Metric, Metric]
+) -> dict[str, dict[str, bool]]:
+    memorized: dict[str, dict[str, bool]] = {}
+    for replicate, originals in rows[rows["method"] == ORIGINAL].groupby(REPLICATE, sort=False):
+        with_text, with_itself = (evidence.items(originals.iloc[0]["point_id"], metric) for metric in metrics)
+        if with_text is None or with_itself is None:
+            return {}
+        recited = with_text.by_id()
+        memorized[str(replicate)] = {id: recited[id] >= tokens for id, tokens in with_itself.by_id().items()}
+    return memorized
+
+
+def _rows(
+    rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
+) -> Iterator[dict[str, Any]]:
+    by_group = {
+        group: _group_evidence(is_asked, rows, memorized, evidence, metric) for group, is_asked in GROUPS.items()
+    }
+    points = [items for group_evidence in by_group.values() for items in group_evidence.by_point.values()]
+    bounded = replace(metric, high=float(np.nanmax(np.concatenate([items[metric.name].values_N for items in points]))))
+    by_variant = dict(iter(rows.groupby("variant", sort=False)))
+    for variant in sorted(by_variant, key=lambda name: _FIRST.get(str(name), len(_FIRST))):
+        first, count = by_variant[variant].iloc[0], len(by_variant[variant][[REPLICATE, "seed"]].drop_duplicates())
+        for repeats in sorted(repeats_of_points(by_variant[variant]), key=lambda rows: float(rows["strength"].iloc[0])):
+            if len(repeats) < count:
+                continue  # A mean over other seeds than asked for would mislead.
+            row = {"variant": variant, "label": first["label"], "strength_name": first["strength_name"]}
+            row |= {"strength": repeats["strength"].iloc[0], "collapsed": bool(repeats["collapsed"].eq(True).any())}
+            for group, group_evidence in by_group.items():
+                values, ends = group_evidence.of(repeats, bounded), (math.nan, math.nan)
+                if values is not None and first["method"] != ORIGINAL:  # It agrees with itself by definition.
+                    ends = interval(draws(values))
+                row[group] = estimate(values) if values is not None else math.nan
+                row[f"{group}_low"], row[f"{group}_high"] = ends
+            yield row
+
+
+def _group_evidence(
+    is_asked: bool, rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
+) -> Evidence:
+    """Return the items of one group, NaN in replicates whose original puts them in the other."""
+    ids = {id for membership in memorized.values() for id, is_recited in membership.items() if is_recited is is_asked}
+    by_point: dict[str, dict[str, MetricItems]] = {}
+    for point_id, replicate in zip(rows["point_id"], rows[REPLICATE], strict=True):
+        items = evidence.items(point_id, metric)
+        if items and replicate in memorized:
+            items = chosen_items(items, ids)
+            is_member_N = np.array([memorized[replicate].get(id) is is_asked for id in items.ids], dtype=bool)
+            by_point[point_id] = {metric.name: replace(items, values_N=np.where(is_member_N, items.values_N, math.nan))}
+    return Evidence(by_point)

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import metric_of
 from harness.records.results import Results
-from harness.settings import RETRAINED, Compare
+from harness.settings import RETRAINED
 from harness.statistics.item_values import Floats, by_model
 
 NOTHING = "–"
@@ -42,17 +41,15 @@ def metric_info(results: Results) -> dict[str, Metric]:
     """
     metrics: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
-    for point in results.measured:
-        for measurement in point.measurements:
-            for declared in measurement.metrics:
-                name, evaluator = str(declared["name"]), measurement.evaluator
-                if reporter.setdefault(name, evaluator) != evaluator:
-                    raise DataError(
-                        f"the evaluators '{reporter[name]}' and '{evaluator}' both report '{name}', so a "
-                        "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
-                    )
-                if name not in metrics:
-                    metrics[name] = metric_of(declared)
+    for measurement in [measurement for point in results.measured for measurement in point.measurements]:
+        for declared in measurement.metrics:
+            name, evaluator = str(declared["name"]), measurement.evaluator
+            if reporter.setdefault(name, evaluator) != evaluator:
+                raise DataError(
+                    f"the evaluators '{reporter[name]}' and '{evaluator}' both report '{name}', so a "
+                    "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
+                )
+            metrics.setdefault(name, metric_of(declared))
     return sort_by_column(metrics.values())
 
 
@@ -90,11 +87,6 @@ def group_title(group: Group) -> str:
     return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
-def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
-    """Return the measured metrics of erasure and of cost by which a sweep compares."""
-    return next((info[name] for name in ("ma", "el_3") if name in info), None), info.get(compare.cost)
-
-
 def lower_title(metric: Metric) -> str:
     """Return a metric's title in the case of running text."""
     is_words = metric.title.replace(" ", "").isalpha() and metric.title == metric.title.capitalize()
@@ -117,25 +109,18 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         DataError: There is no such file, or it does not declare metrics.
     """
     beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
-    files = [path for path in beside if path.is_file()]
-    if not files:
+    file = next((path for path in beside if path.is_file()), None)
+    if file is None:
         raise DataError(
             f"{table} does not say what its metrics are: there is no {beside[0].name} beside it. For a sweep's table, "
             "give its results folder: python -m harness.collate FOLDER writes both files. For any other, write one "
             "after the model of results/published/emso_main_table.metrics.yaml."
         )
-    file = files[0]
     try:
         content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
         metrics = TypeAdapter(list[Metric]).validate_python(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{file} cannot be read: {error}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        path, reason = ".".join(map(str, first["loc"])), first["msg"]
-        if "better" in first["loc"]:
-            path, reason = f"{first['loc'][0]}.better", "give lower, higher, {aim: 0.5} or {aim: retrained}"
-        raise DataError(f"{file} is no list of metrics: {path or 'it'}: {reason}.") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        raise DataError(f"{file} is no list of metrics: {error}.") from error
     if unknown := sorted(set().union(*content) - _DEFAULTS.keys()):
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
     return sort_by_column(metrics)
@@ -227,6 +212,10 @@ class Aims:
             return float(costs(self.deviations(rows, metric).mean(), metric)) if len(rows) else np.nan
         return float(deviations(np.array(mean_over(rows, metric)), metric, np.nan))
 
+    def drawn_costs(self, drawn_D: Floats, rows: pd.DataFrame, metric: Metric) -> Floats:
+        """Return the cost (D,) of each drawn mean over rows, whose aims are taken as measured."""
+        return costs(deviations(drawn_D, metric, float(self.of(rows, metric).mean())), metric)
+
     def _levels(self, name: str) -> tuple[Mapping[Hashable, float], Mapping[Hashable, float]]:
         if name not in self._by_metric:
             numbers = self._retrained[self._retrained[name].notna()]
@@ -235,20 +224,16 @@ class Aims:
         return self._by_metric[name]
 
 
-def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] | None = None) -> float:
-    """Return the mean over replicates, models counting alike; the geometric mean of an `exp_mean`."""
+def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
+    """Return the mean over rows, models counting alike; the geometric mean of an `exp_mean`; NaN without rows."""
+    if not len(rows):
+        return math.nan
+    models_R = pd.factorize(rows["replicate" if "replicate" in rows.columns else "model"])[0]
+    numbers_R = rows[metric.name].to_numpy(dtype=float)
     if metric.aggregate == "mean":
         return float(by_model(numbers_R, models_R).mean())
     with np.errstate(divide="ignore", over="ignore"):
         return float(np.exp(by_model(np.log(numbers_R), models_R).mean()))
-
-
-def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
-    """Return `metric_mean` over rows; NaN without rows."""
-    if not len(rows):
-        return math.nan
-    own = "replicate" if "replicate" in rows.columns else "model"
-    return metric_mean(rows[metric.name].to_numpy(dtype=float), metric, pd.factorize(rows[own])[0])
 
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:

@@ -24,18 +24,9 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from harness.analysis import recitation
-from harness.analysis.damage import is_broken, verdict
+from harness.analysis.damage import is_any, is_broken, verdict
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import (
-    RANKED_GROUPS,
-    Aims,
-    MetricInfo,
-    costs,
-    deviations,
-    is_aimless,
-    own_groups,
-    select_metrics,
-)
+from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, own_groups, select_metrics
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError
@@ -54,16 +45,10 @@ ERASED_NOTHING = "erased nothing"
 """Reason for a row whose erasure may be chance: see `has_erased_nothing`."""
 OVER_ERASED = "over-erased"
 """Reason for a row with damage to unseen texts."""
-MAX_VARIANTS = 40
-"""Variants of each model on a page."""
 RANK_DRAWS = 2000
 """Draws of ranks; more do not move their bounds."""
-MIN_DRAWS = 200
-"""Draws for tables of many rows."""
 INFINITE = 1e300
 """Finite stand-in for infinity, so that means and draws stay comparable."""
-_AT_ONCE = 2**22
-"""Numbers that are ranked together: 32 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +65,6 @@ class RankedTable:
     """Empty for a table that was read from a file."""
     without_interval: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
     """Metrics that are left out of the draws of ranks, by model."""
-    note: str = ""
-    """Rows that `head` left out, as a sentence."""
 
     @cached_property
     def aims(self) -> Aims:
@@ -97,7 +80,7 @@ class RankedTable:
     def headline_warnings(self) -> list[str]:
         """Warnings to print before any number: nothing to erase, or nothing erased."""
         if self.is_of_references:
-            return recitation.recitation_answers(self.recitations)
+            return recitation.recitation_sentences(self.recitations, "answer")
         reasons_by_model = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in reasons_by_model if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
@@ -105,7 +88,7 @@ class RankedTable:
             f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
             "training.learning_rate, or have them searched (tune)."
         )
-        return [*([sentence] if idle else []), *recitation.headline_warnings(self.recitations)]
+        return ([sentence] if idle else []) + recitation.recitation_sentences(self.recitations, "warning")
 
     @cached_property
     def on_recited_texts(self) -> RankedTable:
@@ -127,25 +110,6 @@ class RankedTable:
         """Return the rows of a model's original, as in `on_recited_texts`."""
         rows = self.on_recited_texts.table
         return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
-
-
-def head(whole: RankedTable) -> RankedTable:
-    """Return the rows that fit on a page: the best-ranked variants of each model, with erasure as it is ranked."""
-    ranked = whole.on_recited_texts
-    table = ranked.table
-    is_reference = table["method"].isin(REFERENCE_ROWS)
-    rank_order = ranked.ranking[["model", "variant"]]
-    in_order = pd.concat([rank_order, table.loc[~is_reference, ["model", "variant"]]]).drop_duplicates()
-    variants = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(MAX_VARIANTS))
-    is_shown = is_reference | pd.MultiIndex.from_frame(table[["model", "variant"]]).isin(variants)
-    if is_shown.all() and len(variants) == len(in_order):
-        return ranked
-    note = (
-        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(variants):,} of {len(in_order):,} rows: "
-        "those that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
-    )
-    ranking = ranked.ranking[pd.MultiIndex.from_frame(rank_order).isin(variants)]
-    return replace(ranked, table=table[is_shown], ranking=ranking, note=note)
 
 
 def rank_names(info: MetricInfo) -> tuple[str, ...]:
@@ -174,24 +138,19 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     for model, rows in ranked_rows(unranked.on_recited_texts.table).groupby("model", sort=False):
         ranking, without_interval[str(model)] = _rank_model(rows, unranked)
         rankings.append(ranking)
-    return replace(
-        unranked,
-        ranking=pd.concat(rankings, ignore_index=True),
-        without_interval=without_interval,
-    )
+    return replace(unranked, ranking=pd.concat(rankings, ignore_index=True), without_interval=without_interval)
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
     names = [metric.name for metric in select_metrics(info, *RANKED_GROUPS)]
-    examples: dict[str, str] = {}
-    for _, row in table[table[names].notna().any(axis=1)].iterrows():
-        for definition in str(row["definition"]).split("+"):
-            examples.setdefault(definition or "(not stated)", f"{row['variant']} on {row['model']}")
-    if len(examples) > 1:
-        (one, here), (other, there), *_ = examples.items()
+    rows = table[table[names].notna().any(axis=1)].reset_index(drop=True)
+    firsts = rows["definition"].astype(str).str.split("+").explode().drop_duplicates().head(2)
+    if len(firsts) > 1:
+        texts = (firsts.replace("", "(not stated)"), rows.loc[firsts.index, "variant"], rows.loc[firsts.index, "model"])
+        mixed = (f"'{definition}' ({variant} on {model})" for definition, variant, model in zip(*texts, strict=True))
         raise DataError(
-            f"the table mixes the definitions '{one}' ({here}) and '{other}' ({there}). Their numbers mean "
-            "different things and cannot be ranked together: measure everything with one definition."
+            f"the table mixes the definitions {' and '.join(mixed)}. Their numbers mean different things and cannot be "
+            "ranked together: measure everything with one definition."
         )
 
 
@@ -225,24 +184,28 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, t
 
 
 def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, Any]:
-    first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
+    first, collapsed, is_over = rows.iloc[0], rows["collapsed"].eq(True), rows["over_erased"].eq(True)
     lacking = [metric.name for metric in averaged if rows[metric.name].isna().any()]
+    worst = worst_class(list(rows["collapse_class"]))
     reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
-    unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
-    unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
-    is_over = rows["over_erased"].eq(True)
     broken = collapsed if collapsed.any() else is_over
-    if broken.any():
-        seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
-        unranked = f"{OVER_ERASED}{seeds}"
+    seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
     if collapsed.any():
-        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reasons)})"
+        unranked = f"collapsed{seeds} ({verdict(worst, reasons)})"
+    elif is_over.any():
+        unranked = f"{OVER_ERASED}{seeds}"
+    elif first["control"]:
+        unranked = CONTROL
+    elif lacking:
+        unranked = f"not measured: {', '.join(lacking)}"
+    else:
+        unranked = ERASED_NOTHING if first["idle"] else ""
     return dict(first[list(IDENTITY)]) | {
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
         "collapse_class": worst,
         "collapse_reason": reasons,
-        "over_erased": True if is_over.any() else None if rows["over_erased"].isna().any() else False,
+        "over_erased": is_any(rows["over_erased"]),
         "seeds": len(rows),
         "unranked": unranked,
     }
@@ -288,28 +251,23 @@ def drawn_ranks(
         evidence: The items behind the numbers.
         aims: Taken as measured, without noise.
     """
-    numbers = max(1, len(variants) * sum(map(len, groups)))
-    count = max(MIN_DRAWS, min(RANK_DRAWS, _AT_ONCE // numbers))
     group_draws, left_out = [], []
     for metrics, scores_RM in zip(groups, scores, strict=True):
         metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
-            drawn_DR = np.full((count, len(variants)), np.nan)
-            for row, seeds in enumerate(variants):
-                if not np.isnan(scores_R[row]):
-                    drawn_DR[:, row] = _drawn_costs(seeds, metric, evidence, aims)[:count]
+            drawn_DR = np.full((RANK_DRAWS, len(variants)), np.nan)
+            for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
+                is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
+                drawn_D = np.full(DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
+                drawn_DR[:, row] = aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
             else:
                 metric_draws.append(drawn_DR)
-        group_draws.append(np.stack(metric_draws, axis=-1) if metric_draws else np.empty((count, len(variants), 0)))
+        group_draws.append(
+            np.stack(metric_draws, axis=-1) if metric_draws else np.empty((RANK_DRAWS, len(variants), 0))
+        )
     return all_ranks(group_draws), tuple(left_out)
-
-
-def _drawn_costs(rows: pd.DataFrame, metric: Metric, evidence: Evidence, aims: Aims) -> Floats:
-    is_infinite = np.isinf(rows[metric.name].to_numpy(dtype=float)).any()
-    drawn_D = np.full(DRAWS, INFINITE) if is_infinite else evidence.draws(rows, metric)
-    return costs(deviations(drawn_D, metric, float(aims.of(rows, metric).mean())), metric)
 
 
 def competition_ranks(scores_R: Floats) -> Floats:
@@ -336,11 +294,6 @@ def group_ranks(scores_RM: Floats) -> Floats:
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))
 
 
-def average_ranks(erasure_R: Floats, generation_R: Floats) -> Floats:
-    """Return the ranks of the mean of both group ranks; NaN for a row that lacks one."""
-    return competition_ranks((erasure_R + generation_R) / 2)
-
-
 def all_ranks(scores: Sequence[Floats]) -> Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
@@ -348,7 +301,8 @@ def all_ranks(scores: Sequence[Floats]) -> Floats:
         scores: For each group (..., R, M), erasure and generation first; lower is better.
     """
     erasure, generation, *own = map(group_ranks, scores)
-    return np.stack([erasure, generation, average_ranks(erasure, generation), *own], axis=-2)
+    average = competition_ranks((erasure + generation) / 2)  # NaN for a row that lacks one.
+    return np.stack([erasure, generation, average, *own], axis=-2)
 
 
 def printed(ranks: Sequence[float]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from harness.analysis.seeds import match_originals
 from harness.analysis.table import STANDARD_ERROR
 from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
-from harness.records.items import MetricItems, aggregated
+from harness.records.items import aggregated
 from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
@@ -58,12 +58,10 @@ class Recitation(NamedTuple):
 
     recites: bool | None
     """True, False, or None where nothing shows it."""
-    warning: str
-    """Warning to print before any answer; '' where means show that the model recites."""
+    reason: str = ""
+    """With figures; '' where nothing was measured."""
     by_stand_in: bool = False
     """Whether the only control was texts of another kind."""
-    answer: str = ""
-    """Answer of a sweep without erasure: yes, no or not known, with figures."""
     ranked_on: frozenset[str] = frozenset()
     """Items on which erasure is ranked, where means over all texts hide the recited ones."""
 
@@ -71,6 +69,28 @@ class Recitation(NamedTuple):
     def needs_unseen_texts(self) -> bool:
         """Whether unseen texts of the forget set's kind would make it surer."""
         return self.by_stand_in or self.recites is None
+
+    @property
+    def answer(self) -> str:
+        """Answer of a sweep without erasure: yes, no or not known."""
+        word = {True: "Yes", False: "No", None: "Not known"}[self.recites]
+        return f"{word}: {self.reason}{self._remedy}" if self.reason else ""
+
+    @property
+    def warning(self) -> str:
+        """Warning to print before any answer; '' where means show that the model recites."""
+        if self.ranked_on:
+            return f"Ranked on these texts alone: {self.reason} Means over all texts are in table.csv."
+        if self.recites or not self.reason:
+            return ""
+        first = "Nothing to erase, so nothing is ranked"
+        if self.recites is None:
+            first = "Whether there is anything to erase is not known, so the ranks are provisional"
+        return f"{first}: {self.reason}{self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        return f" {NAME_A_HOLDOUT}." if self.needs_unseen_texts else ""
 
 
 class RecitedTexts(NamedTuple):
@@ -80,8 +100,6 @@ class RecitedTexts(NamedTuple):
     """Text of each item, or the text that it copies; items that are too short are left out."""
     ids: frozenset[str]
     """Recited items."""
-    least: float
-    """Tokens recited of each, at least."""
 
     @property
     def texts(self) -> int:
@@ -101,7 +119,7 @@ class RecitedTexts(NamedTuple):
 
     def __str__(self) -> str:
         """Return the count as a phrase."""
-        return f"{self.recited or 'none'} of the {self.texts} texts word for word for {self.least:g} tokens or more"
+        return f"{self.recited or 'none'} of {self.texts} texts word for word ({TOKENS} tokens, or all)"
 
 
 def is_beyond(original: Share, control: Share) -> bool:
@@ -129,69 +147,61 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
     metrics = [metric for metric in select_metrics(info, "erasure") if metric.better == "lower"]
     by_model = {}
     for model, rows in table.groupby("model", sort=False):
-        by_model[str(model)] = Recitation(None, "")
+        by_model[str(model)] = Recitation(None)
         if metrics:
             by_model[str(model)] = _recitation(rows, metrics, recited_texts(rows, info, evidence or Evidence()))
     return by_model
 
 
-def headline_warnings(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return the warnings to print before any answer, each once, with its models where there are several."""
-    sentences: dict[str, list[str]] = {}
+def recitation_sentences(by_model: Mapping[str, Recitation], kind: Literal["warning", "answer"]) -> list[str]:
+    """Return the warnings or the answers, each once, with its models where there are several."""
+    models_of: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
-        if recitation.warning:
-            sentences.setdefault(recitation.warning, []).append(model)
-    if len(by_model) == 1:
-        return list(sentences)
-    return [f"{', '.join(models)}: {sentence}" for sentence, models in sentences.items()]
-
-
-def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
-    """Return sentences on whether each model recites, and what would make that surer."""
-    answers = []
-    for model, recitation in by_model.items():
-        if recitation.answer:
-            remedy = f" {NAME_A_HOLDOUT}." if recitation.needs_unseen_texts else ""
-            answers.append(f"{f'{model}: ' if len(by_model) > 1 else ''}{recitation.answer}{remedy}")
-    return answers
+        models_of.setdefault(getattr(recitation, kind), []).append(model)
+    sentences = []
+    for sentence, models in models_of.items():
+        if sentence:
+            sentences.append(f"{', '.join(models)}: {sentence}" if len(by_model) > 1 else sentence)
+    return sentences
 
 
 def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
     original = _shares(rows, ORIGINAL, metrics)
     figures: dict[str, str] = {}
     passed: dict[str, bool] = {}
-    for kind in CONTROLS:
-        pairs = []
+    for kind, about in CONTROLS.items():
         shares = _shares(rows, kind, metrics)
-        for metric in metrics:
-            if metric.name in original and metric.name in shares:
-                ours, theirs = original[metric.name], shares[metric.name]
-                pairs.append(f"{metric.title} {ours[0]:.3f} against {theirs[0]:.3f}")
-                passed[kind] = passed.get(kind, False) or is_beyond(ours, theirs)
-        figures[kind] = f"{CONTROLS[kind]} ({', '.join(pairs)})"
+        common = [metric for metric in metrics if metric.name in original and metric.name in shares]
+        if common:
+            pairs = (f"{m.title} {original[m.name][0]:.3f} against {shares[m.name][0]:.3f}" for m in common)
+            figures[kind] = f"{about} ({', '.join(pairs)})"
+            passed[kind] = any(is_beyond(original[metric.name], shares[metric.name]) for metric in common)
     controls = _controls(passed)
     failed = [kind for kind in controls if not passed[kind]]
     by_stand_in = controls == [STAND_IN]
     if controls and not failed:
         than = " and ".join(figures[kind] for kind in controls)
-        answer = f"Yes: the original recites the forget set measurably more than {than}."
-        return Recitation(True, "", by_stand_in, answer)
+        return Recitation(True, f"the original recites the forget set measurably more than {than}.", by_stand_in)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        return _ranked_on_single_texts(recited, texts)
+        first_ids = {recited.clusters[id]: id for id in reversed([*recited.clusters]) if id in recited.ids}
+        names = first_names(sorted(first_ids.values()), MAX_NAMES)
+        reason = f"the original recites {recited}, more than {_control_counts(texts)}: {names}."
+        by_stand_in = _controls(texts.keys() - {ORIGINAL}) == [STAND_IN]
+        return Recitation(True, f"{reason} Means over all texts do not show it.", by_stand_in, recited.ids)
     if not controls:
-        reason = _reason_unknown(set(rows["method"]))
-        if ORIGINAL in texts and texts[ORIGINAL].ids:
-            reason += f"; it recites {texts[ORIGINAL]}"
-        doubt = f"Whether there is anything to erase is not known, so the ranks are provisional: {reason}."
-        return Recitation(None, f"{doubt} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
+        reason = "nothing shows what the original says of texts that it never saw."
+        if rows["method"].isin(CONTROLS).any():
+            reason = "no figure of both has a standard error (copies of a text count as one, and one text has none)."
+        return Recitation(None, reason)
     than = " or ".join(figures[kind] for kind in failed)
-    sentence = f"the original does not recite the forget set measurably more than {than}."
+    reason = f"the original does not recite the forget set measurably more than {than}."
     if len(failed) < len(controls):
         others = " and ".join(CONTROLS[kind] for kind in controls if passed[kind])
-        sentence += f" It does recite it more than {others}: one of the two comparisons is with wrong texts or models."
-    sentence += f" {_not_single_texts(texts)}"
-    first = f"Nothing to erase, so nothing is ranked: {sentence}"
-    return Recitation(False, f"{first} {NAME_A_HOLDOUT}." if by_stand_in else first, by_stand_in, f"No: {sentence}")
+        reason += f" It does recite it more than {others}: one of the two comparisons is with wrong texts or models."
+    if ORIGINAL in texts:
+        counts = f", not measurably more than {_control_counts(texts)}" if texts[ORIGINAL].ids else ""
+        reason += f" It recites {texts[ORIGINAL]}{counts}."
+    return Recitation(False, reason, by_stand_in)
 
 
 def _controls(methods: Iterable[str]) -> list[str]:
@@ -223,31 +233,6 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured:
     return own if own.ids else None
 
 
-def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
-    firsts: dict[str, str] = {}
-    for id, cluster in recited.clusters.items():
-        if id in recited.ids:
-            firsts.setdefault(cluster, id)
-    count, names = f"{recited.recited} of {recited.texts} texts", first_names(sorted(firsts.values()), MAX_NAMES)
-    sentence = (
-        f"word for word for {recited.least:g} tokens or more, which is more than {_control_counts(texts)}: {names}."
-    )
-    hidden = "Means over all texts do not show that it recites any"
-    first = (
-        f"Ranked on the {count} that the original recites {sentence} Erasure is shown on these only. {hidden}; "
-        "they are in table.csv."
-    )
-    answer = f"Yes: the original recites {count} {sentence} {hidden}."
-    return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
-
-
-def _not_single_texts(texts: Mapping[str, RecitedTexts]) -> str:
-    if ORIGINAL not in texts:
-        return f"Whether it recites single texts is not known: that takes continuations of {MIN_TOKENS} tokens."
-    counts = _control_counts(texts) if texts[ORIGINAL].ids else ""
-    return f"It recites {texts[ORIGINAL]}{f', which is not measurably more than {counts}' if counts else ''}."
-
-
 def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
     controls = _controls(texts.keys() & CONTROLS.keys())
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
@@ -257,21 +242,12 @@ def _shares(rows: pd.DataFrame, method: str, metrics: Sequence[Metric]) -> dict[
     method_rows = rows[rows["method"] == method]
     shares = {}
     for metric in metrics:
-        error = STANDARD_ERROR.format(metric.name)
-        if error in rows.columns:
-            share = float(method_rows[metric.name].mean(skipna=False)), float(method_rows[error].mean(skipna=False))
-            if all(map(math.isfinite, share)):
-                shares[metric.name] = share
+        names = [metric.name, STANDARD_ERROR.format(metric.name)]
+        if names[1] in rows.columns:
+            share, error = method_rows[names].mean(skipna=False)
+            if math.isfinite(share + error):
+                shares[metric.name] = float(share), float(error)
     return shares
-
-
-def _reason_unknown(methods: set[str]) -> str:
-    if methods & CONTROLS.keys():
-        return (
-            "the original and what it is to be compared with have no figure in common that has a standard error "
-            "(copies of a text count as one, and one text has none)"
-        )
-    return "nothing shows what the original says of texts that it never saw"
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
@@ -290,24 +266,16 @@ def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> d
         lengths |= items.by_id() if items else {}
     recited = {}
     for kind, point_ids in points.items():
-        texts = _recited(filter(None, (evidence.items(point_id, by_text) for point_id in point_ids)), lengths)
-        if texts.clusters:
-            recited[kind] = texts
+        clusters: dict[str, str] = {}
+        ids: set[str] = set()
+        for items in filter(None, (evidence.items(point_id, by_text) for point_id in point_ids)):
+            for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
+                if lengths.get(id, 0.0) >= MIN_TOKENS:
+                    clusters[id] = cluster
+                    ids |= {id} if tokens >= min(TOKENS, lengths[id]) else set()
+        if clusters:
+            recited[kind] = RecitedTexts(clusters, frozenset(ids))
     return recited
-
-
-def _recited(items_by_row: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
-    clusters: dict[str, str] = {}
-    recited: set[str] = set()
-    least = math.inf
-    for items in items_by_row:
-        for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
-            if lengths.get(id, 0.0) >= MIN_TOKENS:
-                clusters[id] = cluster
-                least = min(least, TOKENS, lengths[id])
-                if tokens >= min(TOKENS, lengths[id]):
-                    recited.add(id)
-    return RecitedTexts(clusters, frozenset(recited), least)
 
 
 def restrict_to_texts(
@@ -320,27 +288,23 @@ def restrict_to_texts(
     """
     metrics = {metric.name: metric for metric in select_metrics(info, "erasure")}
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
-    model_rows = table[is_chosen]
-    by_point = dict(evidence.by_point)
-    columns: dict[str, list[float]] = {name: [] for name in metrics}
+    model_rows, by_point = table[is_chosen], dict(evidence.by_point)
+    columns: dict[str, Any] = {name: [] for name in metrics}
     for point_id, model in zip(model_rows["point_id"], model_rows["model"], strict=True):
-        items_by_metric = dict(evidence.by_point.get(point_id, {}))
+        others = {name: items for name, items in by_point.get(point_id, {}).items() if name not in metrics}
         for name, metric in metrics.items():
-            whole = items_by_metric.pop(name, None)
-            is_of_text = metric.items == "sequence"
-            items = chosen_items(whole, ids_by_model[model]) if whole and is_of_text else None
+            whole = evidence.items(point_id, metric)
+            items = chosen_items(whole, ids_by_model[model]) if whole and metric.items == "sequence" else None
             columns[name].append(math.nan)
             if items and items.ids:
-                items_by_metric[name] = items
+                others[name] = items
                 columns[name][-1] = aggregated(items.values_N, items.weights_N, metric.aggregate)
-        by_point[point_id] = items_by_metric
+        by_point[point_id] = others
     restricted = Evidence(by_point)
-    bounds = interval_columns(list(model_rows["point_id"]), metrics, restricted)
-    values_by_metric = {}
-    for name, values in {**columns, **bounds}.items():
-        if name in table.columns:
-            values_by_metric[name] = table[name].where(~is_chosen, pd.Series(values, model_rows.index, dtype=float))
-    return table.assign(**values_by_metric), restricted
+    columns |= interval_columns(list(model_rows["point_id"]), metrics, restricted)
+    numbers = pd.DataFrame(columns, index=model_rows.index, dtype=float)
+    numbers = numbers[numbers.columns.intersection(table.columns)]
+    return table.assign(**{str(name): table[name].where(~is_chosen, numbers[name]) for name in numbers}), restricted
 
 
 def has_erased_nothing(

@@ -100,29 +100,12 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
 def work_seconds(points: Sequence[PointResults]) -> float:
     """Return the seconds of erasing and measuring points, without repetitions; unrecorded ones count 0."""
     erasing: dict[str, float] = {}
-    measuring = 0.0
     for point in points:
         if point.made:  # Counted from the start of its trial.
             trial_id = point.spec.trial_id
             erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
-        for measurement in point.measurements:
-            measuring += measurement.seconds
-    return math.fsum(erasing.values()) + measuring
-
-
-def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
-    """Return the expected seconds of another training seed, with its search where each seed has one.
-
-    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
-    """
-    seed_points = [point for point in points if not point.spec.is_of_unseen]
-    seeds = {point.spec.seed for point in seed_points}
-    is_known = all(point.made or point.spec.is_reference for point in seed_points)
-    searching = 0.0
-    for study in studies:
-        if study.spec.per == "seed":
-            searching += math.fsum(candidate.seconds for candidate in study.candidates)
-    return (work_seconds(seed_points) + searching) / len(seeds) if is_known and seeds else math.nan
+    measuring = [measurement.seconds for point in points for measurement in point.measurements]
+    return math.fsum(erasing.values()) + sum(measuring)
 
 
 def seed_count(table: pd.DataFrame) -> int:
@@ -137,8 +120,7 @@ def strengths(values: Sequence[float]) -> str:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
         ('7', '5–7', '0.05', '')
     """
-    numbers = np.unique(values)
-    numbers = numbers[~np.isnan(numbers)]
+    numbers = sorted({value for value in values if not math.isnan(value)})
     return "–".join(f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]])
 
 
@@ -150,3 +132,16 @@ def strength_text(name: str, value: float) -> str:
 def worst_class(classes: Sequence[str]) -> str:
     """Return the worst collapse class of several seeds: gibberish, degenerate, unknown, healthy."""
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))
+
+
+def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults]) -> float:
+    """Return the expected seconds of another training seed, with its search where each seed has one.
+
+    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
+    """
+    seed_points = [point for point in points if not point.spec.is_of_unseen]
+    if not seed_points or not all(point.made or point.spec.is_reference for point in seed_points):
+        return math.nan
+    candidates = [candidate for study in studies if study.spec.per == "seed" for candidate in study.candidates]
+    searching = math.fsum(candidate.seconds for candidate in candidates)
+    return (work_seconds(seed_points) + searching) / len({point.spec.seed for point in seed_points})

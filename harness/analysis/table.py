@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
-from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
+from harness.analysis.metrics import Aims, MetricInfo, costs, read_declarations
 from harness.base.csv_text import split_lists
 from harness.base.files import read_file
 from harness.base.messages import shown as shown_text
@@ -36,6 +36,8 @@ TRAILING = (
 STANDARD_ERROR = "{}_stderr"
 """Column of a metric's standard error over its texts, where the evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
+_FLAGS = ("collapsed", "over_erased", "ranked", "control", "frontier")
+_TRUTHS = {"true": True, "false": False}
 
 
 def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
@@ -64,22 +66,18 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
 
 
 def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
-    others = list(map(STANDARD_ERROR.format, info))
-    for name in info:
-        others += LOW.format(name), HIGH.format(name)
+    others = [STANDARD_ERROR.format(name) for name in info]
+    others += [form.format(name) for name in info for form in (LOW, HIGH)]
     return [*info, *(name for name in others if name in frame.columns and name not in info)]
 
 
 def _frontier_flags(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
-    axes = first_axes(info, compare)
-    is_first = pd.Series(False, index=table.index)
+    axes = [info[name] for name in ("ma", "el_3") if name in info][:1]
+    axes += [info[compare.cost]] if compare.cost in info else []
+    is_first, aims = pd.Series(False, index=table.index), Aims(table)
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
-    if axes[0] is None or axes[1] is None:
-        return is_first
-    aims = Aims(table)
-    for _, points in erased.groupby(["model", "seed", "method"], sort=False):
-        erasure_P, utility_P = (costs(aims.deviations(points, metric), metric) for metric in axes if metric)
-        is_first[points.index] = non_dominated(erasure_P, utility_P)
+    for _, points in erased.groupby(["model", "seed", "method"], sort=False) if len(axes) == 2 else ():
+        is_first[points.index] = non_dominated(*(costs(aims.deviations(points, metric), metric) for metric in axes))
     return is_first
 
 
@@ -139,9 +137,8 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
 def _definition(point: PointResults) -> str:
     definitions = set()
     for measurement in point.measurements:
-        for metric in measurement.metrics:
-            if metric.get("ranked", True) and metric["group"] != "reasoning":
-                definitions.add(measurement.definition)
+        if any(metric.get("ranked", True) and metric["group"] != "reasoning" for metric in measurement.metrics):
+            definitions.add(measurement.definition)
     return "+".join(sorted(definitions))
 
 
@@ -187,14 +184,11 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     if not info:
         raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
     numbers = _number_columns(info, frame)
-    kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
-        ([*_FLOATS, *numbers], float, "a number"),
-        (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
-        (["collapsed", "over_erased", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
-    )
-    for names, parse, expectation in kinds:
-        for name in frame.columns.intersection(names):
-            frame[name] = _parsed_column(path, frame[name], parse, expectation)
+    parsers: dict[str, tuple[Callable[[str], Any], str]] = dict.fromkeys([*_FLOATS, *numbers], (float, "a number"))
+    parsers |= dict.fromkeys(("seed", "peak_memory_bytes"), (int, "a whole number"))
+    parsers |= dict.fromkeys(_FLAGS, (_TRUTHS.__getitem__, "true or false"))
+    for name in frame.columns.intersection(list(parsers)):
+        frame[name] = _parsed_column(path, frame[name], *parsers[name])
     return _typed(split_lists(_filled(frame, path.stem)), numbers), info
 
 
@@ -202,41 +196,21 @@ def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], ex
     values = []
     for line, cell in enumerate(cells, start=2):
         try:
-            values.append(parse(cell.strip()) if cell.strip() else None)
-        except ValueError:
+            values.append(parse(cell.strip().lower()) if cell.strip() else None)
+        except (ValueError, KeyError):
             raise DataError(
                 f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {expectation}."
             ) from None
     return pd.Series(values, index=cells.index, dtype=object)
 
 
-def _integer_of_cell(cell: str) -> int:
-    value = int(cell)
-    if value.bit_length() > 63:
-        raise ValueError(cell)
-    return value
-
-
-def _flag_of_cell(cell: str) -> bool:
-    if cell.lower() not in ("true", "false"):
-        raise ValueError(cell)
-    return cell.lower() == "true"
-
-
 def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
-    references = frame["method"].isin(REFERENCE_ROWS)
-    names = frame["method"].where(~references, frame["method"].str.capitalize())
+    is_reference = frame["method"].isin(REFERENCE_ROWS)
+    names = frame["method"].where(~is_reference, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
-    defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
-    defaults |= {
-        "seed": 0,
-        "peak_memory_bytes": None,
-        "collapsed": None,
-        "over_erased": None,
-        "ranked": ~references,
-        "control": False,
-    }
-    defaults |= {"frontier": False}
+    defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names), "seed": 0}
+    defaults |= {"ranked": ~is_reference, "control": False, "frontier": False}
+    defaults |= dict.fromkeys(("peak_memory_bytes", "collapsed", "over_erased"))
     own = [name for name in frame.columns if name not in defaults]
     filled = pd.DataFrame(defaults, index=frame.index)
     filled[frame.columns] = frame
@@ -245,8 +219,8 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
-    flags = {name: frame[name].astype(object) for name in ("collapsed", "over_erased")}
-    frame = frame.assign(seed=frame["seed"].fillna(0), **flags)
-    truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
-    typed = frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})
+    kinds = dict.fromkeys(_FLAGS[:2], "object") | dict.fromkeys(_FLAGS[2:], "bool")
+    typed = frame.assign(seed=frame["seed"].fillna(0)).astype(
+        {**floats, **kinds, "seed": "int64", "peak_memory_bytes": "Int64"}
+    )
     return typed.copy()  # In one piece: of a hundred columns with a type each, pandas warns at every column added.

@@ -15,7 +15,7 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer
 from harness.analysis.damage import flag
 from harness.analysis.metrics import is_within_noise, metric_info
-from harness.analysis.ranking import head, rank, rank_names
+from harness.analysis.ranking import rank, rank_names
 from harness.analysis.table import read_table
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
@@ -54,7 +54,7 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
     table, info = read_table(path)
     has_classes = table["collapse_class"].any()
     ranked = rank(table if has_classes else flag(table, info), info)
-    console().print(ranking_table(ranked, head(ranked)))
+    console().print(ranking_table(ranked, ranked.on_recited_texts))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []

@@ -145,8 +145,8 @@ def _combinations(settings_type: type[S], block: Settings, path: str, faults: Fa
         indices = dict(zip(grid, numbers, strict=True))
         given = {name: grid[name][number] for name, number in indices.items()}
         new_faults = Faults()
-        values = nest_training(given) if settings_type is Training else given
-        settings = check_settings(settings_type, values, path, new_faults)
+        row = nest_training(given) if settings_type is Training else given
+        settings = check_settings(settings_type, row, path, new_faults)
         for fault in new_faults:
             name = fault.path.removeprefix(f"{path}.")
             is_axis = isinstance(block.get(name), list)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from harness.analysis.analysis import Analysis
 from harness.analysis.curves import styles
 from harness.analysis.metrics import NOTHING, declarations
-from harness.analysis.ranking import RankedTable, head, rank_names
+from harness.analysis.ranking import RankedTable, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
@@ -77,7 +77,7 @@ def written_files(folder: Path) -> list[Path]:
 
 def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
     """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
-    page_rows = head(ranked)
+    page_rows = ranked.on_recited_texts
     words = [*ranked.headline_warnings, caption(page_rows.table)]
     bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
     names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds]

@@ -87,9 +87,16 @@ def draws(item_values: ItemValues) -> Floats:
     """
     means_M = by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        deviations_D = _item_deviations(item_values)
+        deviations_DR = _drawn_item_means(item_values) - item_values.item_means()
+        deviations_D, influences_C = (
+            by_model(parts, item_values.models_R).mean(axis=1) for parts in (deviations_DR, item_values.influences().T)
+        )
+        deviations_D = _corrected(deviations_D, influences_C, item_values.known_clusters())
         for end, tail_D in _tails(item_values.averaged()):
-            deviations_D = _extend_tail(deviations_D, tail_D, is_below=end == 0)
+            # Of the deviations in the order of their ranks, one half is at least as far out as the tail.
+            half, further = (slice(None, DRAWS // 2), np.minimum) if end == 0 else (slice(DRAWS // 2, None), np.maximum)
+            order = np.argsort(deviations_D, kind="stable")[half]
+            deviations_D[order] = further(deviations_D[order], tail_D[half])
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
@@ -131,10 +138,7 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
             more_D = gammaincinv(min(crowding, 1.0), uniform_D) * weights_C.mean()
             if len(near):  # All of them are next to the bound: their shares are drawn as a sum.
                 near_D = np.random.default_rng([_SEED, len(near)]).standard_gamma(len(near), DRAWS) / len(near)
-                sums_D, weights_D = (
-                    sums_D + near_D * sums_C[near].sum(),
-                    weights_D + near_D * weights_C[near].sum(),
-                )
+                sums_D, weights_D = (sums_D + near_D * sums_C[near].sum(), weights_D + near_D * weights_C[near].sum())
             drawn_D = (sums_D + more_D * worst) / (weights_D + more_D)
             tails.append((end, np.sort(drawn_D) - sums_C.sum() / weights_C.sum()))
     return tails
@@ -145,24 +149,6 @@ def _dirichlet() -> tuple[Floats, Floats]:
     """Return exponential variables (D, K), a flat Dirichlet's shares once divided by their sum, and others."""
     generator = np.random.default_rng(_SEED)
     return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
-
-
-def _extend_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
-    """Return deviations of the same ranks, of which one half is at least as far out as the sorted `tail_D`."""
-    order = np.argsort(deviations_D, kind="stable")
-    half = slice(None, DRAWS // 2) if is_below else slice(DRAWS // 2, None)
-    further = np.minimum if is_below else np.maximum
-    longer_D = deviations_D.copy()
-    longer_D[order[half]] = further(deviations_D[order[half]], tail_D[half])
-    return longer_D
-
-
-def _item_deviations(item_values: ItemValues) -> Floats:
-    """Return corrected deviations (D,) of the replicates' mean, with items drawn."""
-    models_R = item_values.models_R
-    deviations_D = by_model(_drawn_item_means(item_values) - item_values.item_means(), models_R).mean(axis=1)
-    influences_C = by_model(item_values.influences().T, models_R).mean(axis=1)
-    return _corrected(deviations_D, influences_C, item_values.known_clusters())
 
 
 @lru_cache(maxsize=64)
@@ -227,14 +213,13 @@ def row_intervals(item_values: ItemValues) -> Floats:
     means_R, drawn_DR = item_values.item_means(), _drawn_item_means(item_values)
     is_log = item_values.aggregate == "exp_mean"
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
-    known_R = (item_values.sum_by_cluster(item_values.known[1]) > 0).sum(axis=1)
     influences_RC, ends_R2 = item_values.influences(), np.full((len(points_R), 2), np.nan)
     # The draws between which `interval` takes its percentiles: only these four are corrected.
     ranks_2 = (DRAWS - 1) * np.array([1 - _UPPER, _UPPER])
     first_2 = np.floor(ranks_2)
     scores_22 = ndtri((np.stack([first_2, first_2 + 1]) + 0.5) / DRAWS)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        for row, (point, clusters) in enumerate(zip(points_R, known_R, strict=True)):
+        for row, (point, clusters) in enumerate(zip(points_R, item_values.clusters_R, strict=True)):
             raw_D = np.log(drawn_DR[:, row] / point) if is_log else drawn_DR[:, row] - point
             if clusters > 1 and np.isfinite(raw_D).all():
                 levels = _bca_levels(scores_22, raw_D, influences_RC[row])

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaln, expit, log_expit, stdtr, stdtrit
 
-from harness.statistics.item_values import Integers, ItemValues, by_model
+from harness.statistics.item_values import ItemValues, by_model
 
 LEVEL = 0.05
 """Level of every test."""
@@ -36,10 +36,6 @@ class Contrast:
     """Clusters of items in the part that has fewest."""
     replicates: int
     """Models, or seeds of a single model."""
-
-    @property
-    def _freedoms(self) -> tuple[int, int]:
-        return self.clusters - 1, self.replicates - 1
 
     @property
     def standard_error(self) -> float:
@@ -63,13 +59,15 @@ class Contrast:
         if self.standard_error < _ROUNDING:
             return self.difference, self.difference
         # Neither part alone is wider than its own Student's t says.
-        widest = max(float(stdtrit(freedom, 1 - level / 2)) for freedom in self._freedoms if freedom > 0)
+        freedoms = self.clusters - 1, self.replicates - 1
+        widest = max(float(stdtrit(freedom, 1 - level / 2)) for freedom in freedoms if freedom > 0)
         far = 2 * widest * self.standard_error
         half = float(brentq(lambda aside: self._tail(aside) - level, 0.0, far))
         return self.difference - half, self.difference + half
 
     def _tail(self, aside: float) -> float:
-        return two_part_p(aside, (self.items_variance, self.replicates_variance), self._freedoms)
+        variances = self.items_variance, self.replicates_variance
+        return two_part_p(aside, variances, (self.clusters - 1, self.replicates - 1))
 
 
 def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
@@ -89,7 +87,11 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
     """
-    _refuse_unpaired(a, b)
+    (ours, our_models), (theirs, their_models) = (
+        ((one.items, one.clusters_N.tolist(), len(one.values_RN), one.aggregate), one.models_R) for one in (a, b)
+    )
+    if ours != theirs or not np.array_equal(np.asarray(our_models), np.asarray(their_models)):
+        raise ValueError(f"'{a.items}' and '{b.items}' cannot be paired: give the same items and replicates, in order")
     known_RN = (a.known[1] > 0) & (b.known[1] > 0)
     a, b = a.only(known_RN), b.only(known_RN)
     clusters, models_R = a.known_clusters(), a.models_R
@@ -112,24 +114,6 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
     """Return the p-value of the `paired_contrast`; NaN where it is not known."""
     contrast = paired_contrast(a, b)
     return math.nan if contrast is None else contrast.p
-
-
-def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
-    faults = {
-        "items": a.items != b.items or not np.array_equal(a.clusters_N, b.clusters_N),
-        "replicates": len(a.values_RN) != len(b.values_RN) or _codes(a.models_R) != _codes(b.models_R),
-        "aggregate": a.aggregate != b.aggregate,
-    }
-    if any(faults.values()):
-        named = " and ".join(name for name, differs in faults.items() if differs)
-        raise ValueError(
-            f"'{a.items}' {a.values_RN.shape} and '{b.items}' {b.values_RN.shape} cannot be paired: their {named} "
-            "differ. Keep the rows of the replicates that both have, in one order, and the columns of the same items."
-        )
-
-
-def _codes(models_R: Integers | None) -> list[int]:
-    return [] if models_R is None else models_R.tolist()
 
 
 def two_part_p(difference: float, variances: tuple[float, float], freedoms: tuple[int, int]) -> float:

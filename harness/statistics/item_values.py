@@ -38,19 +38,6 @@ class ItemValues:
     high: float = math.inf
     """Bound of the metric."""
 
-    def __post_init__(self) -> None:
-        """Check the shapes."""
-        shape = np.shape(self.values_RN)
-        models = len(self.values_RN) if self.models_R is None else len(self.models_R)
-        fits = np.shape(self.weights_RN) == shape == (models, *np.shape(self.clusters_N))
-        if len(shape) != 2 or not fits:
-            raise ValueError(
-                f"values have the shape {shape}, weights {np.shape(self.weights_RN)}, clusters "
-                f"{np.shape(self.clusters_N)}, models ({models},); give values and weights as (replicates, items)"
-            )
-        if 0 in shape:
-            raise ValueError(f"there is no value of '{self.items}' (shape {shape}); give a row for each replicate")
-
     @cached_property
     def known(self) -> tuple[Floats, Floats]:
         """Values and weights (R, N), both 0 where the value is not known."""
@@ -98,9 +85,14 @@ class ItemValues:
         codes_N = self._codes_N
         return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
 
+    @cached_property
+    def clusters_R(self) -> Integers:
+        """Number of clusters with a known item, in each row."""
+        return np.asarray((self.sum_by_cluster(self.known[1]) > 0).sum(axis=1), dtype=np.int64)
+
     def known_clusters(self) -> int:
         """Return the smallest number of clusters with a known item, of any row."""
-        return int((self.sum_by_cluster(self.known[1]) > 0).sum(axis=1).min())
+        return int(self.clusters_R.min())
 
     def influences(self) -> Floats:
         """Return each cluster's part (R, C) of the linearised weighted mean."""
@@ -111,10 +103,9 @@ class ItemValues:
 
     def standard_errors(self) -> Floats:
         """Return the standard error (R,) of `item_means` over clusters; NaN for fewer than two with a known item."""
-        clusters_R = (self.sum_by_cluster(self.known[1]) > 0).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
-        return np.where(clusters_R > 1, np.sqrt(variances_R), np.nan)
+            variances_R = (self.influences() ** 2).sum(axis=1) * self.clusters_R / (self.clusters_R - 1)
+        return np.where(self.clusters_R > 1, np.sqrt(variances_R), np.nan)
 
     def row(self, number: int) -> ItemValues:
         """Return one row, as one replicate."""

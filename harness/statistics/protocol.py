@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import chdtri, stdtr, stdtrit
 from scipy.stats import nct
 
-from harness.statistics.contrasts import LEVEL, holm, paired_contrast
-from harness.statistics.item_values import Floats, ItemValues
+from harness.statistics.contrasts import LEVEL, holm
+from harness.statistics.item_values import Floats
 
 Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
 
@@ -64,7 +64,7 @@ def judge_methods(
 
     Args:
         differences_by_method: Method less reference, a value for each paired run; NaN is a run that is not paired.
-        item_variances: Of each method's mean difference, over items: `item_variance`.
+        item_variances: Of each method's mean difference, over items: that of its `paired_contrast`.
         margin: Smallest difference that matters: log 1.1 for 10 %.
 
     Source:
@@ -79,36 +79,34 @@ def judge_methods(
         (0.4, 0.0202, 'dearer')
     """
     paired = {name: values_R[~np.isnan(values_R)] for name, values_R in differences_by_method.items()}
-    judged = [
-        name
-        for name, values_R in paired.items()
-        if len(values_R) >= MIN_RUNS and np.isfinite(values_R).all() and math.isfinite(item_variances[name])
-    ]
-    deviations = {name: float(paired[name].std(ddof=1)) for name in judged}
-    typical = float(np.median(list(deviations.values()))) if judged else math.nan
-    sided: dict[str, tuple[float, float]] = {}
-    ends: dict[str, tuple[float, float]] = {}
-    for name in judged:
+    deviations: dict[str, float] = {}
+    for name, values_R in paired.items():
+        if len(values_R) >= MIN_RUNS and np.isfinite(values_R).all() and math.isfinite(item_variances[name]):
+            deviations[name] = float(values_R.std(ddof=1))
+    typical = float(np.median(list(deviations.values()))) if deviations else math.nan
+    halves: dict[str, float] = {}
+    sided: list[tuple[float, float]] = []
+    for name, deviation in deviations.items():
         runs, mean = len(paired[name]), float(paired[name].mean())
-        error = standard_error(max(deviations[name], typical), runs, item_variances[name])
-        freedom = degrees_of_freedom(runs, len(judged), is_loud=deviations[name] > typical)
-        half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
-        ends[name] = (mean - half, mean + half)
-        sided[name] = _difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)
-    difference_ps = dict(zip(judged, holm([sided[name][0] for name in judged]), strict=True))
-    equivalence_ps = dict(zip(judged, holm([sided[name][1] for name in judged]), strict=True))
+        error = standard_error(max(deviation, typical), runs, item_variances[name])
+        freedom = degrees_of_freedom(runs, len(deviations), is_loud=deviation > typical)
+        halves[name] = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+        sided.append((_difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)))
+    difference_ps, equivalence_ps = (
+        dict(zip(deviations, holm([ps[side] for ps in sided]), strict=True)) for side in (0, 1)
+    )
     judgements: dict[str, Judgement] = {}
     for name, values_R in paired.items():
         mean = float(values_R.mean()) if len(values_R) else math.nan
-        p, equivalence_p = difference_ps.get(name, math.nan), equivalence_ps.get(name, math.nan)
+        half, p, equivalence_p = (found.get(name, math.nan) for found in (halves, difference_ps, equivalence_ps))
         verdict: Verdict = "can't tell yet"
         if equivalence_p < LEVEL:
             verdict = "equivalent"
         elif p < LEVEL:
             verdict = "cheaper" if mean < 0 else "dearer"
         deviation = max(deviations.get(name, math.nan), typical)
-        low, high = ends.get(name, (math.nan, math.nan))
-        judgements[name] = Judgement(mean, low, high, p, equivalence_p, len(values_R), deviation, verdict)
+        low, high, runs = mean - half, mean + half, len(values_R)
+        judgements[name] = Judgement(mean, low, high, p, equivalence_p, runs, deviation, verdict)
     return judgements
 
 
@@ -139,23 +137,6 @@ def _equivalence_p(mean: float, error: float, freedom: int, margin: float) -> fl
     if error < _ROUNDING * margin:
         return 0.0 if inside > 0 else 1.0
     return float(stdtr(freedom, -inside / error))
-
-
-def item_variance(a: ItemValues, b: ItemValues) -> float:
-    """Return the variance over items of the difference of two methods' means over runs; of logs for an `exp_mean`.
-
-    Args:
-        a: Of one method.
-        b: Of the other: row by row the same runs, column by column the same items.
-
-    Returns:
-        NaN where a run has fewer than two clusters of common items, or an infinite value.
-
-    Raises:
-        ValueError: Items, runs or aggregates differ.
-    """
-    contrast = paired_contrast(a, b)
-    return math.nan if contrast is None else contrast.items_variance
 
 
 def power(difference: float, deviation: float, runs: int, methods: int = 1, items: float = 0.0) -> float:

@@ -43,8 +43,7 @@ class TheAnswer(Section):
 
     def html(self, page: PageContext) -> Markup:
         parts = self._answered(page) if self.analysis.results.plan.erases else self._recited(page)
-        limits = [sentence for sentence in (self.analysis.head.note, *self.analysis.caveats) if sentence]
-        if limits:
+        if limits := self.analysis.caveats:
             parts += details(f"What limits these numbers ({len(limits)})", bullets(limits), classes="warnings")
         return parts
 

@@ -10,10 +10,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.blocks import selection_grid, selection_sentences
+from harness.analysis.blocks import selection_grid, selection_heading
 from harness.reporting import style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, details, paragraph
+from harness.reporting.section import PageContext, Section, details
 
 SHOWN = 10
 """Blocks of one table; selected_blocks.csv contains all."""
@@ -29,16 +29,15 @@ class SelectedBlocks(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        frame, _ = self.analysis.blocks
-        placed = frame[frame["kind"] != ""]
-        return {"selected_blocks": heat_map(placed)} if len(placed) else {}
+        frame = self.analysis.blocks
+        return {"selected_blocks": heat_map(frame)} if len(frame) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        frame, _ = self.analysis.blocks
-        return {"selected_blocks": frame[frame["selections"] > 0]}
+        frame = self.analysis.blocks
+        return {"selected_blocks": frame[frame["selections"] > 0]} if len(frame) else {}
 
     def html(self, page: PageContext) -> Markup:
-        frame, unread = self.analysis.blocks
+        frame = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
         caption = "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
         text = page.picture("selected_blocks", alt, caption)
@@ -46,9 +45,8 @@ class SelectedBlocks(Section):
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
-            heading, *sentences = selection_sentences(rows)
-            text += details(heading, paragraph(*sentences), table)
-        return text + Markup("").join(map(paragraph, unread))
+            text += details(selection_heading(rows), table)
+        return text
 
 
 def heat_map(frame: pd.DataFrame) -> Figure:

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis.curves import styles
-from harness.analysis.exact_match import explain_no_groups
 from harness.analysis.seeds import strength_text
 from harness.reporting import style
 from harness.reporting.render import Column, render
@@ -42,7 +41,7 @@ class ExactMatch(Section):
     def html(self, page: PageContext) -> Markup:
         frame = self.analysis.agreements
         if frame.empty:
-            return paragraph(explain_no_groups(self.analysis.results.plan))
+            return Markup("")
         counts = frame.groupby("model", sort=False)[["memorized_sequences", "other_sequences"]].first()
         counted = [f"{model}: {one} sequences are memorised, {two} are not." for model, one, two in counts.itertuples()]
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]

@@ -42,8 +42,8 @@ class MainTable(Section):
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        page_rows = self.analysis.head
-        about = paragraph(MARKS_MEAN, page_rows.note, caption(page_rows.table), RANKS_MEAN)
+        page_rows = self.analysis.shown
+        about = paragraph(MARKS_MEAN, caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
         table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
@@ -69,7 +69,7 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
     table = "No point has been measured yet.\n"
     if len(ranked.table):
         table = render(main_frame(ranked), main_columns(ranked), "markdown")
-    about = " ".join(filter(None, [MARKS_MEAN, ranked.note, RANKS_MEAN]))
+    about = f"{MARKS_MEAN} {RANKS_MEAN}"
     first = f"{answer}\n\n## Main table\n\n" if answer else ""
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
 
@@ -94,8 +94,7 @@ def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
     frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
     names = {"model", "label", "state", *numbers, *rank_names(page_rows.info)}
     columns = [column for column in main_columns(page_rows) if column.name in names]
-    about = " ".join(filter(None, [caption(whole.table), page_rows.note]))
-    return Group(*parts, render(frame, columns, "terminal"), Text(about))
+    return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table)))
 
 
 def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:

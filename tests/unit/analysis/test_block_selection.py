@@ -1,8 +1,8 @@
-"""Which blocks were selected how often: counted by hand, from notes as they are, as they were, and as nobody meant."""
+"""Which blocks were selected how often: counted by hand."""
 
 import pytest
 
-from harness.analysis.blocks import selected_blocks, selection_sentences
+from harness.analysis.blocks import selected_blocks, selection_grid, selection_heading
 from harness.contracts import Checkpoint
 from harness.models.blocks import kinds_among
 from harness.settings import replace
@@ -18,7 +18,7 @@ def candidates(layers=4, heads=4):
 
 @pytest.fixture(scope="module")
 def counted(make_results, make_plan, make_point):
-    """Return what is counted of trials: `[(trial, {strength: notes})]`, and the sentences about what was not."""
+    """Return what is counted of trials: `[(trial, {strength: notes})]`."""
 
     def count(*trials):
         records = {
@@ -59,45 +59,36 @@ def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
     """Two seeds: three rounds and two, two blocks each, and points of one trial share their history."""
     first = [["L0.C_proj", "L0.C_fc"], ["L0.C_proj", "L1.W_v.H2"], ["L0.C_proj", "L0.C_fc"]]
     second = [["L0.C_proj", "L3.W_o.H0"], ["L0.C_fc", "L0.C_proj"]]
-    frame, unread = counted(walk(first), walk(second, seed=1))
+    frame = counted(walk(first), walk(second, seed=1))
     assert list(chosen(frame).items()) == [*[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)]], (
         "the most frequent first, then by place"
     )
     assert len(frame) == 4 * (4 * 4 + 2), "a row for each candidate"
     assert frame.loc[0, ["rounds", "trials", "share", "chance"]].tolist() == [5, 2, 0.5, 1 / 72]
-    assert unread == []
 
 
 def test_epochs_that_were_not_measured_count_too(counted, walk):
-    frame, _ = counted(walk([["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.C_fc"]], strengths=(2, 4)))
+    frame = counted(walk([["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.C_fc"]], strengths=(2, 4)))
     assert chosen(frame) == {"L0.C_fc": 2, "L1.C_fc": 1, "L2.C_fc": 1}
     assert frame["rounds"].iloc[0] == 4
 
 
 def test_models_and_variants_are_counted_apart_and_replicates_together(counted, walk):
     once = [["L0.C_fc", "L0.C_proj"]]
-    frame, _ = counted(
-        walk(once),
-        walk(once, model="miniature-s"),
-        walk(once, model="seed1", replicate_of="miniature-s"),
-        walk(once, variant="random_em"),
-    )
-    shown = {
-        key: (rows["rounds"].iloc[0], rows["selections"].sum()) for key, rows in frame.groupby(["model", "variant"])
-    }
-    assert shown == {
-        ("miniature-m", "emso"): (1, 2),
-        ("miniature-s", "emso"): (2, 4),
-        ("miniature-m", "random_em"): (1, 2),
-    }
+    replicate = walk(once, model="seed1", replicate_of="miniature-s")
+    frame = counted(walk(once), walk(once, model="miniature-s"), replicate, walk(once, variant="random_em"))
+    by_row = frame.groupby(["model", "variant"], sort=False)
+    assert by_row["rounds"].first().to_dict() == {
+        ("miniature-m", "emso"): 1, ("miniature-s", "emso"): 2, ("miniature-m", "random_em"): 1,
+    }  # fmt: skip
+    assert by_row["selections"].sum().tolist() == [2, 4, 2]
 
 
-def test_shares_by_hand(counted, walk):
+def test_selections_by_hand(counted, walk):
     """Three layers, each of four kinds with two heads and two whole matrices: 30 candidates."""
-    picked = [["L0.W_v.H1", "L2.W_q.H0"]] * 2 + [["L0.W_v.H1", "L0.C_fc"]] + [["L0.W_v.H1"]] * 2
-    frame, _ = counted(walk(picked, shape=(3, 2)))
-    assert selection_sentences(frame) == [
-        "EMSO on miniature-m: 5 rounds, 8 selections.",
-        "By kind: W_q 25 % (by chance 20 %), W_v 62 % (by chance 20 %), C_fc 12 % (by chance 10 %).",
-        "In the first third of the layers (1 of 3): 75 % (by chance 33 %).",
-    ]
+    picked = [["L0.W_v.H1", "L2.W_q.H0"]] * 2 + [["L0.W_v.H1", "not a block"]] + [["L0.W_v.H1"]] * 2
+    frame = counted(walk(picked, shape=(3, 2)))
+    assert selection_heading(frame) == "EMSO on miniature-m: 5 rounds, 7 selections."
+    counts_LK, kinds = selection_grid(frame)
+    assert kinds == [*["W_q"] * 2, *["W_k"] * 2, *["W_v"] * 2, *["W_o"] * 2, "C_fc", "C_proj"]
+    assert counts_LK.tolist() == [[0, 0, 0, 0, 0, 5, 0, 0, 0, 0], [0] * 10, [2, *[0] * 9]]

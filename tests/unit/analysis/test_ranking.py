@@ -68,14 +68,6 @@ def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree
     assert clear.loc["b", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["2", "2"]
 
 
-def test_rank_intervals_are_the_same_every_time_and_empty_where_nothing_tells():
-    table = seeded([0.1, 0.5, 0.9, 0.3], [0.4, 0.4, 0.5, 0.6])
-    assert ranked(table).equals(ranked(table))
-    alone = rank(seeded([0.1], [0.2]), known(seeded([0.1], [0.2])))
-    assert alone.ranking["rank_erasure_low"].tolist() == ["", ""], "one seed, no items, and no noise is declared"
-    assert [metric.name for metric in alone.without_interval["m"]] == ["el_3", "ma"]
-
-
 def test_bounds_by_hand():
     drawn = np.array([*[[2, 1, 3]] * 2, *[[1, 2, 3]] * 38], dtype=float)
     assert rank_bounds(drawn) == [("1", "2"), ("1", "2"), ("3", "3")], "two of 40 are more than 2.5 %"
@@ -177,11 +169,6 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
     assert whole.headline_warnings[0].startswith("Whether there is anything to erase"), "others erased something"
 
 
-def test_a_small_difference_that_is_certain_is_an_erasure():
-    whole = of_items(original=ORIGINALS, little=ORIGINALS - 0.002 - np.linspace(0, 0.001, 64))
-    assert whole.ranking.loc[0, ["rank_erasure", "unranked"]].tolist() == ["1", ""]
-
-
 def test_copies_make_no_erasure_surer_and_of_few_texts_any_improvement_counts():
     given = {"original": ORIGINALS, "some": ORIGINALS - 0.4 * (np.arange(64) < 16)}
     copies = tuple("copy" if row < 16 else f"t{row}" for row in range(64))
@@ -212,3 +199,8 @@ def test_seeds_that_differ_among_themselves_all_erase():
     table = pd.concat(frames, ignore_index=True)
     ranking = rank(table, known(table), Evidence(by_point)).ranking.set_index("variant")
     assert ranking["unranked"].to_dict() == {"emso": "", "idle": "erased nothing"}
+
+
+def test_a_small_difference_that_is_certain_is_an_erasure():
+    whole = of_items(original=ORIGINALS, little=ORIGINALS - 0.002 - np.linspace(0, 0.001, 64))
+    assert whole.ranking.loc[0, ["rank_erasure", "unranked"]].tolist() == ["1", ""]

@@ -87,12 +87,6 @@ def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_p
     assert list(frame.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
 
 
-def test_metrics_stand_by_group_in_the_order_of_their_declarations(make_plan, original, measured):
-    records = [measured(original, numbers={"perplexity": 3.0, "ma_all": 0.5, "el_10": 0.2})]
-    frame = table(make_plan(original), {original.trial_id: records})
-    assert list(frame.columns) == [*LEADING, "ma_all", "el_10", "perplexity", *TRAILING]
-
-
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
     plan = make_plan(original, emso)
     records = {spec.trial_id: walked(spec) for spec in plan.trials}
@@ -119,13 +113,6 @@ def test_a_metric_that_a_point_lacks_is_nan_and_never_0(make_plan, original, ems
     assert frame.loc[("emso", 1.0), "collapse_class"] == "unknown"
 
 
-def test_measurements_that_the_sweep_no_longer_asks_for_are_left_out(make_plan, emso, measured):
-    old = measured(emso, 1, key="memorization-old", numbers={"ma": 0.1})
-    beyond = measured(emso, 9, numbers={"ma": 0.2})
-    frame = table(make_plan(emso), {emso.trial_id: [old, measured(emso, 1), beyond], "gone": [old]})
-    assert frame["ma"].tolist() == [0.9]
-
-
 def test_a_point_erased_again_keeps_its_first_cost(make_plan, emso, make_point, measured):
     records = [make_point(emso, 1, erase_seconds=30.0), measured(emso, 1), make_point(emso, 1, erase_seconds=0.1)]
     assert table(make_plan(emso), {emso.trial_id: records})["erase_seconds"].tolist() == [30.0]
@@ -145,16 +132,6 @@ def test_any_other_method_is_ranked_where_the_sweep_says(make_plan, trial, walke
     frame = rows(make_plan(*gammas, ranked_at={"ta": 0.05}), records)
     assert frame["ranked"].to_dict() == {("ta", 0.04): False, ("ta", 0.05): True, ("ta", 0.1): False}
     assert not table(make_plan(*gammas, ranked_at={"ta": 0.07}), records)["ranked"].any()
-
-
-def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_plan, trial, measured):
-    sparse = trial("emso", (1, 5))
-    records = [measured(sparse, 1), measured(sparse, 3), Stopped(trial_id=sparse.trial_id, strength=3, reason="far")]
-    assert table(make_plan(sparse), {sparse.trial_id: records})["strength"].tolist() == [1.0, 3.0]
-    only_told = results_of(make_plan(sparse), {sparse.trial_id: [records[0], records[2]]}).trials[0]
-    assert 3 in [strength for strength, _ in only_told.remaining], "it is measured, though nobody asked for it"
-    short = replace(sparse, strengths=(1, 2))
-    assert table(make_plan(short), {sparse.trial_id: records})["strength"].tolist() == [1.0]
 
 
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):

@@ -3,10 +3,8 @@
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from harness.analysis import ranking as ranks
 from harness.analysis.analysis import Analysis
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
@@ -56,23 +54,6 @@ def large(make_row, make_plan, make_measurement):
         return Results(make_plan(*(trial.spec for trial in trials)), tuple(trials))
 
     return make
-
-
-def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "MAX_VARIANTS", VARIANTS)
-    results = large(3 * VARIANTS, 1)
-    analysis = Analysis(results)
-    write(analysis, tmp_path)
-    points, ranking = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("table", "ranking"))
-    assert (len(points), len(ranking)) == (1 + 3 * VARIANTS, 3 * VARIANTS), "the tables have everything"
-    page, lines = (tmp_path / "report.html").read_text(), (tmp_path / "table.md").read_text()
-    said = f"Shown are {1 + VARIANTS} of {1 + 3 * VARIANTS} points, of {VARIANTS} of {3 * VARIANTS} rows"
-    assert said in page
-    assert said in lines
-    best = list(analysis.ranked.ranking["label"])
-    main = page[page.index('<h2 id="main-table">') :].partition("<h2")[2].partition("<h2")[0]
-    assert all(f">{label}<" in main for label in best[:VARIANTS])
-    assert not any(f">{label}<" in main for label in best[VARIANTS:])
 
 
 def test_of_many_trials_the_first_are_listed(large, monkeypatch, tmp_path):

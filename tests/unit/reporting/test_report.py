@@ -139,18 +139,3 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("numbers", "doubt"),
-    [
-        ({"rep_2": 0.6}, "EMSO (epochs 2) on miniature-m, seed 0, has a rep_2 of 0.600, yet neither MAUVE nor"),
-        ({"rep_2": 0.4}, None),
-        ({"rep_2": 0.6, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
-    ],
-)
-def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
-    kept = {"original-0": records(original), "emso-0": records(emso, **numbers)}
-    told = Analysis(results_of(make_plan(original, emso), kept)).caveats
-    doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
-    assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []

@@ -34,18 +34,17 @@ def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
     return np.mean([low <= truth <= high for low, high in intervals])
 
 
+def tokens_until_a_mismatch(generator):
+    return np.minimum(generator.geometric(0.1, N) - 1, 50)
+
+
 @pytest.mark.parametrize(
     ("sample", "truth"),
     [
         pytest.param(lambda g: g.normal(3.0, 2.0, N), 3.0, id="normal", marks=pytest.mark.soak),
         pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not", marks=pytest.mark.soak),
         pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential", marks=pytest.mark.soak),
-        pytest.param(
-            lambda g: np.minimum(g.geometric(0.1, N) - 1, 50),
-            9 * (1 - 0.9**50),
-            id="tokens-until-a-mismatch",
-            marks=pytest.mark.soak,
-        ),
+        pytest.param(tokens_until_a_mismatch, 9 * (1 - 0.9**50), id="tokens", marks=pytest.mark.soak),
         pytest.param(lambda g: g.normal(0.0, 1.0, 12), 0.0, id="twelve-items"),
     ],
 )
@@ -73,10 +72,6 @@ def test_items_that_repeat_cover_by_clusters():
     assert coverage(lambda generator: item_values(repeated(generator), clusters=clusters), 0.0) == COVERS
 
 
-def test_items_that_repeat_undercover_one_by_one():
-    assert coverage(lambda generator: item_values(repeated(generator)), 0.0, simulations=100) < 0.75
-
-
 def seeds(generator, count, spread):
     """Seeds that differ, on items that differ: what is common to all, of the seed, of the item, of both."""
     return generator.normal(0, spread, (count, 1)) + generator.normal(0, 1, N) + generator.normal(0, 0.5, (count, N))
@@ -89,29 +84,8 @@ def test_several_seeds_cover(count):
 
 
 @pytest.mark.soak
-def test_resampling_three_seeds_would_undercover():
-    generator, picks_D3 = np.random.default_rng(0), np.random.default_rng(1).integers(3, size=(DRAWS, 3))
-
-    def holds():
-        values_RN = seeds(generator, 3, 0.4)
-        over_items_DR = np.stack([draws(item_values(values_N)) for values_N in values_RN], axis=1)
-        low, high = interval(np.take_along_axis(over_items_DR, picks_D3, axis=1).mean(axis=1))
-        return low <= 0.0 <= high
-
-    assert np.mean([holds() for _ in range(SIMULATIONS // 4)]) < 0.85
-
-
-@pytest.mark.soak
 def test_seeds_that_differ_by_no_more_than_their_items_overcover_and_do_not_undercover():
     assert coverage(lambda generator: item_values(seeds(generator, 3, 0.0)), 0.0) >= 0.95
-
-
-@pytest.mark.soak
-def test_perplexities_of_several_seeds_cover():
-    def simulate(generator):
-        return item_values(2.0 + seeds(generator, 3, 0.3), aggregate="exp_mean", low=0.0)
-
-    assert coverage(simulate, math.exp(2.0)) == COVERS
 
 
 MODELS = np.repeat(np.arange(4), 2)
@@ -125,11 +99,6 @@ def models_and_seeds(generator):
 @pytest.mark.soak
 def test_models_with_seeds_cover_by_models():
     assert coverage(lambda generator: item_values(models_and_seeds(generator), models_R=MODELS), 0.0) == COVERS
-
-
-@pytest.mark.soak
-def test_seeds_of_one_model_are_no_evidence_of_another():
-    assert coverage(lambda generator: item_values(models_and_seeds(generator)), 0.0, simulations=150) < 0.91
 
 
 def test_replicates_without_items_cover():
@@ -229,24 +198,12 @@ def test_an_interval_is_that_of_bca_as_wide_as_students_t(shape, count):
         assert aside * 2 < 0.6, "in standard errors, of which an interval has about four"
 
 
-def test_plain_percentiles_of_skewed_items_are_elsewhere():
-    values_N = np.random.default_rng(1).exponential(1.0, 60)
-    plain = np.quantile(cluster_draws(np.arange(60), "prompts") @ values_N / 60, [0.025, 0.975])
-    assert (interval(draws(item_values(values_N))) - plain > 0.03).all()
-
-
 def test_what_is_measured_on_the_same_items_is_drawn_together():
     values_N = np.random.default_rng(0).normal(size=N)
     differences = draws(item_values(values_N + 0.1)) - draws(item_values(values_N))
     assert np.ptp(differences) < 1e-6
     elsewhere = draws(item_values(values_N, items="sequences"))
     assert abs(np.corrcoef(draws(item_values(values_N)), elsewhere)[0, 1]) < 0.1
-
-
-def test_replicates_differences_are_drawn_together_too():
-    values_RN = seeds(np.random.default_rng(0), 3, 0.4)
-    assert np.ptp(draws(item_values(values_RN + 0.1)) - draws(item_values(values_RN))) < 1e-6
-    assert np.ptp(draws(item_values(values_RN + 0.1)) - draws(item_values(values_RN[::-1]))) > 0.01
 
 
 def test_equal_items_leave_no_width_and_draws_stay_within_the_bounds():
@@ -257,34 +214,27 @@ def test_equal_items_leave_no_width_and_draws_stay_within_the_bounds():
     assert draws(item_values([[2.0, 3.0], [0.1, 0.2]], aggregate="exp_mean")).min() >= 0
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param(item_values([0.4]), id="one item"),
-        pytest.param(item_values([0.4, 0.6], clusters=[3, 3]), id="one cluster"),
-        pytest.param(item_values([0.4, np.nan, 0.6], clusters=[3, 4, 3]), id="one known cluster"),
-        pytest.param(item_values([0.4, 0.6], weights=[1.0, 0.0]), id="one item that counts"),
-        pytest.param(item_values([np.nan, np.nan]), id="nothing known"),
-        pytest.param(item_values([[0.1, 0.2], [np.nan, np.nan]]), id="a seed without anything"),
-        pytest.param(item_values([0.1, 0.3, *[np.nan] * 20]), id="draws without a known item"),
-        pytest.param(item_values([1.0, math.inf, 2.0], aggregate="exp_mean"), id="infinite"),
-        pytest.param(item_values([900.0, 901.0, 902.0], aggregate="exp_mean"), id="infinite exponential"),
-    ],
-)
-def test_where_it_cannot_be_told_there_is_no_interval(values):
-    assert np.isnan(interval(draws(values))).all()
+UNTOLD = {
+    "one item": item_values([0.4]),
+    "one cluster": item_values([0.4, 0.6], clusters=[3, 3]),
+    "one known cluster": item_values([0.4, np.nan, 0.6], clusters=[3, 4, 3]),
+    "one item that counts": item_values([0.4, 0.6], weights=[1.0, 0.0]),
+    "nothing known": item_values([np.nan, np.nan]),
+    "a seed without anything": item_values([[0.1, 0.2], [np.nan, np.nan]]),
+    "draws without a known item": item_values([0.1, 0.3, *[np.nan] * 20]),
+    "infinite": item_values([1.0, math.inf, 2.0], aggregate="exp_mean"),
+    "infinite exponential": item_values([900.0, 901.0, 902.0], aggregate="exp_mean"),
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_where_it_cannot_be_told_there_is_no_interval(name):
+    assert np.isnan(interval(draws(UNTOLD[name]))).all()
 
 
 def test_one_replicate_without_items_has_no_interval():
     assert np.isnan(interval(replicate_draws(np.array([0.8])))).all()
     assert np.isnan(interval(replicate_draws(np.array([0.8, 0.7]), models_R=np.array([1, 1])))).sum() == 0
-
-
-def test_arrays_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"weights \(1, 2\)"):
-        item_values([1.0, 2.0, 3.0], weights=[1.0, 1.0])
-    with pytest.raises(ValueError, match="no value of 'prompts'"):
-        item_values(np.empty((0, 3)))
 
 
 def test_draws_that_were_made_before_are_those_of_the_same_values_alone():

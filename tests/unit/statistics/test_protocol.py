@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.statistics.contrasts import paired_contrast
 from harness.statistics.item_values import ItemValues
 from harness.statistics.protocol import (
     MAX_RUNS,
     POWER,
     deviation_bounds,
-    item_variance,
     judge_methods,
     power,
     runs_needed,
@@ -97,7 +97,7 @@ def test_variance_over_items_is_that_of_items_drawn_anew():
         hard_N, weights_N = generator.normal(0, 0.3, (2, 60)), generator.integers(5, 60, 60)
         a_RN, b_RN = (hard_N[side] + generator.normal(0, 0.1, (3, 60)) for side in (0, 1))
         a, b = (ItemValues(values_RN=side, weights_RN=np.tile(weights_N, (3, 1)), **shared) for side in (a_RN, b_RN))
-        found.append(item_variance(a, b))
+        found.append(paired_contrast(a, b).items_variance)
         means.append((a.item_means() - b.item_means()).mean())
     assert np.mean(found) == pytest.approx(np.var(means), rel=0.08)
 
