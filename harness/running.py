@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
-from harness.execution.job import Event, Executor, Folders, Watcher
+from harness.execution.job import Executor, Folders
 from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves, shared_jobs
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
 from harness.records.journal import Journal
-from harness.records.mlflow import LiveCopy
-from harness.records.results import Results, trial_results
+from harness.records.mlflow import copy_or_warn
+from harness.records.results import Results
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import list_remaining_specs, read_sweep_results, unfinished_studies
 from harness.reporting.plan import one_step_epochs
@@ -75,7 +75,7 @@ def run_planned(
     """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
-    with journal.held(), LiveCopy(folders.results) as tracking:
+    with journal.held():
         if not replace_rows and (
             sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
         ):
@@ -88,32 +88,26 @@ def run_planned(
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
         try:
-            measured = _finish(planned, measured, journal, folders, executor, tracking)
+            measured = _finish(planned, measured, journal, folders, executor)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             from harness.reporting.files import write_measured
 
             error.add_note(write_measured(planned, journal, folders.results))
             raise
-        return _reported(measured, folders.results, tracking)
+        return _reported(measured, folders.results)
 
 
 def _finish(
-    planned: Plan,
-    measured_before: Results,
-    journal: Journal,
-    folders: Folders,
-    executor: ExecutorName,
-    tracking: LiveCopy,
+    planned: Plan, measured_before: Results, journal: Journal, folders: Folders, executor: ExecutorName
 ) -> Results:
     journal.write_plan(measured_before.plan)
-    tracking.start()
     if not measured_before.unfinished and not unfinished_studies(measured_before):
         return measured_before
     measured, wave = measured_before, measured_before
     specs_by_id = dict[str, TrialSpec]()
     with _executor(executor) as execute, SweepProgress(_job_count(measured_before, folders)) as progress:
         while wave.unfinished or unfinished_studies(wave):
-            run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
+            run_waves(wave, folders, execute, progress)
             specs_by_id |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
             measured = read_sweep_results(planned, journal)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
@@ -136,7 +130,7 @@ def _job_count(results: Results, folders: Folders) -> int:
     return len(shared_jobs(results, folders)) + len(results.unfinished) + candidates
 
 
-def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
+def _reported(measured: Results, folder: Path) -> SweepResults:
     from harness.analysis.analysis import Analysis
     from harness.library import SweepResults
     from harness.reporting.files import point_tags, write
@@ -144,18 +138,6 @@ def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResul
 
     analysis = Analysis(measured)
     written = write(analysis, folder)
-    tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))
+    tags = point_tags(analysis.ranked.table, analysis.attacks)
+    copy_or_warn(folder, measured, tags, written, answer_markdown(analysis))
     return SweepResults(folder, analysis)
-
-
-def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveCopy) -> Watcher:
-    """Return a watcher that also updates MLflow after each trial."""
-    spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
-
-    def watch_both(event: Event) -> None:
-        watch(event)
-        if event.trial_id in spec_by_id:
-            records = journal.read(event.trial_id)
-            tracking.log_trial(wave.plan, trial_results(spec_by_id[event.trial_id], records))
-
-    return watch_both

@@ -9,12 +9,9 @@ import logging
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from traceback import extract_tb
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
@@ -22,20 +19,9 @@ from urllib.parse import urlsplit
 from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
+from harness.records import mlflow_runs
 from harness.records.artifacts import Artifacts
-from harness.records.mlflow_runs import (
-    RunContent,
-    candidate_run,
-    erased_tags,
-    experiment_tags,
-    milliseconds,
-    point_run,
-    source_tags,
-    trial_run,
-    view_addresses,
-)
-from harness.records.results import Results, TrialResults
-from harness.settings import Plan
+from harness.records.results import Results
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,69 +39,24 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
-    # Jitter would consume random numbers of a trial in this process.
-    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-# Set at import: trials restore the variables that were set while they ran.
-for _name, _value in _DEFAULTS.items():
-    os.environ.setdefault(_name, _value)
+os.environ.update(_DEFAULTS | dict(os.environ))
 
 
-class LiveCopy:
-    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning.
-
-    Args:
-        folder: `results/<sweep>`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._is_over = folder.resolve(), False
-        self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="mlflow", daemon=True)
-
-    def __enter__(self) -> LiveCopy:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over = True
-        self._steps.put(None)
-
-    def start(self) -> None:
-        """Import MLflow and create the database before the first trial ends."""
-        self._steps.put(lambda: connect(self._folder.parent))
-        self._thread.start()
-
-    def log_trial(self, plan: Plan, trial: TrialResults) -> None:
-        """Write a trial's runs later; return at once."""
-        self._steps.put(lambda: copy_trial(self._folder, plan, trial))
-
-    def finish(self, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
-        """Write the whole sweep by `copy_sweep`, and wait."""
-        self._steps.put(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
-        self._steps.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        try:
-            while (step := self._steps.get()) and not self._is_over:
-                step()
-        except Exception as error:
-            if not self._is_over:
-                reason = describe_failure(error, self._folder.parent)
-                _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
-
-
-def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
-    """Write one trial's runs of an unfinished sweep."""
-    with _open_copy(folder, plan, f" AND tags.trial_id = '{trial.spec.trial_id}'") as copy:
-        sweep = copy.write(Results(plan, (trial,)), {})
-        copy.client.update_run(sweep, "RUNNING")
+def copy_or_warn(folder: Path, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
+    """Copy a sweep by `copy_sweep`; a failure is a warning."""
+    folder = folder.resolve()
+    try:
+        copy_sweep(folder, results, point_tags, files, answer)
+    except Exception as error:
+        reason = describe_failure(error, folder.parent)
+        _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, folder)
 
 
 def copy_sweep(
     folder: Path, results: Results, point_tags: PointTags, files: Iterable[Path] = (), answer: str = ""
 ) -> None:
-    """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
+    """Update a sweep's runs from its results; repeated calls change nothing.
 
     Args:
         folder: `results/<sweep>`.
@@ -124,16 +65,18 @@ def copy_sweep(
         files: Attached if they exist; a report with plain samples never is.
         answer: The sweep's answer as Markdown.
     """
-    with _open_copy(folder, results.plan) as copy:
+    lock = folder.parent / ".mlflow-lock"  # SQLite fails at once where two writers meet.
+    busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
+    with locked(lock, wait=600, busy=busy):
+        copy = _Copy(folder.parent, results.plan.sweep)
         sweep = copy.write(results, point_tags)
         for file in files:
             if file.exists() and not (file.suffix == ".html" and results.plan.samples == "plain"):
                 copy.client.log_artifact(sweep, str(file))
-        if answer:
-            copy.client.set_tag(sweep, "mlflow.note.content", answer)
+        copy.client.set_tag(sweep, "mlflow.note.content", answer or results.plan.question)
         statuses = set(results.statuses.values())
         status = "KILLED" if "missing" in statuses else "FAILED" if "failed" in statuses else "FINISHED"
-        ended = max((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
+        ended = max((mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written), default=None)
         copy.client.set_terminated(sweep, status, ended)
 
 
@@ -149,19 +92,14 @@ def connect(root: Path) -> MlflowClient:
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     if server := _server():
         return MlflowClient(server)
-    database, unfinished = root / "mlflow.db", root / ".mlflow-unfinished.db"
-    with _locked(root):
-        if not database.exists():  # MLflow does not repair one whose creation was interrupted.
-            unfinished.unlink(missing_ok=True)
-            MlflowClient(f"sqlite:///{unfinished}")
-            unfinished.rename(database)
+    database = root / "mlflow.db"
     try:  # MLflow itself would try for minutes.
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("SELECT version_num FROM alembic_version")
+        if database.exists():
+            with closing(sqlite3.connect(database)) as connection:
+                connection.execute("SELECT version_num FROM alembic_version")
     except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", type(error).__name__)
         raise DataError(
-            f"{database} cannot be read as a database of MLflow ({name}). If no other program holds it, move it away: "
+            f"{database} cannot be read as a database of MLflow ({error}). If no other program holds it, move it away: "
             f"a new one is made, and lethe collate fills it in for each sweep of {root}."
         ) from error
     return MlflowClient(f"sqlite:///{database}")
@@ -182,9 +120,8 @@ def describe_failure(error: Exception, root: Path) -> str:
     cause: BaseException = error
     while earlier := cause.__cause__ or cause.__context__:
         cause = earlier
-    system = os.strerror(cause.errno) if isinstance(cause, OSError) and isinstance(cause.errno, int) else ""
     kinds = " from ".join(dict.fromkeys([type(error).__name__, type(cause).__name__]))
-    code = getattr(cause, "sqlite_errorname", system)
+    code = getattr(cause, "sqlite_errorname", getattr(cause, "strerror", None))
     frame = extract_tb(error.__traceback__)[-1]
     location = f"{Path(frame.filename).name}, line {frame.lineno}"
     return f"MLflow at {describe_store(root)} failed: {kinds}{f' ({code})' if code else ''}, raised in {location}."
@@ -202,7 +139,7 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
-        for name, page in view_addresses(experiment.experiment_id, experiment.tags).items():
+        for name, page in mlflow_runs.view_addresses(experiment.experiment_id, experiment.tags).items():
             tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
     stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
@@ -216,93 +153,64 @@ def _server() -> str:
     return uri if uri.startswith(("http://", "https://")) else ""
 
 
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Lock the database: SQLite fails at once where two writers meet."""
-    lock = root / ".mlflow-lock"
-    busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
-    with locked(lock, wait=600, busy=busy):
-        yield
-
-
-@contextmanager
-def _open_copy(folder: Path, plan: Plan, condition: str = "") -> Iterator[_Copy]:
-    root = folder.parent
-    client = connect(root)
-    with _locked(root):
-        if not (experiment := client.get_experiment_by_name(EXPERIMENT)):
-            artifacts = None if _server() else (root / "mlartifacts").as_uri()
-            experiment = client.get_experiment(client.create_experiment(EXPERIMENT, artifacts))
-        if experiment.lifecycle_stage == "deleted":
-            client.restore_experiment(experiment.experiment_id)
-        # A server may have another results folder's sweep of the same name.
-        identity = {"sweep": plan.sweep} | ({"results": str(root)} if _server() else {})
-        copy = _Copy(client, experiment.experiment_id, Artifacts(root / "artifacts"), identity)
-        copy.look_up(" AND tags.kind = 'sweep'")
-        copy.look_up(condition)
-        yield copy
-
-
-@dataclass(frozen=True)
 class _Copy:
-    """A sweep's runs in MLflow that were looked up."""
+    """A sweep's runs in MLflow, by their keys."""
 
-    client: MlflowClient
-    experiment: str
-    artifacts: Artifacts
-    identity: Mapping[str, str]
-    """Tags that identify this sweep's runs."""
-    runs: dict[str, Run] = field(default_factory=dict)
-
-    def look_up(self, condition: str) -> None:
-        """Find the sweep's runs that meet a condition.
-
-        One of two runs with the same key is deleted: restoring an experiment brings replaced runs back.
-        """
+    def __init__(self, root: Path, sweep: str) -> None:
+        self.client, self.artifacts = connect(root), Artifacts(root / "artifacts")
+        self.runs: dict[str, Run] = {}
+        # A server may have another results folder's sweep of the same name.
+        self.identity = {"sweep": sweep} | ({"results": str(root)} if _server() else {})
+        if not (experiment := self.client.get_experiment_by_name(EXPERIMENT)):
+            location = None if _server() else (root / "mlartifacts").as_uri()
+            experiment = self.client.get_experiment(self.client.create_experiment(EXPERIMENT, location))
+        self.experiment = str(experiment.experiment_id)
+        if experiment.lifecycle_stage == "deleted":
+            self.client.restore_experiment(self.experiment)
         ours = " AND ".join(f"tags.{name} = '{value}'" for name, value in self.identity.items())
-        for run in self.client.search_runs([self.experiment], ours + condition, max_results=50_000):
+        for run in self.client.search_runs([self.experiment], ours, max_results=50_000):
             key = run.data.tags.get("point_id", run.data.tags.get("trial_id", "sweep"))
-            if self.runs.setdefault(key, run).info.run_id != run.info.run_id:
+            if self.runs.setdefault(key, run) is not run:  # Restoring an experiment brings replaced runs back.
                 self.client.delete_run(run.info.run_id)
 
     def write(self, results: Results, point_tags: PointTags) -> str:
         """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
         if "sweep" not in self.runs:
-            tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question, **source_tags(plan.sweep)}
-            started = min((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
-            self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
+            tags = {**self.identity, "kind": "sweep", **mlflow_runs.source_tags(plan.sweep)}
+            moments = [mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written]
+            self.runs["sweep"] = self.client.create_run(
+                self.experiment, min(moments, default=None), tags, run_name=plan.sweep
+            )
         sweep = str(self.runs["sweep"].info.run_id)
         for trial in results.trials:
             if trial.is_begun:
-                points = [(point_run(trial, point), point) for point in trial.measured]
+                points = [(mlflow_runs.point_run(trial, point), point) for point in trial.measured]
                 tags_of_points = [set(point_tags.get(content.key, {}).items()) for content, _ in points]
                 shared = set.intersection(*tags_of_points) if points else set()
-                parent = self.put(trial_run(trial), sweep, dict(shared))
+                parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    self.put(content, parent, {**erased_tags(point, self.artifacts), **point_tags.get(content.key, {})})
+                    tags = mlflow_runs.erased_tags(point, self.artifacts)
+                    self.put(content, parent, {**tags, **point_tags.get(content.key, {})})
         for study in results.studies:
             for candidate in study.candidates:
-                self.put(candidate_run(study, candidate), sweep, {})
+                self.put(mlflow_runs.candidate_run(study, candidate), sweep, {})
         if results.measured:
-            for name, value in experiment_tags(results, self.runs["sweep"].info.start_time).items():
+            for name, value in mlflow_runs.experiment_tags(results, self.runs["sweep"].info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)
         return sweep
 
-    def put(self, content: RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
-        """Write a run and return its id; an interrupted run, or one with other numbers or settings, is replaced."""
-        from mlflow.entities import Metric, Param, RunTag
+    def put(self, content: mlflow_runs.RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
+        """Write a run and return its id; an interrupted run, or one with other content, is replaced."""
+        from mlflow.entities import Metric, Param
 
-        run, start = self.runs.get(content.key), content.started_ms
-        digest = digest_of([content.params, content.metrics, content.status, start, content.ended_ms])
-        tags = {**self.identity, **content.tags, **more_tags, "mlflow.parentRunId": parent, "content": digest}
-        if run and (run.data.tags.get("content"), run.info.status) == (digest, content.status):
-            changed_tags = [RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value]
-            self.client.log_batch(run.info.run_id, tags=changed_tags)
-            return str(run.info.run_id)
-        if run:
+        tags = {**self.identity, **content.tags, **more_tags, "mlflow.parentRunId": parent}
+        tags["content"] = digest_of([tags, content.params, content.metrics, content.started_ms, content.ended_ms])
+        if run := self.runs.get(content.key):
+            if (run.data.tags.get("content"), run.info.status) == (tags["content"], content.status):
+                return str(run.info.run_id)
             self.client.delete_run(run.info.run_id)
-        # Without a name MLflow would consume random numbers of a trial in this process.
+        start = content.started_ms
         run_id = self.client.create_run(self.experiment, start, tags, run_name=tags["mlflow.runName"]).info.run_id
         metrics = [Metric(name, value, start, step) for name, step, value in content.metrics]
         self.client.log_batch(run_id, metrics, [Param(*param) for param in content.params.items()])

@@ -17,6 +17,7 @@ from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, erased_key, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
+from harness.records.setting_changes import flatten_texts
 from harness.settings import PROBED_UTILITY, TrialSpec
 
 _VIEW = "mlflow.sharedViewState."
@@ -29,7 +30,8 @@ class RunContent(NamedTuple):
     key: str
     """Unique in the sweep."""
     tags: dict[str, str]
-    settings: dict[str, Json]
+    settings: dict[str, str]
+    """Texts by dotted path."""
     numbers: dict[tuple[str, int], float]
     """By name and step."""
     status: str
@@ -38,11 +40,8 @@ class RunContent(NamedTuple):
 
     @property
     def params(self) -> dict[str, str]:
-        """Return the settings as MLflow's texts."""
-        return {
-            _legal(name): value if isinstance(value, str) else json.dumps(value)
-            for name, value in self.settings.items()
-        }
+        """Return the settings by names that MLflow allows."""
+        return {_legal(name): value for name, value in self.settings.items()}
 
     @property
     def metrics(self) -> list[tuple[str, int, float]]:
@@ -67,7 +66,7 @@ def trial_run(trial: TrialResults) -> RunContent:
     # Records have whole seconds; a short trial begins and ends in one.
     seconds = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
     started = min(started, ended - int(seconds * 1000))
-    return RunContent(spec.trial_id, tags, run_settings(spec), numbers, _STATUS[trial.status], started, ended)
+    return RunContent(spec.trial_id, tags, _settings(spec), numbers, _STATUS[trial.status], started, ended)
 
 
 def point_run(trial: TrialResults, point: PointResults) -> RunContent:
@@ -77,9 +76,9 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     for name in _unbounded(_declared([point])):
         if numbers.get((name, 0), 0.0) > 0:
             numbers[_logarithm(name), 0] = math.log10(numbers[name, 0])
-    settings, key = run_settings(spec), spec.point_id(strength)
+    settings, key = _settings(spec), spec.point_id(strength)
     if strength is not None:
-        settings |= {"strength": strength, f"settings.{spec.strength_name}": strength}
+        settings |= flatten_texts({"strength": strength, f"settings.{spec.strength_name}": strength})
     tags = _tags(spec, "point", spec.trial_id, strength) | _measured_tags(trial, (point,), point.stop_reason)
     is_whole = strength not in dict(trial.remaining)
     ends = [milliseconds(measurement.at) for measurement in point.measurements]
@@ -103,19 +102,19 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
         "search": study.spec.search,
         "end": _type_of(candidate.end) if candidate.error else candidate.end,
     }
-    settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
+    settings = _settings(spec) | flatten_texts(candidate.settings, "searched")
     ended = milliseconds(candidate.at)
     return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
 
 
-def run_settings(spec: TrialSpec) -> dict[str, Json]:
+def _settings(spec: TrialSpec) -> dict[str, str]:
     """Return a trial's settings by dotted path; reference rows have no settings of a method."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
     if not spec.is_reference:
-        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.in_words())
-    return settings
+        settings |= {"settings": spec.settings, "training": spec.training.in_words()}
+    return flatten_texts(settings)
 
 
 def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
@@ -180,13 +179,6 @@ def _steps(strengths: Sequence[Number | None]) -> list[int]:
     return integers if len(integers) == len(strengths) else list(range(len(strengths)))
 
 
-def _flat(path: str, value: Json) -> dict[str, Json]:
-    """Return a value by dotted path, nested dictionaries flattened."""
-    if not isinstance(value, Mapping):
-        return {path: value}
-    return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}
-
-
 def _type_of(error: str) -> str:
     """Return the exception's type: its message may quote a text."""
     exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
@@ -226,22 +218,12 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
-    state = {
-        "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'",
-        "orderByKey": "tags.`mlflow.runName`",
-        "orderByAsc": True,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "modelVersionFilter": "All Runs",
-        "datasetsFilter": [],
-        "selectedColumns": columns,
-        "columnOrder": [run_name, *columns],
-        "columnWidths": {run_name: 330},
-        "runsHiddenMode": "SHOW_ALL",
-        "compareRunSections": [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")],
-        "compareRunCharts": _charts(declared),
-        "isAccordionReordered": True,
-    }
+    state: dict[str, Any] = {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'", "startTime": "ALL"}
+    state |= {"lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
+    state |= {"orderByKey": "tags.`mlflow.runName`", "orderByAsc": True, "runsHiddenMode": "SHOW_ALL"}
+    state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
+    sections = [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")]
+    state |= {"compareRunSections": sections, "compareRunCharts": _charts(declared), "isAccordionReordered": True}
     view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
     return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
 
@@ -260,13 +242,8 @@ def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> li
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
     ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
     ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
-    return [
-        *columns,
-        *(f"metrics.`{_legal(name)}`" for name in ranked),
-        "tags.`collapse_class`",
-        "tags.`over_erased`",
-        "tags.`ranked`",
-    ]
+    columns += [f"metrics.`{_legal(name)}`" for name in ranked]
+    return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
 _VISIBLE = {"deleted": False, "isGenerated": False}
@@ -280,9 +257,8 @@ def _section(uuid: str, name: str) -> dict[str, Any]:
 def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
     unbounded, axes = _unbounded(declared), {}
     for group in ("generation", "erasure"):
-        names = [
-            name for name in declared if declared[name]["group"] == group and declared[name].get("axis") is not None
-        ]
+        of_group = [name for name, metric in declared.items() if metric["group"] == group]
+        names = [name for name in of_group if declared[name].get("axis") is not None]
         # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name]["axis"]))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]

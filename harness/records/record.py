@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any, get_args
 
 from harness.base.messages import reason
 from harness.contracts import Json, Number
@@ -170,9 +171,7 @@ class Started(Journaled):
 
 
 Record = Started | Walked | Point | Measurement | Candidate | Stopped | Failed
-KINDS: dict[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Started, Walked, Point, Measurement, Candidate, Stopped, Failed)
-}
+KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
 @cache
