@@ -24,8 +24,6 @@ from harness.records.results import PointResults, Results, StudyResults, TrialRe
 from harness.records.tuned import unfinished_studies
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from harness.contracts import Checkpoint, Model
     from harness.models.adapters import Adapter
 
@@ -85,37 +83,11 @@ class SweepResults:
         Raises:
             DataError: No such model or metric was measured.
         """
-        self._refuse_unmeasured(model, x, y)
-        return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
-
-    def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
-        """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
-
-        Set the axes' size and position first: the labels' places depend on them.
-
-        Args:
-            ax: Of matplotlib.
-            x: Name of the metric across, such as `mauve`.
-            y: Name of the metric upwards, such as `ma`.
-            model: Whose points; None: the sweep's only model.
-
-        Raises:
-            DataError: No such model or metric was measured, or the sweep has several models.
-        """
-        from harness.reporting.sections.tradeoff import draw_tradeoff
-
-        models = list(self.table["model"].unique())
-        if model is None and len(models) != 1:
-            raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
-        model = model or models[0]
-        self._refuse_unmeasured(model, x, y)
-        draw_tradeoff(ax, restore_replicates(self.ranked.table), self.metrics, model, x, y)
-
-    def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
-        for kind, names, known in (("model", [model], set(self.table["model"])), ("metric", metrics, self.metrics)):
+        for kind, names, known in (("model", [model], set(self.table["model"])), ("metric", [x, y], self.metrics)):
             for name in names:
                 if name not in known:
                     raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
+        return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
 
     def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.

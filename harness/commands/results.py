@@ -107,11 +107,8 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     rows = differences(a, points_a, b, points_b)
     if csv:
         write_whole(csv, csv_text(rows), "the differences")
-    kinds = [_cpus(side) for side in (a, b)]
-    for side, name, kind in zip("AB", names, kinds, strict=True):
-        tell(f"{side}: {name}{kind and f' (on {kind})'}")
-    if all(kinds) and kinds[0] != kinds[1]:
-        tell("The CPUs are of different kinds: the last bits of whatever is trained differ, and so do digits.")
+    for side, name in zip("AB", names, strict=True):
+        tell(f"{side}: {name}")
     unlike = rows[rows["verdict"] != "identical"]
     if unlike.empty:
         tell(f"Nothing differs: {len(rows):,} numbers are the same to the last bit.")
@@ -176,15 +173,10 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
 
 def _packages(results: Results) -> dict[str, str]:
     versions: defaultdict[str, set[str]] = defaultdict(set)
-    for attempt in [attempt for trial in results.trials for attempt in trial.versions]:
-        for name, version in attempt.items():
+    for attempt in [attempt for trial in results.trials for attempt in trial.attempts]:
+        for name, version in {**attempt.versions, "processor": cpu_kind(attempt.hardware)}.items():
             versions[name].add(version)
     return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
-
-
-def _cpus(results: Results) -> str:
-    kinds = [cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts]
-    return ", ".join(dict.fromkeys(filter(None, kinds)))
 
 
 def _print_rows(rows: pd.DataFrame) -> None:
@@ -216,21 +208,20 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
             raise DataError(unknown("row of this sweep", reference, list(dict.fromkeys(names))))
         results = replace(results, plan=replace(plan, compare=replace(plan.compare, reference=reference)))
     answer = Analysis(results).answer
-    has_printed = False
-    for model in answer.heads if plan.until else ():
-        frame = power_frame(answer, model, plan.until[0], difference)
-        if len(frame):
-            has_printed = True
-            runs = f"With {MORE} more runs\nfound in (share of tries)", "Runs that find it\nin 8 of 10 tries"
-            columns = [Column("label", f"Against {frame.attrs['reference']}"), Column("runs", "Runs", "count")]
-            columns += [Column("ratio", "Ratio", "ratio"), Column("deviation", "Deviation (log)", "number")]
-            console().print(f"\n{model}, {plan.until[0]}")
-            console().print(render(frame, [*columns, Column("found", runs[0]), Column("needed", runs[1])], "terminal"))
-    if not has_printed:
+    frames = {model: power_frame(answer, model, plan.until[0], difference) for model in answer.heads if plan.until}
+    if not any(map(len, frames.values())):
         raise DataError(
             f"{folder} compares no two methods: that takes a level (until: {{ma: [0.75]}}) that two of them reached in "
             "the same run. Give the sweep a level that is reached, or name another --reference."
         )
+    columns = [Column("runs", "Runs", "count"), Column("ratio", "Ratio", "ratio")]
+    columns += [Column("deviation", "Deviation (log)", "number")]
+    columns += [Column("found", f"With {MORE} more runs\nfound in (share of tries)")]
+    columns += [Column("needed", "Runs that find it\nin 8 of 10 tries")]
+    for model, frame in frames.items():
+        if len(frame):
+            first = Column("label", f"Against {frame.attrs['reference']}")
+            console().print(f"\n{model}, {plan.until[0]}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
         "A range is what the deviation's own uncertainty leaves (80 %). With fewer than three runs the deviation is"
         " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "
@@ -249,22 +240,16 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     judged = protocol.judge_methods(differences, variances, 0.0)
     records = []
     for name, one in judged.items():
-        items = variances[name]
-        low, high = EARLIER_DEVIATIONS
-        if not math.isnan(one.deviation):
-            low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
+        items, is_guess = variances[name], math.isnan(one.deviation)
+        low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        probabilities = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
-        needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
-        records.append(
-            {
-                "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
-                "deviation": one.deviation, "deviation_low": low, "deviation_high": high,
-                "found": _range([f"{share:.2f}" for share in probabilities]),
-                "needed": _range([f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in needed]),
-            }
-        )  # fmt: skip
-    frame = pd.DataFrame(records)
+        found = [f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)]
+        counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
+        needed = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
+        label, ratio = rows.at[name, "label"], exponential(log)
+        records.append((name, label, one.runs, ratio, one.deviation, low, high, _range(found), _range(needed)))
+    columns = ["variant", "label", "runs", "ratio", "deviation", "deviation_low", "deviation_high", "found", "needed"]
+    frame = pd.DataFrame(records, columns=columns)
     frame.attrs["reference"] = rows.at[reference, "label"] if records else ""
     return frame
 
