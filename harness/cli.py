@@ -41,16 +41,13 @@ Texts = Annotated[str, Argument(help='JSON lines ({"text": ...}), token ids (.np
 Unseen = Annotated[str | None, Option(help="Texts of the same kind that the model never saw, for comparison.")]
 Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
-Prefix = Annotated[
-    int | None, Option(min=1, help="Tokens of each text that the model is given; default: half the shortest.")
-]
+Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]
 SweepFile = Annotated[Path, Argument(help="The sweep file, such as sweeps/tradeoff.yaml.")]
-Overrides = Annotated[
-    list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1]; repeatable.")
-]
+Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1].")]
 Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
 Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
+ONLY = "Run only these trials: method=, model=, variant= or seed=; repeatable."
 
 
 def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:
@@ -62,6 +59,9 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
     """
     wrong = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
 
+    def notes_of(error: BaseException) -> list[str]:
+        return getattr(error, "__notes__", [])
+
     def register(function: Verb) -> Verb:
         @app.command()
         @functools.wraps(function)
@@ -72,19 +72,15 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
                     code = function(**arguments) or 0
             except errors.LetheError as error:
                 code = 2 if isinstance(error, wrong) else 1
-                tell(error, *_notes(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
+                tell(error, *notes_of(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:
-                tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
+                tell(f"\nInterrupted. {state}", *notes_of(error), is_error=True)
                 code = error.exit_code if isinstance(error, errors.Interrupted) else 128 + signal.SIGINT
             raise typer.Exit(code)
 
         return function
 
     return register
-
-
-def _notes(error: BaseException) -> list[str]:
-    return getattr(error, "__notes__", [])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,27 +102,20 @@ def end(exit_code: int) -> NoReturn:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        tell(version_text())
+        from harness.records.record import DIRTY, own_commit
+
+        commit = own_commit().removesuffix(DIRTY)
+        packages = [f"{package} {version(package)}" for package in ("torch", "transformers", "ray")]
+        own = f"Lethe {version('lethe')}{commit and f', commit {commit}'}"
+        tell(own, f"Python {platform.python_version()}", *packages)
         raise typer.Exit
 
 
 @app.callback()
 def lethe(
-    version: Annotated[
-        bool, Option("--version", is_eager=True, callback=_show_version, help="Print versions.")
-    ] = False,
+    version: Annotated[bool, Option("--version", is_eager=True, callback=_show_version, help="Show versions.")] = False,
 ) -> None:
     """Erase what a language model memorised, and measure what that costs."""
-
-
-def version_text() -> str:
-    """Return the versions of Lethe (with its commit in a checkout) and of its dependencies."""
-    from harness.records.record import DIRTY, own_commit
-
-    commit = own_commit().removesuffix(DIRTY)
-    packages = [f"{package} {version(package)}" for package in ("torch", "transformers", "ray")]
-    first = f"Lethe {version('lethe')}{commit and f', commit {commit}'}"
-    return "\n".join([first, f"Python {platform.python_version()}", *packages])
 
 
 @verb(state="Nothing is measured.")
@@ -138,9 +127,7 @@ def audit(
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
     sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
-    sequences: Annotated[
-        int | None, Option(min=1, help="How many texts, drawn at random; default: at most 256.")
-    ] = None,
+    sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random; default: 256.")] = None,
     attacks: Annotated[bool, Option("--attacks", help="Also run the sampling, prefix and rounding attacks.")] = False,
     report: Annotated[Path | None, Option(help="Write a page here: audit.html.")] = None,
     results: Annotated[Path | None, Option(help="Keep the measurements in this folder; default: keep nothing.")] = None,
@@ -175,9 +162,7 @@ def init(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    no_probe: Annotated[
-        bool, Option("--no-probe", help="Try no learning rates on the model: write a usual one.")
-    ] = False,
+    no_probe: Annotated[bool, Option("--no-probe", help="Try no learning rates: write a usual one.")] = False,
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
 ) -> None:
     """Write a commented sweep file for a model and texts; it plans without a fault."""
@@ -202,19 +187,10 @@ def sweep(
     file: SweepFile,
     plan: Annotated[bool, Option("--plan", help="Show every trial and its state, and run nothing.")] = False,
     overrides: Overrides = None,
-    only: Annotated[
-        list[str] | None,
-        Option(metavar="KEY=VALUE", help="Run only these trials: method=, model=, variant= or seed=; repeatable."),
-    ] = None,
-    replace: Annotated[
-        bool, Option("--replace", help="No longer show rows measured under this name with other settings.")
-    ] = False,
-    keep: Annotated[
-        bool, Option("--keep", help="Keep the numbers of a plugin whose file has changed and whose version has not.")
-    ] = False,
-    executor: Annotated[
-        Literal["ray", "inline"], Option(help="inline: in this process, one trial after the other, none isolated.")
-    ] = "ray",
+    only: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=ONLY)] = None,
+    replace: Annotated[bool, Option("--replace", help="No longer show rows measured with other settings.")] = False,
+    keep: Annotated[bool, Option("--keep", help="Keep the numbers of a plugin whose file has changed.")] = False,
+    executor: Annotated[Literal["ray", "inline"], Option(help="inline: in this process, none isolated.")] = "ray",
     results: Results = RESULTS,
 ) -> int:
     """Run the unfinished trials of a sweep, and write its report."""
@@ -248,15 +224,12 @@ def prefetch(
     from harness.commands.prefetch import hub_contents
 
     contents = hub_contents(file, overrides or ())
-    if not contents:
-        tell(f"{file} names nothing of the hub: it runs offline as it is.")
-        return 0
     missing = sum(not content.provide(check=check) for content in contents)
-    if not missing:
+    if missing:
+        tell(f"{missing} of {len(contents)} are missing.{' Without --check they are fetched.' if check else ''}")
+    else:
         tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
-        return 0
-    tell(f"{missing} of {len(contents)} are missing.{' Without --check they are fetched.' if check else ''}")
-    return 1
+    return min(missing, 1)
 
 
 @verb()
@@ -268,9 +241,7 @@ def collate(
     from harness.commands.results import collate_table, copy_to_mlflow
 
     if not path.exists():
-        raise errors.DataError(
-            f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
-        )
+        raise errors.DataError(f"{path} does not exist. Give a sweep's results folder or a table.csv.")
     if not path.is_dir():
         tell(*collate_table(path, out))
         return 0
@@ -358,9 +329,7 @@ def power(
 @verb()
 def check(
     plugin: Annotated[str, Argument(help="A plugin's file (methods/npo.py, or one of yours), or its name.")],
-    settings: Annotated[
-        list[str] | None, Option("--set", metavar="NAME=VALUE", help="One of its settings: beta=0.1; repeatable.")
-    ] = None,
+    settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting: beta=0.1.")] = None,
 ) -> int:
     """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
     from harness.commands.plugins import check_plugin
@@ -370,9 +339,7 @@ def check(
 
 @verb()
 def plugins(
-    schema: Annotated[
-        bool, Option("--schema", help="Print the JSON schema of a sweep file instead, for editors.")
-    ] = False,
+    schema: Annotated[bool, Option("--schema", help="Print the JSON schema of a sweep file, for editors.")] = False,
 ) -> None:
     """Print every method and evaluator with its settings, and every metric."""
     from harness.commands.plugins import catalogue, sweep_schema

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FrameType
 
-MAX_LISTED = 100
-"""Faults in one message."""
-
 
 class LetheError(Exception):
     """Base of all errors that Lethe raises."""
@@ -39,17 +36,15 @@ class Faults(list[Fault]):
 
 
 class ConfigError(LetheError):
-    """A sweep file with faults; its text lists the first hundred."""
+    """A sweep file with faults."""
 
     def __init__(self, file: str, faults: Sequence[Fault]) -> None:
         self.file = file
         self.faults = tuple(faults)
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        listed, more = faults[:MAX_LISTED], len(faults) - MAX_LISTED
-        width = max((len(fault.path) for fault in listed), default=0)
-        margin = max((len(fault.origin) + 2 for fault in listed if fault.origin), default=0)
-        lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in listed]
-        lines += [f"  and {more} more."] if more > 0 else []
+        width = max((len(fault.path) for fault in faults), default=0)
+        margin = max((len(fault.origin) + 2 for fault in faults if fault.origin), default=0)
+        lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in faults]
         super().__init__("\n".join([f"{file} has {count}:", *lines]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -12,31 +11,19 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.attacks import NOT_IN_CSV
 from harness.analysis.curves import Curve, curves
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.base.csv_text import joined_lists
-from harness.base.files import file_digest, folder_whole, write_whole, writing
+from harness.base.files import file_digest, folder_whole
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
-from harness.records.record import Point, erased_key
-from harness.records.results import (
-    PointResults,
-    Results,
-    StudyResults,
-    TrialResults,
-    find_points,
-    read_results,
-    require_one_point,
-)
+from harness.records.record import erased_key
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import TrialSpec
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from harness.contracts import Checkpoint, Model
     from harness.models.adapters import Adapter
 
@@ -90,48 +77,17 @@ class SweepResults:
         """Path of the report."""
         return self.folder / "report.html"
 
-    @property
-    def attacks(self) -> pd.DataFrame:
-        """Excess of each attack over the retrained model (attacks.csv); empty without attacks."""
-        return self.analysis.attacks.drop(columns=NOT_IN_CSV)
-
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
         """Return a model's curves in the plane of two metrics: a variant's points by rising strength.
 
         Raises:
             DataError: No such model or metric was measured.
         """
-        self._refuse_unmeasured(model, x, y)
+        for kind, names, known in (("model", [model], set(self.table["model"])), ("metric", [x, y], self.metrics)):
+            for name in names:
+                if name not in known:
+                    raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
         return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
-
-    def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
-        """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
-
-        Set the axes' size and position first: the labels' places depend on them.
-
-        Args:
-            ax: Of matplotlib.
-            x: Name of the metric across, such as `mauve`.
-            y: Name of the metric upwards, such as `ma`.
-            model: Whose points; None: the sweep's only model.
-
-        Raises:
-            DataError: No such model or metric was measured, or the sweep has several models.
-        """
-        from harness.reporting.sections.tradeoff import draw_tradeoff
-
-        models = list(self.table["model"].unique())
-        if model is None and len(models) != 1:
-            raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
-        model_id = models[0] if model is None else model
-        self._refuse_unmeasured(model_id, x, y)
-        draw_tradeoff(ax, restore_replicates(self.ranked.table), self.metrics, model_id, x, y)
-
-    def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
-        models = list(self.table["model"].unique())
-        for kind, name, names in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
-            if name not in names:
-                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(names)}.")
 
     def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.
@@ -162,12 +118,7 @@ class SweepResults:
         Raises:
             DataError: No measured point of this sweep has that name, or several have.
         """
-        sweep, _, name = point.rpartition(":")
-        if sweep not in ("", self.folder.name):
-            raise DataError(f"'{point}' names a point of the sweep '{sweep}', and these are '{self.folder.name}'.")
-        measured = self.results.measured
-        called = find_points(name, measured)
-        return called[require_one_point(point, [(self.folder.name, one) for one in called], measured)]
+        return find_one_point(point, {self.folder.name: self.results})[1]
 
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point: a reference, or a kept erased model.
@@ -183,15 +134,16 @@ class SweepResults:
         from harness.models.adapters import load_erased
         from harness.models.loading import load_model
 
-        spec, point_id, made = self._spec_and_id(point)
+        named = self.point(point)
+        spec = named.spec
         if original is not None and original.digest != spec.model.digest:
             raise ModelError(
-                f"the original of point {point_id} has the digest {spec.model.digest}, and '{original.id}' has "
+                f"the original of '{point}' has the digest {spec.model.digest}, and '{original.id}' has "
                 f"{original.digest}: it is another model."
             )
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
-        return load_erased(original or spec.model, self._kept(spec, point_id, made))
+        return load_erased(original or spec.model, self._kept(named))
 
     def adapter(self, point: str) -> Adapter:
         """Return the LoRA adapter of a point, without loading a model.
@@ -202,16 +154,16 @@ class SweepResults:
         """
         from harness.models.adapters import ADAPTER_FILE, read_adapter
 
-        spec, point_id, made = self._spec_and_id(point)
-        if spec.is_reference or spec.training.lora is None:
-            raise DataError(f"'{spec.variant}' (point {point_id}) was not trained with LoRA, so it has no adapter.")
-        folder = self._kept(spec, point_id, made)
+        named = self.point(point)
+        if named.spec.is_reference or named.spec.training.lora is None:
+            raise DataError(f"'{point}' was not trained with LoRA, so it has no adapter.")
+        folder = self._kept(named)
         if not (folder / ADAPTER_FILE).is_file():
             raise DataError(
-                f"'{spec.variant}' (point {point_id}) changed more of the original than an adapter holds, so only its "
-                "whole model was kept: export that, without --adapter."
+                f"'{point}' changed more of the original than an adapter holds, so only its whole model was kept: "
+                "export that, without --adapter."
             )
-        return read_adapter(folder, spec.model.digest)
+        return read_adapter(folder, named.spec.model.digest)
 
     def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
         """Write a point's model, its tokenizer and a card to a new folder, atomically.
@@ -236,29 +188,24 @@ class SweepResults:
             raise DataError(f"{out} exists already; name a new folder.")
         named = self.point(point)
         recorded = original or named.spec.model
-        made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
-        if adapter_alone:
-            made_by["peft"] = version("peft")
-            write = partial(save_adapter, self.adapter(point), recorded)
-        else:
-            write = partial(save_model, self.model(point, original))
+        packages = {"Lethe": "lethe", "transformers": "transformers"} | ({"peft": "peft"} if adapter_alone else {})
+        made_by = {name: version(package) for name, package in packages.items()}
         with folder_whole(out, "the exported model") as folder:
-            write(folder)
-            with writing(folder, "the exported model's tokenizer"):
-                copy_tokenizer(recorded, folder)
+            if adapter_alone:
+                save_adapter(self.adapter(point), recorded, folder)
+            else:
+                save_model(self.model(point, original), folder)
+            copy_tokenizer(recorded, folder)
             weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
-            write_whole(folder / "README.md", card, "the exported model's card")
+            (folder / "README.md").write_text(card, encoding="utf-8")
 
-    def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:
-        named = self.point(point)
-        return named.spec, named.spec.point_id(named.strength), named.made
-
-    def _kept(self, spec: TrialSpec, point_id: str, made: Point | None) -> Path:
+    def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
         from harness.records.artifacts import damage
 
-        name = erased_key(spec.model_id(made.strength), made.code) if made else point_id
+        spec, point_id = point.spec, point.spec.point_id(point.strength)
+        name = erased_key(spec.model_id(point.made.strength), point.made.code) if point.made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
@@ -270,11 +217,8 @@ class SweepResults:
                 f"keep_erased: {spec.keep_erased}. Say keep_erased: all, {again} "
                 "(Two models that decode together are never kept.)"
             )
-        if clause := damage(folder, "erased", name):
-            raise ModelError(
-                f"the erased model of '{spec.variant}' in {folder} is damaged ({clause}), and is not used. Remove that "
-                f"folder, {again}"
-            )
+        if clause := damage(folder):
+            raise ModelError(f"{folder} is damaged ({clause}), and is not used. Remove it, {again}")
         return folder
 
 
@@ -284,7 +228,6 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
     Raises:
         DataError: The folder contains no sweep, or its numbers cannot be ranked together.
     """
-    refuse_without_results(Path(folder))
     outcome = SweepResults(Path(folder), Analysis(read_folder(Path(folder))))
     _ = outcome.ranked  # Numbers that cannot be ranked together are refused here.
     return outcome
@@ -294,8 +237,14 @@ def read_folder(folder: Path) -> Results:
     """Return the trials in a folder's journal.
 
     Raises:
-        DataError: It has no plan, or is damaged.
+        DataError: It has no plan, or is damaged; the message names the sweeps nearby.
     """
+    if not (folder / "journal" / "plan.json").is_file():
+        around = folder if folder.is_dir() else folder.parent
+        sweeps = ", ".join(map(str, find_sweeps(around)))
+        there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
+        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
+        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
     journal = Journal(folder / "journal")
     return read_results(journal.read_plan(), journal)
 
@@ -303,16 +252,6 @@ def read_folder(folder: Path) -> Results:
 def find_sweeps(folder: Path) -> list[Path]:
     """Return the results folders of sweeps in a folder, by name."""
     return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
-
-
-def refuse_without_results(folder: Path) -> None:
-    """Raise a DataError that names the sweeps nearby if a folder contains no plan."""
-    if not (folder / "journal" / "plan.json").is_file():
-        around = folder if folder.is_dir() else folder.parent
-        sweeps = ", ".join(map(str, find_sweeps(around)))
-        there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
-        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
-        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
 
 
 def find_point(name: str, results: Path) -> tuple[Path, str]:
@@ -325,25 +264,9 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     Raises:
         DataError: No point has that name, or several have.
     """
-    wanted_sweep, _, point_name = name.rpartition(":")
+    wanted_sweep = name.rpartition(":")[0]
     sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
-    folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
-    if not folders:
-        there = ", ".join(folder.name for folder in sweeps) or "none"
-        raise DataError(f"{results} holds no results of a sweep '{wanted_sweep}': it has {there}.")
-    measured: list[PointResults] = []
-    called: list[tuple[Path, PointResults]] = []
-    unread = ""
-    for folder in folders:
-        try:
-            points = read_folder(folder).measured
-        except DataError as error:
-            unread += f" Not searched: {error}"
-            continue
-        measured += points
-        called += [(folder, point) for point in find_points(point_name, points)]
-    try:
-        folder, point = called[require_one_point(name, [(folder.name, point) for folder, point in called], measured)]
-    except DataError as error:
-        raise DataError(f"{error}{unread}") from error
-    return folder, point.spec.point_id(point.strength)
+    by_name = {folder.name: folder for folder in sweeps}
+    searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name
+    sweep, point = find_one_point(name, {sweep: read_folder(folder) for sweep, folder in searched.items()})
+    return by_name[sweep], point.spec.point_id(point.strength)

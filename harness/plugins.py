@@ -47,13 +47,7 @@ class PluginRegistry(Generic[P]):
 
     @cached_property
     def _files(self) -> frozenset[str]:
-        package = importlib.import_module(self.package)
-        if package.__file__ is None:
-            raise PluginError(
-                f"the package '{self.package}' is a bare folder without __init__.py ({list(package.__path__)}), "
-                f"so no {self.kind} can be found. Install Lethe (make setup), or rename that folder."
-            )
-        modules = pkgutil.iter_modules(package.__path__)
+        modules = pkgutil.iter_modules(importlib.import_module(self.package).__path__)
         return frozenset(module.name for module in modules if not module.ispkg)
 
     @cached_property
@@ -63,10 +57,7 @@ class PluginRegistry(Generic[P]):
             other = entries.get(entry.name)
             defined_in = f"{self.package}/{entry.name}.py" if entry.name in self._files else other and other.value
             if defined_in:
-                raise PluginError(
-                    f"the {self.kind} '{entry.name}' is defined twice: in {defined_in} and in {entry.value}. "
-                    "Rename or uninstall one of them."
-                )
+                raise PluginError(f"the {self.kind} '{entry.name}' is defined in {defined_in} and in {entry.value}.")
             entries[entry.name] = entry
         return entries
 
@@ -84,28 +75,20 @@ class PluginRegistry(Generic[P]):
         try:
             module = importlib.import_module(module_name)
         except Exception as error:
-            raise PluginError(
-                f"the {self.kind} '{name}' ({module_name}) cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"the {self.kind} '{name}' ({module_name}) cannot be imported: {reason}") from error
         plugins = self.plugins_in(module)
         if len(plugins) != 1:
             names = ", ".join(plugin.__name__ for plugin in plugins) or "none"
-            raise PluginError(
-                f"{module_name} must hold exactly one concrete {self.contract.__name__}, and holds: {names}. "
-                "One file is one plugin."
-            )
+            contract = self.contract.__name__
+            raise PluginError(f"{module_name} must hold exactly one concrete {contract}, and holds: {names}.")
         return plugins[0]
 
     def plugins_in(self, module: ModuleType) -> list[type[P]]:
         """Return the concrete classes of the contract that a module defines."""
-        return [
-            value
-            for value in vars(module).values()
-            if inspect.isclass(value)
-            and issubclass(value, self.contract)
-            and value.__module__ == module.__name__
-            and not inspect.isabstract(value)
-        ]
+        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+        classes = [value for value in own if inspect.isclass(value) and issubclass(value, self.contract)]
+        return [plugin for plugin in classes if not inspect.isabstract(plugin)]
 
     def add(self, name: str, module: ModuleType) -> None:
         """Register a loaded module as a plugin of this process.
@@ -114,10 +97,7 @@ class PluginRegistry(Generic[P]):
             PluginError: Another plugin has this name.
         """
         if name in self.names():
-            raise PluginError(
-                f"the {self.kind} '{name}' is defined twice: in {module.__file__}, and where `lethe plugins` found it. "
-                "Rename the file, or name the plugin without a path."
-            )
+            raise PluginError(f"the {self.kind} '{name}' is there already: rename {module.__file__}.")
         self._entry_points[name] = EntryPoint(name, module.__name__, self.group)
 
     def configure(self, name: str, settings: dict[str, Any]) -> P:
@@ -171,11 +151,8 @@ def _imported_modules(tree: ast.Module, parent: str) -> Iterator[str]:
 
 
 def _is_bare_text(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def plain_settings(plugin: Method | Evaluator) -> dict[str, Any]:
@@ -217,9 +194,8 @@ def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tu
 def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
     """Return the search dimension of each setting of a method, or of its training, that declares one."""
     training_fields = field_types(Training)
-    hints = field_types(plugin) | {
-        f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training
-    }
+    hints = field_types(plugin)
+    hints |= {f"{OF_TRAINING}{name}": training_fields.get(name) for name in plugin.searched_training}
     space: dict[str, Dimension] = {}
     for name, hint in hints.items():
         for part in getattr(hint, "__metadata__", ()):

@@ -24,18 +24,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
-from harness.contracts import (
-    CloserTo,
-    ErasedModel,
-    Evaluation,
-    Evaluator,
-    Method,
-    Metric,
-    Model,
-    MoreTexts,
-    Number,
-    Training,
-)
+from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
 from harness.execution.trial.inputs import clear_shared, forget_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.memorized import build_memorized
@@ -46,7 +35,7 @@ from harness.planning.evaluators import group_faults
 from harness.planning.tuning import declared_faults
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
 from harness.records.artifacts import Artifacts
-from harness.settings import Engine, MemorizedModel, Source, TrialSpec, end_of, replace
+from harness.settings import Engine, MemorizedModel, MoreTexts, Number, Source, Training, TrialSpec, end_of, replace
 from harness.toolkit.losses import token_nll
 
 MODEL = "miniature-s"
@@ -54,40 +43,22 @@ RETRAINED_MODEL = f"{MODEL}-retrained"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
-MORE_TEXTS: Mapping[MoreTexts, Source] = {
-    "holdout": FORGET,
-    "retain": RETAIN,
-    "validation": replace(RETAIN, sequences=8),
-}
+VALIDATION = replace(RETAIN, sequences=8)
+MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN, "validation": VALIDATION}
 """Sources from the embedded corpus; the holdout's records were never seen."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
 
 def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
     """Return a trial with a few texts on the smallest miniature."""
-    return TrialSpec(
-        trial_id="conformance",
-        sweep="conformance",
-        variant="plugin",
-        method="plugin",
-        label="plugin",
-        reference=reference,
-        settings={},
-        method_version=1,
-        strength_name="strength",
-        strengths=(),
-        seed=seed,
-        model=resolve_model(model),
-        training=TRAINING,
-        memorization=MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
-        engine=Engine(),
-        forget=FORGET,
-        retain=RETAIN,
-        utility=UTILITY,
-        validation=MORE_TEXTS["validation"],
-        evaluators=(),
-        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
-    )
+    names: Any = {"trial_id": "conformance", "sweep": "conformance", "variant": "plugin", "label": "plugin"}
+    method: Any = {"method": "plugin", "method_version": 1, "settings": {}, "strength_name": "strength"}
+    texts: Any = {"forget": FORGET, "retain": RETAIN, "utility": UTILITY, "validation": VALIDATION}
+    memorization = MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0)
+    trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine(), "strengths": ()}
+    judges = {role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()}
+    measured: Any = {"reference": reference, "seed": seed, "model": resolve_model(model), "evaluators": ()}
+    return TrialSpec(**names, **method, **texts, **trained, **measured, judges=judges)
 
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:
@@ -95,16 +66,8 @@ def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Eval
     read = {*evaluator.reads, *evaluator.reads_if_given}
     texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-    return EvaluatingTask(
-        small_spec(),
-        artifacts,
-        model,
-        "the evaluator",
-        texts=texts,
-        retrained=twin,
-        reads=evaluator.reads,
-        prepares=prepares(evaluator),
-    )
+    given: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(evaluator)}
+    return EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **given)
 
 
 def one_word_model() -> Model:
@@ -150,8 +113,6 @@ def assert_unchanged(changed: list[str]) -> None:
 
 FIRST_STEP_RATE = 1e-5
 """Learning rate at which an epoch is a small step."""
-
-
 NOISE = 2.0
 """Standard errors that a change must exceed."""
 
@@ -333,15 +294,12 @@ class MethodConformance(Conformance):
         """Fail if a sequence's mean NLL fell, or stayed where it may not."""
         change_N = (after_N - before_N).double()
         change, noise = float(change_N.mean()), NOISE * float(change_N.std()) / math.sqrt(len(change_N))
-        said = (
-            f"the forget set's mean NLL was {float(before_N.mean()):.6g}, and then {change:+.3g} (noise: ±{noise:.2g})"
-        )
+        before = float(before_N.mean())
+        said = f"the forget set's mean NLL was {before:.6g}, and then {change:+.3g} (noise: ±{noise:.2g})"
         assert change >= -noise, f"it memorises: {said}"
         if not self.may_keep_likelihood:
-            assert change > 0, (
-                f"it does not forget: {said}, which tells no direction. If it works on all logits or on hidden states "
-                "say `may_keep_likelihood = True` in its conformance test; else try a larger `gentle`."
-            )
+            remedy = "say `may_keep_likelihood = True` if it works on all logits or hidden states, or a larger `gentle`"
+            assert change > 0, f"it does not forget: {said}, which tells no direction: {remedy}"
 
 
 STUCK = "one word for ever"
@@ -401,10 +359,8 @@ class EvaluatorConformance(Conformance):
         evaluation = measured(MODEL)
         numbers = evaluation.numbers
         assert set(numbers) == {metric.name for metric in evaluator.metrics}
-        with_items = set()
+        with_items = {metric.name for metric in evaluator.metrics if metric.items}
         for metric in evaluator.metrics:
-            if metric.items:
-                with_items.add(metric.name)
             value = numbers[metric.name]
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())

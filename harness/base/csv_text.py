@@ -6,23 +6,20 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 _TRUTHS = ("collapsed", "over_erased", "broken", "ranked", "control", "frontier", "recited", "is_reference")
-_LISTS = {"collapse_reason": " and "}
-"""Columns with several names in a cell, and their separators."""
+_LIST, _BETWEEN = "collapse_reason", " and "
+"""The column with several names in a cell, and their separator."""
 
 
 def joined_lists(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with names joined as text: `mauve and perplexity`."""
-    texts = {name: table[name].map(between.join) for name, between in _LISTS.items() if name in table.columns}
-    return table.assign(**texts)
+    return table.assign(**{_LIST: table[_LIST].map(_BETWEEN.join)}) if _LIST in table else table
 
 
 def split_lists(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with joined names as tuples again."""
-    lists = {}
-    for name, between in _LISTS.items():
-        if name in table.columns:
-            lists[name] = table[name].map(lambda text, between=between: tuple(filter(None, text.split(between))))
-    return table.assign(**lists)
+    if _LIST not in table:
+        return table
+    return table.assign(**{_LIST: table[_LIST].map(lambda text: tuple(filter(None, text.split(_BETWEEN))))})
 
 
 def csv_text(table: pd.DataFrame) -> str:

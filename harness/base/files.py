@@ -9,28 +9,26 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from harness.base.messages import printable
-from harness.errors import DataError, LetheError, StorageError
+from harness.errors import DataError, StorageError
 
 _SHOWN_CHARACTERS = 80
 
 
-def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -> Path:
+def path_of(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
     """Return the path of a text, `~` expanded, whether or not something is there.
 
     Raises:
         error: The text can name no file, or access is denied.
     """
     written = os.fspath(text)
-    if not written:
-        raise error("the path '' is empty. Name another.")
     try:
         path = Path(written).expanduser()
         path.stat()
@@ -39,6 +37,8 @@ def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -
     except (OSError, RuntimeError, ValueError) as problem:  # The latter two: an unknown user's home, a NUL character.
         reason = getattr(problem, "strerror", None) or str(problem)
         raise error(f"the path {in_quotes(written)} can name no file ({reason}). Name another.") from problem
+    if not written:
+        raise error("the path '' is empty. Name another.")
     return path
 
 
@@ -79,26 +79,19 @@ def writing(path: Path, what: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be written ({what}): {error}. {again}") from error
 
 
-@contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Do the same for reads.
+def read_file(path: Path, what: str) -> bytes:
+    """Return a file's bytes.
 
     Raises:
         FileNotFoundError: Nothing is there.
         DataError: It could not be read.
     """
     try:
-        yield
+        return path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise DataError(f"{path} cannot be read ({what}): {error.strerror or error}.") from error
-
-
-def read_file(path: Path, what: str) -> bytes:
-    """Return a file's bytes; errors are those of `reading`."""
-    with reading(path, what):
-        return path.read_bytes()
 
 
 def write_whole(
@@ -124,8 +117,6 @@ def write_whole(
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        if durable:
-            _sync_names(path.parent)
     return path
 
 
@@ -152,31 +143,19 @@ def folder_whole(folder: Path, what: str) -> Iterator[Path]:
 def append_line(path: Path, line: bytes, what: str) -> None:
     """Append a line to a file, and return once it is on the disk.
 
+    A line that an earlier process left unfinished stays, on its own.
+
     Raises:
-        StorageError: It cannot be written; the file is unchanged.
+        StorageError: It cannot be written.
     """
     with writing(path, what):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - 1))
-            left = line if file.read(1) in (b"", b"\n") else b"\n" + line
-            try:
-                while left:  # One write, so that lines never mix; a second only after a short one, to raise why.
-                    left = left[file.write(left) :]
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(end)
-                raise
-        if not end:
-            _sync_names(path.parent)
-
-
-def _sync_names(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    with suppress(OSError):  # Some file systems sync no folders.
-        os.fsync(descriptor)
-    os.close(descriptor)
+        with path.open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            is_torn = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * is_torn + line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager
@@ -208,8 +187,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-Digest = Callable[[Path], str]
-
 SETTLED_NS = 2_000_000_000
 """A file younger than this may change without changing its times: it is read each time."""
 _READ_BEFORE: dict[Path, tuple[tuple[int, ...], str]] = {}
@@ -239,21 +216,18 @@ def known_digest(file: Path) -> str:
     return digest
 
 
-def folder_digests(folder: Path, besides: str = "", digest: Digest = file_digest) -> dict[str, str]:
+def folder_digests(folder: Path, besides: str = "") -> dict[str, str]:
     """Return the sha256 of every file below a folder by relative name, without `besides`."""
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
-    return {name: digest(file) for name, file in files.items() if name != besides}
+    return {name: file_digest(file) for name, file in files.items() if name != besides}
 
 
-def difference(folder: Path, written: Mapping[str, str], besides: str = "", digest: Digest = file_digest) -> str:
+def difference(folder: Path, written: Mapping[str, str], besides: str = "") -> str:
     """Describe how a folder's files differ from these sha256s by relative name; '' if they do not."""
-    try:
-        present = folder_digests(folder, besides, digest)
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+    present = folder_digests(folder, besides)
     clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
     clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
-    for name in sorted(written.keys() & present.keys()):
-        if present[name] != written[name]:
-            clauses.append(f"{name} is not what was written")
+    clauses += [
+        f"{name} is not what was written" for name in written if present.get(name, written[name]) != written[name]
+    ]
     return ", ".join(clauses)

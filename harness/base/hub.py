@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.errors import DataError, LetheError, ModelError
 
@@ -54,7 +54,7 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
         return None
     except HFValidationError as error:
         raise repository.failure("is neither a folder nor an id on the hub (owner/name).") from error
-    return folder if not patterns or matching(_names_in(folder), patterns) else None
+    return folder if not patterns or _has_files(folder, patterns) else None
 
 
 def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str] = ()) -> Path:
@@ -66,7 +66,7 @@ def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str
     if folder := cached(repository, patterns):
         return folder
     folder = _downloaded(replace(repository, revision=commit(repository)), (*patterns, *besides))
-    if not matching(_names_in(folder), patterns):
+    if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder
 
@@ -115,22 +115,15 @@ def _data_patterns(configuration: str | None) -> list[tuple[str, ...]]:
     return [*own, DATA_FILES]
 
 
-def _names_in(folder: Path) -> list[str]:
-    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+def _has_files(folder: Path, patterns: Sequence[str]) -> bool:
+    return bool(matching((file.relative_to(folder).as_posix() for file in folder.rglob("*")), patterns))
 
 
 def _snapshot(repository: Repository, patterns: Sequence[str], *, is_offline: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    kind, patterns = repository.kind, list(patterns)
-    folder = snapshot_download(
-        repository.id,
-        repo_type=kind,
-        revision=repository.revision,
-        allow_patterns=patterns,
-        local_files_only=is_offline,
-    )
-    return Path(folder)
+    where: Any = {"repo_id": repository.id, "repo_type": repository.kind, "revision": repository.revision}
+    return Path(snapshot_download(**where, allow_patterns=list(patterns), local_files_only=is_offline))
 
 
 def _downloaded(repository: Repository, patterns: Sequence[str]) -> Path:
@@ -145,8 +138,7 @@ def _unreachable(repository: Repository, error: Exception) -> LetheError:
 
     if isinstance(error, RepositoryNotFoundError):
         return repository.failure("is not on the hub (or it is private), nor is it a folder here.")
-    reason = getattr(error, "strerror", None) or type(error).__name__
     return repository.failure(
-        f"or a part of it is not in this machine's hub cache, and cannot be fetched ({reason}). "
+        f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "
         "Run `lethe prefetch FILE` where there is a network, or give a local folder."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -11,16 +12,10 @@ from rich.console import Console
 from harness import errors
 
 MAX_CHARACTERS = 10_000
-_ACTING = (
-    *(code for code in range(0x20) if chr(code) not in "\t\n"),
-    *range(0x7F, 0xA0),
-    *(0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)),
-    *range(0xD800, 0xE000),
-    *range(0xFFF9, 0xFFFC),
-    *range(0xE0000, 0xE0080),
+_ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """Characters that steer a terminal, change direction, end a line, or cannot be encoded."""
-_WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in _ACTING}
 
 
 def storable(text: str, most: int = MAX_CHARACTERS) -> str:
@@ -34,7 +29,7 @@ def storable(text: str, most: int = MAX_CHARACTERS) -> str:
 
 def printable(text: str) -> str:
     r"""Return text with terminal and browser controls escaped; line ends and tabs stay."""
-    return text if text.isprintable() else text.translate(_WRITTEN_OUT)
+    return _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def shown(text: str, most: int = 2000) -> str:

@@ -14,7 +14,7 @@ from annotated_types import DocInfo, Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from harness.base.files import path_of
-from harness.errors import DataError, Faults, did_you_mean, unknown
+from harness.errors import Faults, did_you_mean, unknown
 
 
 def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -37,23 +37,14 @@ S = TypeVar("S")
 WHOLE_FILE = "(file)"
 """Path of a fault of the whole file."""
 MAPPING = "a mapping (name: value)"
-_KIND = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Any: "anything",
-    NoneType: "null",
-}
+_KIND: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_KIND |= {Any: "anything", NoneType: "null"}
 _LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}
 _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 
 
 def _checked_place(text: str) -> str:
-    try:
-        path_of(text)
-    except DataError as error:
-        raise ValueError(str(error)) from error
+    path_of(text, ValueError)
     return text
 
 

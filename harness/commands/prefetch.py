@@ -36,7 +36,8 @@ class HubContent(NamedTuple):
         """Return whether the cache contains it."""
         if self.repository.kind == "dataset":
             return hub.cached_data_set(self.repository, self.configuration) is not None
-        return all(hub.cached(self.repository, patterns) for patterns in self._patterns())
+        patterns = [hub.DESCRIPTION, hub.WEIGHTS] if self.weights else [hub.DESCRIPTION]
+        return all(hub.cached(self.repository, each) for each in patterns)
 
     def fetch(self) -> None:
         """Download it.
@@ -47,13 +48,10 @@ class HubContent(NamedTuple):
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
             return
+        hub.fetch(self.repository, hub.DESCRIPTION)
         if self.weights:
             resolve_model(self.repository.id, revision=self.repository.revision)
-        for patterns in self._patterns():
-            hub.fetch(self.repository, patterns)
-
-    def _patterns(self) -> list[tuple[str, ...]]:
-        return [hub.DESCRIPTION, hub.WEIGHTS] if self.weights else [hub.DESCRIPTION]
+            hub.fetch(self.repository, hub.WEIGHTS)
 
     def provide(self, *, check: bool) -> bool:
         """Download it if missing, unless `check`; print a line, and return whether it is here."""
@@ -61,12 +59,11 @@ class HubContent(NamedTuple):
         if not is_here and not check:
             try:
                 self.fetch()
-                reason, is_here = "fetched", True
+                reason, is_here = ": fetched", True
             except LetheError as error:
-                reason = str(error)
+                reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
-        line = f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}"
-        tell(f"{line}: {reason}" if reason else line)
+        tell(f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}{reason}")
         return is_here
 
 
@@ -80,8 +77,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
         if model.retrained:
             contents += _model_contents(f"models.{number}.retrained", model.retrained, None, None)
     needed = set(sweep.judges.model_fields_set).union(*(evaluator.judges for evaluator in evaluators.values()))
-    for role in type(sweep.judges).model_fields:
-        judge = getattr(sweep.judges, role)
+    for role, judge in sweep.judges:
         if role in needed:
             contents += _model_contents(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
     sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
@@ -92,11 +88,9 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     for name, evaluator in evaluators.items():
         for id, configuration in getattr(evaluator, "data_sets", list)():
             contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
-    once: dict[tuple[Repository, str | None, bool], HubContent] = {}
-    for content in contents:
-        key = content.repository, content.configuration, content.weights
-        once[key] = once.pop(key, content)  # Shown where the file names it last, under the first path.
-    return list(once.values())
+    # Shown where the file names it last, under the first path.
+    once = {content[1:]: content for content in reversed(contents)}
+    return list(reversed(once.values()))
 
 
 def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
-from harness.library import find_point, load_results, read_folder, refuse_without_results
+from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.records.mlflow import copy_sweep, describe_failure, describe_store
 from harness.records.published import published_conditions
@@ -101,8 +100,6 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     if are_points[0] != are_points[1]:
         raise DataError(f"there is no folder '{names[are_points.index(True)]}'. Name two folders, or two points.")
     locations = [find_point(name, root) if are_points[0] else (Path(name), "") for name in names]
-    for folder, _ in locations:
-        refuse_without_results(folder)
     a, b = (read_folder(folder) for folder, _ in locations)
     points_a, points_b = (_named_points(side, point_id) for side, (_, point_id) in zip((a, b), locations, strict=True))
     if are_points[0]:
@@ -110,11 +107,8 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     rows = differences(a, points_a, b, points_b)
     if csv:
         write_whole(csv, csv_text(rows), "the differences")
-    kinds = [_cpus(side) for side in (a, b)]
-    for side, name, kind in zip("AB", names, kinds, strict=True):
-        tell(f"{side}: {name}{kind and f' (on {kind})'}")
-    if all(kinds) and kinds[0] != kinds[1]:
-        tell("The CPUs are of different kinds: the last bits of whatever is trained differ, and so do digits.")
+    for side, name in zip("AB", names, strict=True):
+        tell(f"{side}: {name}")
     unlike = rows[rows["verdict"] != "identical"]
     if unlike.empty:
         tell(f"Nothing differs: {len(rows):,} numbers are the same to the last bit.")
@@ -128,23 +122,17 @@ def differences(
     a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
 ) -> pd.DataFrame:
     """Return a row for each setting, version and point that differs, and for each number."""
-    plans = [flatten_texts(dict(zip(OF_PLAN, attrgetter(*OF_PLAN)(side.plan), strict=True))) for side in (a, b)]
+    plans = [flatten_texts({name: getattr(side.plan, name) for name in OF_PLAN}) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
     changes |= {("setting", change): [] for change in find_differences(*plans)}
     changes |= {("version", change): [] for change in find_differences(*packages) if all(packages)}
-    numbers: list[tuple[Any, ...]] = []
-    info = metric_info(b) | metric_info(a)
+    info, numbers = metric_info(b) | metric_info(a), list[tuple[Any, ...]]()
     for name in [name for name in points_a if name in points_b]:
         one, other = points_a[name], points_b[name]
-        renewed = find_differences(_plugins(one), _plugins(other))
-        explained = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in renewed]
         strengths = (flatten_texts({"strength": point.strength}) for point in (one, other))
-        for change in renewed:
-            changes["version", change].append(name)
         for change in setting_changes(one.spec, other.spec) + find_differences(*strengths):
-            if change[0] not in explained:
-                changes["setting", change].append(name)
+            changes["setting", change].append(name)
         ours, theirs = _numbers(one), _numbers(other)
         for metric in [metric for metric in info if metric in ours or metric in theirs]:
             (left, definition), (right, defined) = ours.get(metric, (math.nan, "")), theirs.get(metric, (math.nan, ""))
@@ -157,9 +145,9 @@ def differences(
                 verdict = "only in B" if math.isnan(left) else "only in A"
             numbers.append(("number", name, metric, left, right, right - left, verdict))
     rows: list[tuple[Any, ...]] = []
-    for (kind, (what, left_text, right_text)), names in changes.items():
+    for (kind, change), names in changes.items():
         where = names[0] if len(names) == 1 else f"{len(names)} points" if names else ""
-        rows.append((kind, where, what, left_text, right_text, "", "differs"))
+        rows.append((kind, where, *change, "", "differs"))
     for side, points, others in (("A", points_a, points_b), ("B", points_b, points_a)):
         rows += [("point", name, "", "", "", "", f"only in {side}") for name in points if name not in others]
     return pd.DataFrame(rows + numbers, columns=COLUMNS)
@@ -183,35 +171,21 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
     return {name: (value, each.definition) for each in point.measurements for name, value in each.numbers.items()}
 
 
-def _plugins(point: PointResults) -> dict[str, str]:
-    evaluators = {f"evaluator {evaluator.name}": str(evaluator.version) for evaluator in point.spec.evaluators}
-    return {f"method {point.spec.method}": str(point.spec.method_version), **evaluators}
-
-
 def _packages(results: Results) -> dict[str, str]:
     versions: defaultdict[str, set[str]] = defaultdict(set)
-    for attempt in [attempt for trial in results.trials for attempt in trial.versions]:
-        for name, version in attempt.items():
+    for attempt in [attempt for trial in results.trials for attempt in trial.attempts]:
+        for name, version in {**attempt.versions, "processor": cpu_kind(attempt.hardware)}.items():
             versions[name].add(version)
     return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
 
 
-def _cpus(results: Results) -> str:
-    kinds = [cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts]
-    return ", ".join(dict.fromkeys(filter(None, kinds)))
-
-
 def _print_rows(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("verdict", key=lambda verdicts: verdicts == "within noise", kind="stable")
-    left_out = len(rows) - MAX_ROWS
-    first_rows = rows.head(MAX_ROWS)
-    for name in ("a", "b"):
-        texts = first_rows[name].map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
-        first_rows = first_rows.assign(**{name: texts})
+    texts = rows.head(MAX_ROWS).map(lambda value: f"{value:.6g}" if isinstance(value, float) else value)
     titles = {"what": "What", "point": "Point", "a": "A", "b": "B", "verdict": ""}
-    console().print(render(first_rows, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
-    if left_out > 0:
-        tell(f"and {left_out:,} more: --csv FILE writes all of them.")
+    console().print(render(texts, [Column(name, title, "note") for name, title in titles.items()], "terminal"))
+    if len(rows) > MAX_ROWS:
+        tell(f"and {len(rows) - MAX_ROWS:,} more: --csv FILE writes all of them.")
 
 
 EARLIER_DEVIATIONS = (0.10, 0.32)
@@ -226,7 +200,6 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
     Raises:
         DataError: There are no results, no such reference, or no two methods can be compared.
     """
-    refuse_without_results(folder)
     results = read_folder(folder)
     plan = results.plan
     if reference is not None:
@@ -235,21 +208,20 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
             raise DataError(unknown("row of this sweep", reference, list(dict.fromkeys(names))))
         results = replace(results, plan=replace(plan, compare=replace(plan.compare, reference=reference)))
     answer = Analysis(results).answer
-    has_printed = False
-    for model in answer.heads if plan.until else ():
-        frame = power_frame(answer, model, plan.until[0], difference)
-        if len(frame):
-            has_printed = True
-            runs = f"With {MORE} more runs\nfound in (share of tries)", "Runs that find it\nin 8 of 10 tries"
-            columns = [Column("label", f"Against {frame.attrs['reference']}"), Column("runs", "Runs", "count")]
-            columns += [Column("ratio", "Ratio", "ratio"), Column("deviation", "Deviation (log)", "number")]
-            console().print(f"\n{model}, {plan.until[0]}")
-            console().print(render(frame, [*columns, Column("found", runs[0]), Column("needed", runs[1])], "terminal"))
-    if not has_printed:
+    frames = {model: power_frame(answer, model, plan.until[0], difference) for model in answer.heads if plan.until}
+    if not any(map(len, frames.values())):
         raise DataError(
             f"{folder} compares no two methods: that takes a level (until: {{ma: [0.75]}}) that two of them reached in "
             "the same run. Give the sweep a level that is reached, or name another --reference."
         )
+    columns = [Column("runs", "Runs", "count"), Column("ratio", "Ratio", "ratio")]
+    columns += [Column("deviation", "Deviation (log)", "number")]
+    columns += [Column("found", f"With {MORE} more runs\nfound in (share of tries)")]
+    columns += [Column("needed", "Runs that find it\nin 8 of 10 tries")]
+    for model, frame in frames.items():
+        if len(frame):
+            first = Column("label", f"Against {frame.attrs['reference']}")
+            console().print(f"\n{model}, {plan.until[0]}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
         "A range is what the deviation's own uncertainty leaves (80 %). With fewer than three runs the deviation is"
         " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "
@@ -268,22 +240,16 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
     judged = protocol.judge_methods(differences, variances, 0.0)
     records = []
     for name, one in judged.items():
-        items = variances[name]
-        low, high = EARLIER_DEVIATIONS
-        if not math.isnan(one.deviation):
-            low, high = protocol.deviation_bounds(one.deviation, one.runs - 1)
+        items, is_guess = variances[name], math.isnan(one.deviation)
+        low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        probabilities = [protocol.power(log, bound, one.runs + MORE, len(judged), items) for bound in (high, low)]
-        needed = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
-        records.append(
-            {
-                "variant": name, "label": rows.at[name, "label"], "runs": one.runs, "ratio": exponential(log),
-                "deviation": one.deviation, "deviation_low": low, "deviation_high": high,
-                "found": _range([f"{share:.2f}" for share in probabilities]),
-                "needed": _range([f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in needed]),
-            }
-        )  # fmt: skip
-    frame = pd.DataFrame(records)
+        found = [f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)]
+        counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
+        needed = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
+        label, ratio = rows.at[name, "label"], exponential(log)
+        records.append((name, label, one.runs, ratio, one.deviation, low, high, _range(found), _range(needed)))
+    columns = ["variant", "label", "runs", "ratio", "deviation", "deviation_low", "deviation_high", "found", "needed"]
+    frame = pd.DataFrame(records, columns=columns)
     frame.attrs["reference"] = rows.at[reference, "label"] if records else ""
     return frame
 

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.base.files import difference, digest_of, folder_digests, locked, read_file, remove, writing
+from harness.base.files import difference, digest_of, folder_digests, locked, remove, writing
 from harness.base.messages import tell
-from harness.errors import DataError, PluginError
 from harness.settings import TrialSpec
 
 ABOUT = "about.json"
@@ -56,7 +55,7 @@ class Artifacts:
         folder = self.root / kind / key
         if not folder.exists():
             return None
-        if not damage(folder, kind, key):
+        if not damage(folder):
             return folder
         with locked(_lock_file(folder)):
             return self._intact(folder)
@@ -71,21 +70,17 @@ class Artifacts:
             parts: The parts of `key`, for readers.
         """
         folder = self.root / kind / key
-        if not folder.exists() or damage(folder, kind, key):
+        if not folder.exists() or damage(folder):
             with self._held(folder):
                 if not self._intact(folder):
                     _make(folder, parts or (key,), make)
         return folder
 
     def arrays(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for each key.
-
-        Raises:
-            PluginError: An array contains something other than numbers.
-        """
+        """Return `make()`, arrays of numbers, computed once for each key."""
 
         def write(folder: Path) -> None:
-            arrays = {name: _shareable(name, array) for name, array in make().items()}
+            arrays = {name: np.array(array, order="C") for name, array in make().items()}
             with writing(folder / _ARRAYS, "arrays that trials share"):
                 save_file(arrays, folder / _ARRAYS)
 
@@ -101,8 +96,7 @@ class Artifacts:
         """
         with self._held(self.root / kind / key):
             folder = _aside(self.root / kind / key)
-            with writing(folder, "a temporary folder"):
-                folder.mkdir()
+            folder.mkdir()
             try:
                 yield folder
             finally:
@@ -120,14 +114,10 @@ class Artifacts:
         """Return the artifact's folder, or remove it if damaged; the caller has its lock."""
         if not folder.exists():
             return None
-        clause = damage(folder, folder.parent.name, folder.name)
-        if not clause:
+        if not (clause := damage(folder)):
             return folder
         # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
-        aside = _aside(folder)
-        with writing(folder, "a damaged artifact, to be removed"):
-            folder.rename(aside)
-            remove(aside)
+        remove(folder.rename(_aside(folder)))
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
@@ -153,34 +143,14 @@ def _aside(folder: Path) -> Path:
     return folder.with_name(f"{_BUILDING}{folder.name}.{secrets.token_hex(4)}")
 
 
-def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str:
-    """Return a clause about an artifact's damage; '' if all files have their digests.
-
-    Args:
-        folder: The artifact's folder.
-        kind: Its expected kind; None: any.
-        key: Its expected key; None: any.
-    """
+def damage(folder: Path) -> str:
+    """Return a clause about an artifact's damage; '' if it is this artifact and all files have their digests."""
     try:
-        about = json.loads(read_file(folder / ABOUT, "what an artifact is"))
-        is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
-        digests = dict(about["files"])
-    except (DataError, OSError, ValueError, TypeError, KeyError):
+        about = json.loads((folder / ABOUT).read_bytes())
+        key = folder.name in (digest_of(about["key"]), *about["key"])
+        return difference(folder, about["files"], ABOUT) if key else "it belongs elsewhere"
+    except (OSError, ValueError, TypeError, KeyError):
         return f"its {ABOUT} cannot be read"
-    try:
-        return difference(folder, digests, ABOUT) if is_right else "it belongs elsewhere"
-    except FileNotFoundError:  # Another process noticed the damage too, and removes it.
-        return "it is being removed"
-
-
-def _shareable(name: str, array: np.ndarray) -> np.ndarray:
-    array = np.asarray(array)
-    if array.dtype.kind not in "biuf":
-        raise PluginError(
-            f"the array '{name}' cannot be shared between trials: it holds {array.dtype}. "
-            "Allowed: booleans, integers and floats."
-        )
-    return np.array(array, order="C")
 
 
 def _lock_file(folder: Path) -> Path:

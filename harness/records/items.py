@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.base.files import known_digest, reading, write_whole
+from harness.base.files import known_digest, write_whole
 from harness.errors import DataError
 from harness.metric import exponential
 
@@ -62,13 +61,7 @@ def aggregated(
 
 
 def items_file(results: Path, point_id: str, key: str) -> Path:
-    """Return the path of a measurement's items.
-
-    Args:
-        results: The results folder.
-        point_id: The measurement's point.
-        key: The evaluator's key.
-    """
+    """Return the path of the items of an evaluator, by its key, on a point."""
     return results / "items" / point_id / f"{key}.parquet"
 
 
@@ -87,16 +80,8 @@ def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """Return True if the file exists and has this digest.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    try:
-        with reading(path, "what each item has"):
-            return path.is_file() and known_digest(path) == digest
-    except FileNotFoundError:
-        return False
+    """Return True if the file exists and has this digest."""
+    return path.is_file() and known_digest(path) == digest
 
 
 def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
@@ -107,19 +92,8 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
     """
     if not is_intact(path, digest):
         raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
-    try:
-        with path.open("rb") as file:
-            table = pq.read_table(file).cast(_SCHEMA)
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(
-            f"{path} is no table of items ({type(error).__name__}). Remove it and run the sweep again: it measures "
-            "that point again."
-        ) from error
-    metrics, ids, clusters = (table.column(name).to_pylist() for name in _TEXTS)
-    values, weights = (table.column(name).to_numpy() for name in _NUMBERS)
-    by_metric, end = {}, 0
-    for metric, rows in groupby(metrics):
-        start, end = end, end + len(list(rows))
-        span = slice(start, end)
-        by_metric[metric] = MetricItems(tuple(ids[span]), tuple(clusters[span]), values[span], weights[span])
+    by_metric = {}
+    for metric, rows in pq.read_table(path).to_pandas().groupby("metric", sort=False):
+        values, weights = rows["value"].to_numpy(), rows["weight"].to_numpy()
+        by_metric[str(metric)] = MetricItems(tuple(rows["item"]), tuple(rows["cluster"]), values, weights)
     return by_metric

@@ -11,23 +11,23 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.base.files import append_line, digest_of, locked, read_file, remove, write_whole
-from harness.base.messages import MAX_CHARACTERS, storable
+from harness.base.files import append_line, digest_of, locked, write_whole
+from harness.base.messages import storable
 from harness.contracts import Json
-from harness.errors import DataError, PluginError, StorageError
+from harness.errors import DataError, PluginError
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
 from harness.records.record import AT_FORMAT, KINDS, Measurement, Record
 from harness.settings import Plan
 
 _LOG = logging.getLogger(__name__)
-_CHECKSUM_DIGITS = 16
+_TAIL_BYTES = len(',"checksum":"0123456789abcdef"}')
 
 
 class Journal:
@@ -65,13 +65,7 @@ class Journal:
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
         """Write the items, then append the measurement with the digest of their file."""
-        file = self._items_file(measurement)
-        digest = write_items(file, items)
-        try:
-            self.append(replace(measurement, items=digest))
-        except StorageError:
-            remove(file)
-            raise
+        self.append(replace(measurement, items=write_items(self._items_file(measurement), items)))
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
         """Return a measurement's items by metric; empty if it has none.
@@ -91,14 +85,12 @@ class Journal:
         only the last line, which gets none.
 
         Raises:
-            DataError: It cannot be read, or an intact line is no record of this version.
+            DataError: An intact line is no record of this version.
         """
         path = self._path(trial_id)
-        try:
-            lines = read_file(path, "a trial's journal").rstrip(b"\n").split(b"\n")
-        except FileNotFoundError:
+        if not path.exists():
             return []
-        records = []
+        lines, records = path.read_bytes().rstrip(b"\n").split(b"\n"), []
         for number, line in enumerate(lines, start=1):
             try:
                 record = _record_of(line)
@@ -120,7 +112,7 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Replace `plan.json` atomically."""
-        plain: dict[str, Json] = _encode(plan.model_dump(mode="json"), "plan", str)
+        plain = plan.model_dump(mode="json")
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, "the plan", durable=True)
 
@@ -131,16 +123,16 @@ class Journal:
             DataError: `plan.json` is missing or damaged.
         """
         try:
-            plain = json.loads(read_file(self._plan, "a sweep's plan"))
+            plain = json.loads(self._plan.read_bytes())
             if plain.pop("checksum") != digest_of(plain):
                 raise ValueError("its checksum is of another content")
-            return Plan.model_validate(_decode(plain, str), strict=False)
+            return Plan.model_validate(plain, strict=False)
         except FileNotFoundError:
             raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{self._plan} is damaged, or not a plan of this version of Lethe ({type(error).__name__}: "
-                f"{storable(str(error), 1000)}). Run the sweep again: it writes a new one, and keeps what is measured."
+                f"{self._plan} is damaged, or not a plan of this version of Lethe ({storable(str(error), 1000)}). Run "
+                "the sweep again: it writes a new one, and keeps what is measured."
             ) from error
 
     def _path(self, trial_id: str) -> Path:
@@ -153,21 +145,15 @@ class Journal:
 
 
 def _line_of(record: Record) -> bytes:
-    kind = type(record).__name__.lower()
-    body: dict[str, Json] = {"kind": kind}
-    for name in (field.name for field in fields(record)):
-        encode = _encode_numbers if (kind, name) == ("measurement", "numbers") else _encode
-        body[name] = encode(getattr(record, name), f"{kind}.{name}")
-    text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    kind, values = type(record).__name__.lower(), {**vars(record)}
+    if isinstance(record, Measurement):
+        values["numbers"] = {name: None if math.isnan(value) else value for name, value in record.numbers.items()}
+    text = json.dumps(_encode({"kind": kind, **values}, kind), separators=(",", ":"), allow_nan=False).encode()
     return text[:-1] + _tail(text) + b"\n"
 
 
 def _tail(text: bytes) -> bytes:
-    checksum = hashlib.sha256(text).hexdigest()[:_CHECKSUM_DIGITS]
-    return f',"checksum":"{checksum}"}}'.encode()
-
-
-_TAIL_BYTES = len(_tail(b""))
+    return f',"checksum":"{hashlib.sha256(text).hexdigest()[:16]}"}}'.encode()
 
 
 def _record_of(line: bytes) -> Record | None:
@@ -175,53 +161,32 @@ def _record_of(line: bytes) -> Record | None:
     text = line[:-_TAIL_BYTES] + b"}"
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
-    values = json.loads(text) if _is_plain(text) else _decode(json.loads(text))
+    values = json.loads(text, object_hook=_decode)
     for name in {"metrics", "samples", "log", "probes", "worker_nodes"} & values.keys():
         values[name] = tuple(values[name])
     if "numbers" in values:
         values["numbers"] = {name: math.nan if value is None else value for name, value in values["numbers"].items()}
-    return KINDS[values.pop("kind")](**values)
+    record: Record = KINDS[values.pop("kind")](**values)
+    return record
 
 
-def _is_plain(text: bytes) -> bool:
-    """Return True if `_decode` would change nothing: decoding a large journal is slow."""
-    return len(text) <= MAX_CHARACTERS and text.isascii() and b"\\u" not in text and b'"float"' not in text
-
-
-def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Json:
+def _encode(value: Any, path: str) -> Json:
     if isinstance(value, str):
-        return text(value)
+        return storable(value)
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, Mapping):
-        encoded = {}
-        for key, item in value.items():
-            name = text(str(key))
-            encoded[name] = _encode(item, f"{path}.{name}", text)
-        return encoded
+        return {storable(str(key)): _encode(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_encode(item, f"{path}[{index}]", text) for index, item in enumerate(value)]
+        return [_encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise PluginError(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which the journal cannot hold. "
         "Allowed: str, int, float, bool, None, and lists and dictionaries of these."
     )
 
 
-def _encode_numbers(numbers: Mapping[str, float], path: str) -> Json:
-    encoded: dict[str, Json] = {}
-    for name, value in numbers.items():
-        number = float(value)
-        encoded[name] = None if math.isnan(number) else _encode(number, path)
-    return encoded
-
-
-def _decode(value: Json, text: Callable[[str], str] = storable) -> Any:
-    if isinstance(value, dict):
-        if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf"):
-            return float(value["float"])
-        return {text(name): _decode(item, text) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_decode(item, text) for item in value]
-    return text(value) if isinstance(value, str) else value
+def _decode(value: dict[str, Json]) -> Json:
+    is_number = len(value) == 1 and value.get("float") in ("nan", "inf", "-inf")
+    return float(value["float"]) if is_number else value

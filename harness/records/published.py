@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
+from harness.base.settings import Strict
 from harness.contracts import Definition, Json, Number
-from harness.errors import DataError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "published"
 """Part of Lethe's repository, not of a sweep's results folder."""
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedRow:
+class PublishedRow(Strict):
     """The row of a sweep that a published row corresponds to."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     label: str
     method: str
     """Name of a plugin or reference row."""
-    settings: Mapping[str, Json] = field(default_factory=dict)
+    settings: Mapping[str, Json] = {}
     """Settings that differ from the method's defaults."""
     strength: Number | None = None
     """The last strength of a cumulative method; None for a reference row."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conditions:
+class Conditions(Strict):
     """Conditions of a published table.
 
     Texts and judges left out may be any. Training settings left out have their defaults, so settings added later are
     compared too.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     title: str
     definition: Definition
@@ -52,29 +43,26 @@ class Conditions:
     """By value of `row_column`, in the source's order."""
     row_column: str | None = None
     """None: one row for each model."""
-    measured_as: Mapping[str, str] = field(default_factory=dict)
+    measured_as: Mapping[str, str] = {}
     """The table's column names to Lethe's, where they differ."""
-    forget: Mapping[str, Json] = field(default_factory=dict)
+    forget: Mapping[str, Json] = {}
     """Only the `digest` of `harness.settings.Source`, which identifies the texts as cut."""
     about_forget: str = ""
     """Description of the forget set."""
-    utility: Mapping[str, Json] = field(default_factory=dict)
+    utility: Mapping[str, Json] = {}
     """Fields of `harness.settings.Source` without defaults, as in the next two."""
-    retain: Mapping[str, Json] = field(default_factory=dict)
-    validation: Mapping[str, Json] = field(default_factory=dict)
-    judges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    retain: Mapping[str, Json] = {}
+    validation: Mapping[str, Json] = {}
+    judges: Mapping[str, list[str]] = {}
     """Names that a sweep may give the judge, by role."""
-    training: Mapping[str, Json] = field(default_factory=dict)
+    training: Mapping[str, Json] = {}
     """Fields of `harness.contracts.Training`."""
-    memorized_model: Mapping[str, Json] = field(default_factory=dict)
+    memorized_model: Mapping[str, Json] = {}
     """Fields of `harness.settings.MemorizedModel`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Strict):
     """Allowed distance from a published figure."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     why: str
     """Published figures that differ by about as much."""
@@ -94,28 +82,13 @@ class Tolerance:
 
 @cache
 def published_conditions() -> dict[str, Conditions]:
-    """Return the conditions of each reproducible table by its name.
-
-    Raises:
-        DataError: The file is missing or malformed.
-    """
-    return _published_file("conditions.yaml", dict[str, Conditions])
+    """Return the conditions of each reproducible table by its name."""
+    given: Any = yaml.safe_load((PUBLISHED / "conditions.yaml").read_text(encoding="utf-8"))
+    return {name: Conditions(**fields) for name, fields in given.items()}
 
 
 @cache
 def published_tolerances() -> dict[str, Tolerance]:
-    """Return the tolerance of each metric by its name.
-
-    Raises:
-        DataError: The file is missing or malformed.
-    """
-    return _published_file("tolerances.yaml", dict[str, Tolerance])
-
-
-def _published_file(name: str, kind: type[T]) -> T:
-    file = PUBLISHED / name
-    try:
-        given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return TypeAdapter(kind).validate_python(given)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
-        raise DataError(f"{file}, which is part of Lethe's repository, cannot be read: {error}.") from error
+    """Return the tolerance of each metric by its name."""
+    given: Any = yaml.safe_load((PUBLISHED / "tolerances.yaml").read_text(encoding="utf-8"))
+    return {name: Tolerance(**fields) for name, fields in given.items()}

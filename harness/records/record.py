@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any, get_args
 
 from harness.base.messages import reason
 from harness.contracts import Json, Number
@@ -32,17 +33,18 @@ def parse_time(at: str) -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Journaled:
-    """The field that all records share."""
+    """The fields that all records share."""
 
     at: str | None = field(default=None, repr=False, compare=False)
     """Time at which the journal wrote the line, UTC in `AT_FORMAT`; None until then."""
+    trial_id: str
+    """A trial's, or a study's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Journaled):
     """One evaluator's numbers on one point: the unit of work that is never repeated."""
 
-    trial_id: str
     point_id: str
     strength: Number | None
     evaluator: str
@@ -65,7 +67,6 @@ class Measurement(Journaled):
 class Point(Journaled):
     """One erased model of a trial, before it is measured."""
 
-    trial_id: str
     point_id: str
     strength: Number | None
     erase_seconds: float
@@ -83,7 +84,6 @@ class Point(Journaled):
 class Walked(Journaled):
     """The end of a walked trial's search for its strength, which is never repeated."""
 
-    trial_id: str
     level: float
     strength: Number | None
     """None: no strength reached the level."""
@@ -106,8 +106,6 @@ early stop of the training."""
 class Candidate(Journaled):
     """One candidate of a study: its settings and probes."""
 
-    trial_id: str
-    """The study's id."""
     number: int
     """0: the method's defaults; the sampler suggests the others from the candidates before them."""
     settings: Mapping[str, Json]
@@ -133,7 +131,6 @@ class Candidate(Journaled):
 class Stopped(Journaled):
     """A trajectory that ended early; its later strengths are never tried."""
 
-    trial_id: str
     strength: Number
     reason: str
 
@@ -142,7 +139,6 @@ class Stopped(Journaled):
 class Failed(Journaled):
     """A trial that raised."""
 
-    trial_id: str
     error: str
     """Exception type and message, without texts of the forget set."""
     log: tuple[str, ...]
@@ -158,7 +154,6 @@ class Failed(Journaled):
 class Started(Journaled):
     """The first record of each attempt at a trial."""
 
-    trial_id: str
     spec: Mapping[str, Json]
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
@@ -170,9 +165,7 @@ class Started(Journaled):
 
 
 Record = Started | Walked | Point | Measurement | Candidate | Stopped | Failed
-KINDS: dict[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Started, Walked, Point, Measurement, Candidate, Stopped, Failed)
-}
+KINDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
 @cache

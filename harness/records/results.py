@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from harness.contracts import Json, Number
-from harness.errors import DataError
+from harness.errors import DataError, did_you_mean
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
@@ -68,20 +69,19 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
     """
     by_number: dict[int, Candidate] = {}
     for record in records:
-        if isinstance(record, Candidate):
+        if isinstance(record, Candidate) and record.number < spec.trials:
             by_number.setdefault(record.number, record)
-    candidates = tuple(by_number[number] for number in sorted(by_number) if number < spec.trials)
+    candidates = tuple(by_number[number] for number in sorted(by_number))
     return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
 def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
     reaching, probed = [], []
     for candidate in candidates:
-        for probe in reaching_probes(target, candidate):
-            reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
         for probe in candidate.probes:
-            if not math.isnan(probe[PROBED_ERASURE]):
-                probed.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
+            point = ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe))
+            probed += [] if math.isnan(probe[PROBED_ERASURE]) else [point]
+            reaching += [point] if _reaches(target, candidate, probe) else []
     # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
     nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
@@ -90,11 +90,11 @@ def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidat
 
 def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
     """Return a candidate's probes with a known perplexity that reach a level."""
-    reaching = []
-    for probe in candidate.probes:  # One that failed before its first probe does not know its levels.
-        if probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]):
-            reaching.append(probe)
-    return reaching
+    return [probe for probe in candidate.probes if _reaches(target, candidate, probe)]
+
+
+def _reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
+    return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
@@ -221,44 +221,37 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
     points_by_id: dict[str, Point] = {}
-    measurements: dict[str, dict[str, Measurement]] = {}
-    starts, moments = [], []
+    measurements: defaultdict[str, dict[str, Measurement]] = defaultdict(dict)
     stop, failure, walked = None, None, None
     for record in records:
-        if record.at:
-            moments.append(record.at)
         if isinstance(record, Point):
             points_by_id.setdefault(record.point_id, record)
         elif isinstance(record, Measurement) and record.key in keys:
-            measurements.setdefault(record.point_id, {})[record.key] = record
+            measurements[record.point_id][record.key] = record
         elif isinstance(record, Stopped):
             stop = record
         elif isinstance(record, Walked):
             walked = walked or record
-        elif isinstance(record, Started):
-            starts.append(record)
-            failure = None
-        elif isinstance(record, Failed):
-            failure = record
+        elif isinstance(record, Started | Failed):
+            failure = record if isinstance(record, Failed) else None
     points, remaining = [], []
     for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
-        measurement_by_key = measurements.get(point_id, {})
+        measured, point = measurements[point_id], points_by_id.get(point_id)
         reason = stop.reason if stop and stop.strength == strength else ""
-        point, measured = points_by_id.get(point_id), tuple(measurement_by_key.values())
-        points.append(PointResults(spec, strength, point, measured, reason, walked))
-        if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measurement_by_key):
+        points.append(PointResults(spec, strength, point, tuple(measured.values()), reason, walked))
+        if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, missing))
-    unfinished: Status = "failed" if failure else "missing"
+    moments = [record.at for record in records if record.at]
     return TrialResults(
         spec=spec,
         points=tuple(points),
         remaining=tuple(remaining),
-        status=unfinished if remaining else "done",
+        status="done" if not remaining else "failed" if failure else "missing",
         stop=stop,
         failure=failure if remaining else None,
         is_begun=bool(records),
-        attempts=tuple(starts),
+        attempts=tuple(record for record in records if isinstance(record, Started)),
         written=(min(moments), max(moments)) if moments else (),
         walked=walked,
     )
@@ -290,53 +283,42 @@ def point_name(point: PointResults) -> str:
 
 
 def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
-    """Return the points with a name, which several seeds, models and settings may share."""
-    variant, at, strength = name.rpartition("@")
+    """Return the points with a name or an id's beginning; several seeds, models and settings may share a name."""
     called = []
     for point in measured:
-        is_variant = not at and name == point.spec.variant
-        is_at_strength = bool(at) and variant == point.spec.variant and _is_same(strength, point.strength)
-        has_id = bool(name) and point.spec.point_id(point.strength).startswith(name)
-        if is_variant or is_at_strength or has_id:
+        is_id = name and point.spec.point_id(point.strength).startswith(name)
+        if is_id or name in (point.spec.variant, point_name(point)):
             called.append(point)
     return called
 
 
-def _is_same(text: str, strength: Number | None) -> bool:
-    try:
-        return strength is not None and (text == f"{strength:g}" or float(text) == strength)
-    except ValueError:
-        return False
-
-
-def require_one_point(name: str, called: Sequence[tuple[str, PointResults]], measured: Sequence[PointResults]) -> int:
-    """Return the index of the only point with a name.
+def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, PointResults]:
+    """Return the sweep and the only point with a name.
 
     Args:
-        name: As the user gave it.
-        called: The points with that name, each after its sweep.
-        measured: All points searched, for the message.
+        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
+        by_sweep: Results by the sweep's name.
 
     Raises:
         DataError: No point has that name, or more than one.
     """
-    if len(called) == 1:
-        return 0
-    if called:
-        lines = []
-        for sweep, point in called[:NAMES_SHOWN]:
-            spec = point.spec
-            about = f"{point_name(point)} on {spec.model.id}, seed {spec.seed}"
-            lines.append(f"  {sweep}:{spec.point_id(point.strength)}  ({about})")
-        more = [f"  and {len(called) - NAMES_SHOWN} more"] if len(called) > NAMES_SHOWN else []
-        raise DataError("\n".join([f"'{name}' means {len(called)} points. Name one:", *lines, *more]))
-    variant = name.rpartition(":")[2].rpartition("@")[0]
-    strengths = {point.strength for point in measured if point.spec.variant == variant and point.strength is not None}
-    if strengths:
-        listed = ", ".join(f"{strength:g}" for strength in sorted(strengths))
-        raise DataError(f"'{name}' was not measured: {variant} was at {listed}.")
-    variants = ", ".join(dict.fromkeys(point.spec.variant for point in measured)) or "nothing"
+    wanted_sweep, _, called = name.rpartition(":")
+    if wanted_sweep and wanted_sweep not in by_sweep:
+        raise DataError(f"there are no results of a sweep '{wanted_sweep}' here, only of: {', '.join(by_sweep)}.")
+    sweeps = [wanted_sweep] if wanted_sweep else [*by_sweep]
+    found = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
+    if len(found) == 1:
+        return found[0]
+    lines = []
+    for sweep, point in found[:NAMES_SHOWN]:
+        spec = point.spec
+        about = f"{point_name(point)} on {spec.model.id}, seed {spec.seed}"
+        lines.append(f"  {sweep}:{spec.point_id(point.strength)}  ({about})")
+    if found:
+        more = [f"  and {len(found) - NAMES_SHOWN} more"] if len(found) > NAMES_SHOWN else []
+        raise DataError("\n".join([f"'{name}' means {len(found)} points. Name one:", *lines, *more]))
+    names = [point_name(point) for sweep in sweeps for point in by_sweep[sweep].measured]
     raise DataError(
-        f"no measured point is called '{name}'. A name is SWEEP:VARIANT@STRENGTH, such as tradeoff:emso@3, or an id of "
-        f"table.csv (point_id). Measured: {variants}."
+        f"no measured point is called '{name}'.{did_you_mean(called, names)} A name is SWEEP:VARIANT@STRENGTH, such as "
+        "tradeoff:emso@3, or an id of table.csv (point_id)."
     )

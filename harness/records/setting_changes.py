@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,11 @@ from harness.records.journal import Journal
 from harness.records.results import Results, read_results
 from harness.settings import Plan, TrialSpec
 
-_NOT_COMPARED = (
-    "trial_id",
-    "sweep",
-    "label",
-    "strengths",
-    "walk_to",
-    "levels",
-    "unseen",
-    "evaluators",
-    "method_version",
-)
-"""Fields of a trial that are names, or compared in another way."""
+_NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "walk_to", "levels", "unseen"}
+"""Fields of a trial that are names, or compared as points."""
 _PLACES = ("path", "location", "tokenizer", "id")
 """Names of a location, which makes no difference where the digest is the same."""
+_OF_EVALUATOR = {"settings", "precision", "judge_precision", "version"}
 _ABSENT = "—"
 Change = tuple[str, str, str]
 """Dotted path and both values."""
@@ -40,14 +31,8 @@ def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
 
 
 def _flat_settings(spec: TrialSpec) -> dict[str, str]:
-    settings = spec.model_dump(mode="json", exclude=set(_NOT_COMPARED))
-    for evaluator in spec.evaluators:
-        settings[f"evaluators.{evaluator.name}"] = {
-            "settings": evaluator.settings,
-            "precision": evaluator.precision,
-            "judge_precision": evaluator.judge_precision,
-            "identity": evaluator.key,
-        }
+    settings = spec.model_dump(mode="json", exclude=_NOT_COMPARED)
+    settings["evaluators"] = {each.name: each.model_dump(include=_OF_EVALUATOR) for each in spec.evaluators}
     return flatten_texts(settings)
 
 
@@ -64,20 +49,15 @@ def flatten_texts(value: Any, path: str = "") -> dict[str, str]:
 
 
 def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
-    """Return the differences, without those that follow from others."""
-    both = {**a, **b}
-    paths = [path for path in both if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
-    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, both)]
-
-
-def _follows(path: str, unequal: Collection[str], paths: Collection[str]) -> bool:
-    """Return True if a difference follows from others, such as a new location of the same contents."""
-    parent, _, name = path.rpartition(".")
-    if name in _PLACES and f"{parent}.digest" in paths:
-        return f"{parent}.digest" not in unequal
-    settings = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
-    causes = (*settings, "judges.", "forget.", "measured.", "utility.")
-    return name == "identity" and any(other.startswith(causes) for other in unequal)
+    """Return the differences, without new locations of the same contents."""
+    changes = []
+    for path in {**a, **b}:
+        parent, _, name = path.rpartition(".")
+        digest = f"{parent}.digest"
+        is_moved = name in _PLACES and digest in a and a[digest] == b.get(digest)
+        if a.get(path, _ABSENT) != b.get(path, _ABSENT) and not is_moved:
+            changes.append((path, a.get(path, _ABSENT), b.get(path, _ABSENT)))
+    return changes
 
 
 _IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
@@ -98,16 +78,14 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
     replaced: dict[str, list[str]] = {}
     results = read_results(journal.read_plan(), journal)
     for row, specs in _by_row(point.spec for point in results.measured).items():
-        identities = set(map(_identity, new_specs.get(row, ())))
-        if not identities or identities & set(map(_identity, specs)):
+        new = new_specs.get(row, [])
+        if not new or {_identity(spec) for spec in new} & {_identity(spec) for spec in specs}:
             continue
-        changes = []
-        for path, old, new in setting_changes(specs[0], new_specs[row][0]):
-            if path.startswith(_IDENTITY) or (path.startswith("memorization.") and specs[0].reference != "none"):
-                changes.append(f"{path}: {old} there, {new} here")
-        if changes:
-            variants = replaced.setdefault("; ".join(changes), [])
-            variants += [row[1]] if row[1] not in variants else []
+        counted = (*_IDENTITY, "memorization.") if specs[0].reference != "none" else _IDENTITY
+        changes = [change for change in setting_changes(specs[0], new[0]) if change[0].startswith(counted)]
+        text = "; ".join(f"{path}: {old} there, {new_value} here" for path, old, new_value in changes)
+        if changes and row[1] not in replaced.setdefault(text, []):
+            replaced[text].append(row[1])
     return replaced
 
 
@@ -115,9 +93,7 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
     """Return the error about rows that would be replaced; '' without any."""
     if not replaced:
         return ""
-    rows = []
-    for changes, variants in replaced.items():
-        rows.append(f"{', '.join(variants)} ({changes})")
+    rows = [f"{', '.join(variants)} ({changes})" for changes, variants in replaced.items()]
     return (
         f"{folder} has numbers of other settings under this name, which its report would no longer show: "
         f"{'. '.join(rows)}. To keep both, give this sweep another name: --set name={name}_2. To show the new ones "
@@ -137,10 +113,6 @@ def _identity(spec: TrialSpec) -> str:
     return spec.identified(is_cumulative=True).trial_id
 
 
-Made = tuple[str, str, int, str]
-"""Kind (`point` or `measurement`), the plugin's name and version, and the digest of its code."""
-
-
 def changed_plugins(results: Results) -> list[tuple[str, str]]:
     """Return each plugin's file that has changed without its version, and a clause about its earlier results."""
     changes = []
@@ -157,16 +129,13 @@ def changed_plugins(results: Results) -> list[tuple[str, str]]:
 
 def changed_sentences(results: Results) -> list[str]:
     """Return a sentence for each changed plugin, with the remedy."""
-    sentences = []
-    for file, clause in changed_plugins(results):
-        sentences.append(
-            f"{file}, or code that it imports, has changed since {clause}, and its version has not. Raise `version` "
-            "in the file to make them again, or add --keep to keep them."
-        )
-    return sentences
+    advice = "and its version has not. Raise `version` in the file to make them again, or add --keep to keep them."
+    clauses = changed_plugins(results)
+    return [f"{file}, or code that it imports, has changed since {clause}, {advice}" for file, clause in clauses]
 
 
-def _made(results: Results) -> Iterator[Made]:
+def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:
+    """Yield `point` or `measurement`, the plugin's name and version, and the digest of its code."""
     for trial in results.trials:
         versions = {evaluator.name: evaluator.version for evaluator in trial.spec.evaluators}
         for point in trial.points:

@@ -111,7 +111,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
-            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'} would tell "
+            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'}{took} would tell "
             "which are real."
         )
     reference = rows[rows["is_reference"].astype(bool)]

@@ -20,7 +20,7 @@ from harness.analysis.metrics import MetricInfo
 from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.section import PageContext, Section
-from harness.settings import RETRAINED, UNSEEN_ROWS
+from harness.settings import RETRAINED
 
 
 class Tradeoff(Section):
@@ -70,14 +70,6 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     note = "At the ends of a curve: its strengths. Bars, with several seeds: 95 % interval over them."
     style.legend_below(figure, handles, note, 3 * columns - 1)
     return figure
-
-
-def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
-    """Draw one panel of `tradeoff` on given axes, with a legend; holdout rows are left out."""
-    styles_by_variant = styles(table)
-    panel_curves = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
-    _draw_plane(ax, panel_curves, info[x], info[y], styles_by_variant)
-    ax.legend(handles=_legend_handles(panel_curves, styles_by_variant), frameon=False, fontsize=8)
 
 
 def _draw_plane(ax: Axes, panel_curves: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:

@@ -60,9 +60,9 @@ def test_a_failed_requirement_is_located_in_the_plugin(quick, tmp_path, capsys):
 
 def test_nothing_to_check_is_bad_input(quick, tmp_path, capsys):
     files = {
-        "broken.py": ("1/0\n", "broken.py (line 1) cannot be imported: ZeroDivisionError: division by zero"),
+        "broken.py": ("1/0\n", "broken.py cannot be imported (broken.py, line 1): ZeroDivisionError: division by zero"),
         "nothing.py": ("x = 1\n", "nothing.py holds no concrete Method or Evaluator of harness.contracts"),
-        "emso.py": (METHOD, "the method 'emso' is defined twice: in"),
+        "emso.py": (METHOD, "the method 'emso' is there already: rename"),
     }
     cases = [
         ([str(tmp_path / "none.py")], "there is no file"),

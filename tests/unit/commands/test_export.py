@@ -1,9 +1,9 @@
 """A point as a folder for `from_pretrained`: the same model to the last bit, and a card of what is known of it."""
 
 import hashlib
-import math
 import re
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from harness.cli import main as lethe
 from harness.library import load_results
 from harness.models.adapters import save_patch
 from harness.models.blocks import blocks
-from harness.models.loading import load_model, save_model
+from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -31,35 +31,26 @@ def export(arguments):
 
 @pytest.fixture
 def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
-    """A folder with a sweep: EMSO kept as a patch, GA kept whole, CD not kept; nothing was ever trained."""
+    """A folder with a sweep: EMSO kept as a patch, CD not kept; nothing was ever trained."""
     model = resolve_model(str(world / "MODEL"))
     letters = Source(source="jsonl", path=f"{SECRET}/letters.jsonl", digest="f" * 16, rows=9)
     shared = {"model": model, "forget": letters, "settings": {"selection": "all", "scores": f"{SECRET}/scores"}}
     rows = [
         make_row("original", **shared),
         make_row("emso", (1, 2), **shared),
-        make_row("gradient_ascent", (1,), keep_erased="all", **shared),
         make_row("contrastive_decoding", (0.5,), **shared),
     ]
     journal = Journal(tmp_path / "results" / "s" / "journal")
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
     for spec in rows:
         for strength in spec.points():
-            writing = {"perplexity": 31.25, "mauve": float("nan")}
-            if spec.variant == "gradient_ascent":
-                writing = {"perplexity": math.inf, "mauve": 0.5}
-            measured = {"generation": writing, "memorization": {"ma": 0.25}}
             journal.append(make_point(spec, strength))
-            for evaluator, numbers in measured.items():
-                journal.append(make_measurement(spec, strength, evaluator, numbers))
+            writing = {"perplexity": 31.25, "mauve": float("nan")}
+            journal.append(make_measurement(spec, strength, "generation", writing))
+            journal.append(make_measurement(spec, strength, "memorization", {"ma": 0.25}))
     artifacts = Artifacts(tmp_path / "results" / "artifacts")
-    emso, ascent = rows[1], rows[2]
-    artifacts.build(
-        "erased",
-        emso.point_id(2),
-        lambda folder: save_patch(erased(model), ["L0.W_v.H1"], model.digest, folder / "patch.safetensors"),
-    )
-    artifacts.build("erased", ascent.point_id(1), lambda folder: save_model(erased(model), folder))
+    patch = partial(save_patch, erased(model), ["L0.W_v.H1"], model.digest)
+    artifacts.build("erased", rows[1].point_id(2), lambda folder: patch(folder / "patch.safetensors"))
     return tmp_path / "results", {row.variant: row for row in rows}
 
 
@@ -134,26 +125,23 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
 
     assert "was not kept: the sweep file says keep_erased: patch." in refused("s:contrastive_decoding@0.5")
     assert f"{there} exists already" in refused("s:emso@2", folder=there)
-    assert "'s:emso@3' was not measured: emso was at 1, 2." in refused("s:emso@3")
-    assert "no measured point is called 's:emsoo@3'" in refused("s:emsoo@3")
+    assert "no measured point is called 's:emsoo@1'. Did you mean 'emso@1'?" in refused("s:emsoo@1")
     assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))
-    assert "holds no results of a sweep 'other': it has s." in refused("other:emso@2")
+    assert "there are no results of a sweep 'other' here, only of: s." in refused("other:emso@2")
 
 
 def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
     root, rows = results
-    shutil.copytree(world / "MODEL", tmp_path / "moved")
-    shutil.copytree(world / "MODEL", tmp_path / "away")
-    spec = replace(rows["emso"], model=resolve_model(str(tmp_path / "away")))
+    moved = shutil.copytree(world / "MODEL", tmp_path / "moved")
+    checkpoint = resolve_model(str(moved))
+    spec = replace(rows["emso"], model=replace(checkpoint, location=str(tmp_path / "away")))
     Journal(root / "s" / "journal").write_plan(replace(Journal(root / "s" / "journal").read_plan(), trials=(spec,)))
-    shutil.rmtree(tmp_path / "away")
-
     arguments = ["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]
     assert export(arguments) == 2
     assert str(tmp_path / "away") in capsys.readouterr().err
     assert export([*arguments, "--model", str(world / "OTHER")]) == 2
     assert f"has the digest {spec.model.digest}, and " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert export([*arguments, "--model", str(tmp_path / "moved")]) == 0
+    assert export([*arguments, "--model", str(moved)]) == 0
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
-    assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
+    assert torch.equal(logits(written), logits(erased(checkpoint)))

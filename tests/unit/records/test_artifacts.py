@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 
-from harness.errors import PluginError
 from harness.records.artifacts import ABOUT, Artifacts
 
 FORK = multiprocessing.get_context("fork")
@@ -120,13 +119,6 @@ def test_arrays_come_back_equal_and_are_made_once(tmp_path):
             assert artifact[name].shape == np.shape(array)
     [about] = tmp_path.glob(f"arrays/*/{ABOUT}")
     assert json.loads(about.read_text())["key"] == ["mauve", "digest"]
-
-
-@pytest.mark.parametrize("array", [np.array(["a text"]), np.array([object()]), np.array([b"bytes"])])
-def test_arrays_of_anything_but_numbers_are_refused(tmp_path, array):
-    with pytest.raises(PluginError, match="'texts' cannot be shared"):
-        Artifacts(tmp_path).arrays(("key",), lambda: {"texts": array})
-    assert list(tmp_path.glob("arrays/*/about.json")) == []
 
 
 def flip(file):

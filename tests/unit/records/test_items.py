@@ -11,7 +11,7 @@ from harness.contracts import Evaluation, Metric, Sequences
 from harness.data.sequences import Utility
 from harness.errors import DataError, TrialError
 from harness.execution.trial.items import metric_items, sequence_identities
-from harness.records.items import MetricItems, aggregated, items_file, read_items, write_items
+from harness.records.items import aggregated, items_file
 from harness.records.journal import Journal
 from harness.records.record import Measurement
 from harness.settings import replace
@@ -180,10 +180,3 @@ def test_a_measurement_whose_items_are_damaged_is_measured_again(tmp_path, measu
         journal.items(record)
     journal.append_measurement(measurement, kept(evaluation()))
     assert len(journal.read("t1")) == 2  # both lines name what is there now
-
-
-def test_a_file_without_metrics_is_not_written(tmp_path):
-    assert write_items(tmp_path / "x.parquet", {}) == ""
-    assert not (tmp_path / "x.parquet").exists()
-    one = MetricItems(("i",), ("c",), np.array([0.5]), np.array([1.0]))
-    assert list(read_items(tmp_path / "y.parquet", write_items(tmp_path / "y.parquet", {"ma": one}))) == ["ma"]
