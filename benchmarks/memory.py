@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.gpu_check import SHAPES, Bench, gpt_neo, task_of
 from benchmarks.measuring import Ratio
-from harness.planning.memory import add_engine_bytes, rehearse_deep
+from harness.planning.memory import bytes_on_engine, rehearse_deep
 from harness.plugins import METHODS
 from harness.settings import LoRA, replace
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
                 spec = replace(spec, training=replace(spec.training, lora=lora))
                 erasing = METHODS.configure(method, {spec.strength_name: 1})
                 held = bench.peak(lambda: list(erasing.erase(task_of(bench, shape, spec))))[1]  # noqa: B023
-                value = add_engine_bytes(spec, rehearse_deep(spec)) / held
+                value = bytes_on_engine(spec, rehearse_deep(spec)) / held
                 ratios.append(Ratio(f"{method} on {shape}{', LoRA' if lora else ''}", value, "0.75 to 1.25"))
                 print(f"{ratios[-1].what}: {value:.3f} of {held / 1e6:.0f} MB")
     return ratios

@@ -78,10 +78,6 @@ class Relearning(contracts.Evaluator):
         object.__setattr__(self, "rates", tuple(sorted(set(self.rates))))
 
     @property
-    def trained_texts(self) -> int:
-        return self.batch
-
-    @property
     def metrics(self) -> tuple[Metric, ...]:
         last = self.steps[-1]
         mean = f"of sequences that are not shown: its mean over {last} training steps on"
