@@ -313,7 +313,9 @@ def find_unfit(trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapp
         needs: Those of large trials.
     """
     rows_by_reason: dict[str, list[str]] = defaultdict(list)
-    for spec in trials if machine else ():
+    if machine is None:
+        return []
+    for spec in trials:
         reason = _missing_device(spec, machine)
         need, has = needs.get(row_of(spec)), memory_share(machine, spec)
         if need and need > has and spec.gpus == 0:
@@ -328,8 +330,8 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str:
     if gpus > machine.gpus:
         needs = f"{gpus:g} GPU{'' if gpus <= 1 else 's'}"
         return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
-    if spec.cpus > machine.cpus:
-        return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
+    if (cpus := spec.cpus * spec.engine.workers) > machine.cpus:
+        return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     return ""
 
 

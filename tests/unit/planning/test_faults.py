@@ -14,8 +14,8 @@ import pytest
         ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
         ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
         ({"training": "{learning_rate: .inf}"}, "training.learning_rate", "must be a number above 0; got inf."),
-        ({"training": "{learning_rate: [0.1, 0.2]}"}, "training", "A list is a grid axis of a row: methods: {emso: "),
-        ({"collapse": "{perplexity: [1, 5]}"}, "collapse.perplexity", "one above 0 and below 1, and one above 1"),
+        ({"training": "{learning_rate: [0.1, 0.2]}"}, "training.learning_rate", "must be a number above 0; got a list"),
+        ({"collapse": "{perplexity: [1, 5]}"}, "collapse.perplexity", "one number above 0 and below 1, and one above 1"),
         (
             {"evaluators": "{memorization: {definition: table}, generation: }"},
             "evaluators.generation.definition",

@@ -48,16 +48,15 @@ def test_adapters_have_the_identity_that_they_always_had(make_spec):
 
 def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
     methods = (
-        "{gradient_ascent: {epochs: [1], training: {lora: {rank: [4, 8], targets: [q_proj, v_proj]}}}, "
+        "{gradient_ascent: {epochs: [1], training: {lora: [{rank: 4}, {rank: 8, targets: [q_proj, v_proj]}]}}, "
         "full: {method: gradient_ascent, epochs: [1], training: {lora: null}}, "
         "both: {method: kl_divergence, epochs: [1], training: {lora: [null, {rank: 2}]}}}"
     )
     found = trials(f"methods={methods}", "training.lora={rank: 16}")
     rows = {variant: spec.training.lora for variant, spec in found.items() if not spec.is_reference}
-    targets = ("q_proj", "v_proj")
     assert rows == {
-        "gradient_ascent(lora.rank=4)": LoRA(rank=4, targets=targets),
-        "gradient_ascent(lora.rank=8)": LoRA(rank=8, targets=targets),
+        "gradient_ascent(lora=rank 4)": LoRA(rank=4),
+        "gradient_ascent(lora=rank 8 targets ['q_proj', 'v_proj'])": LoRA(rank=8, targets=("q_proj", "v_proj")),
         "full": None,
         "both(lora=null)": None,
         "both(lora=rank 2)": LoRA(rank=2),

@@ -173,6 +173,8 @@ def test_what_a_machine_has_not_is_said(specs):
     assert reason(on_gpu, MACHINE).startswith("needs 1 GPU (resources.gpus), and this machine has none")
     two = replace(on_gpu, engine=Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)))
     assert reason(two, GPU).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")
+    both = replace(spec, cpus=2, engine=two.engine)
+    assert reason(both, MACHINE) == "needs 4 CPUs (resources.cpus), and this machine has 2."
     assert reason(replace(spec, cpus=8), MACHINE) == "needs 8 CPUs (resources.cpus), and this machine has 2."
 
 

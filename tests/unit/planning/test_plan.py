@@ -14,7 +14,6 @@ from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.reporting.plan import one_step_epochs
-from harness.settings import TimeLimit
 
 FILE = """# What is asked?
 name: sound
@@ -69,21 +68,6 @@ def test_references_come_first_then_methods_in_the_files_order(planned):
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
 
 
-def test_a_row_may_run_as_long_as_it_says_or_else_as_the_sweep_says(planned):
-    found = planned(
-        "timeout_minutes=90", "methods.emso.timeout_minutes=0.5", "methods.kl_divergence.timeout_minutes=null"
-    )
-    limits = {spec.variant: spec.time_limit for spec in found.trials}
-    assert limits == {
-        "emso": TimeLimit(minutes=0.5, setting="methods.emso.timeout_minutes"),
-        "kl_divergence": None,
-        **dict.fromkeys(
-            ("original", "retrained", "holdout", "task_arithmetic"), TimeLimit(minutes=90, setting="timeout_minutes")
-        ),
-    }
-    assert {spec.time_limit for spec in planned().trials} == {None}
-
-
 def test_specs_hold_all_that_a_worker_needs(planned, world):
     found = {spec.variant: spec for spec in planned().trials if spec.seed == 0}
     emso = found["emso"]
@@ -113,7 +97,7 @@ def test_specs_hold_all_that_a_worker_needs(planned, world):
             "seeds=[1, 0, 2]",
         ],
         ["name=another", "training.micro_batch=1", "evaluators={memorization: {n: 5}}", "resources={cpus: 2, gpus: 0}"],
-        ["timeout_minutes=0.5", "methods.emso.timeout_minutes=3", "keep_erased=all", "report={samples: plain}"],
+        ["timeout_minutes=0.5", "keep_erased=all", "report={samples: plain}"],
         [
             "judges.perplexity=THIRD",
             "data.utility.prompts=8",

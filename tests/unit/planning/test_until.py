@@ -1,14 +1,10 @@
 """The levels of `until`: which trials are walked, what names them, and each fault by its path and sentence."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
-from harness.contracts import Strength
-from harness.errors import Fault
 from harness.planning.plan import plan
-from harness.planning.tuning import walking_faults
 from harness.settings import Level
 
 HERE = "until={ma: [0.75, unseen]}"
@@ -59,9 +55,9 @@ def test_a_walks_id_names_what_decides_its_strength(walked):
     [
         (["until={el_3: [0.1]}"], "until.el_3", "no metric that a dial is walked by is called 'el_3'"),
         (["until={ma: [1]}"], "until.ma", "must be a number of at least 0 and below 1, unseen"),
-        (["until={ma: [0.75, 0.75]}"], "until.ma", "names a level twice: remove one."),
+        (["until={ma: [0.75, 0.75]}"], "until.ma", "and none twice."),
         (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
-        (["until={ma: []}"], "until.ma", "is an empty list"),
+        (["until={ma: []}"], "until.ma", "must name at least one level"),
         ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 alone erases nothing"),
     ],
 )
@@ -69,12 +65,6 @@ def test_faults_of_levels(check, changes, path, reason):
     found = check(*changes)
     assert list(found) == [path]
     assert reason in found[path]
-
-
-def test_a_dial_that_is_no_number_cannot_be_walked():
-    plugin = SimpleNamespace(strength=Strength("size", cumulative=False, off=0))
-    [fault] = walking_faults({"ma": (0.75,)}, [SimpleNamespace(key="mine", plugin=plugin, strengths=("large",))])
-    assert fault == Fault("methods.mine.size", "cannot be walked: it is no number. Remove the row, or until.")
 
 
 def test_levels_of_what_the_sweep_lacks_are_faults(check, sound, tmp_path):
