@@ -168,18 +168,17 @@ def ranked_strengths(
             faults.add(f"ranking.at.{name}", unknown("row of this sweep", name, {*keys, *variants}))
     for variant, members in variants.items():
         strengths = [strength for template in members for strength in template.strengths]
-        listed = ", ".join(f"{strength:g}" for strength in strengths)
         name = variant if variant in at else members[0].key
-        default = default_strength(members[0].plugin)
-        if name not in at and members[0].plugin.strength.cumulative:
+        if name in at:
+            choice: Number | None = at[name]
+        elif members[0].plugin.strength.cumulative:
             continue
-        choice = at[name] if name in at else strengths[0] if len(strengths) == 1 else default
+        else:
+            choice = strengths[0] if len(strengths) == 1 else default_strength(members[0].plugin)
         if choice in strengths:
             ranked[variant] = strengths[strengths.index(choice)]
-        elif name in at:
-            faults.add(f"ranking.at.{name}", f"{choice:g} is not among the strengths of '{variant}': {listed}.")
         else:
-            about = "" if default is None else f", and the default ({default:g}) is not among them"
-            reason = f"is missing: '{variant}' has several strengths ({listed}){about}. Say which one is ranked."
-            faults.add(f"ranking.at.{variant}", reason)
+            listed = ", ".join(f"{strength:g}" for strength in strengths)
+            reason = f"must say which strength of '{variant}' is ranked, one of {listed}."
+            faults.add(f"ranking.at.{name}", reason)
     return ranked

@@ -19,7 +19,7 @@ from harness.planning.evaluators import configured_evaluators, evaluator_faults,
 from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, row_templates
 from harness.planning.resolve import ResolvedModel, method_faults, override_training, resolve_judges, resolve_models
 from harness.planning.sweep_file import SweepFile, read_sweep_file
-from harness.planning.texts import Texts, length_limit_faults, resolve_texts
+from harness.planning.texts import Texts, length_faults, length_limit_faults, resolve_texts
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
 from harness.planning.tuning import build_studies, compare_faults, level_faults, study_templates, tuning_faults
 from harness.records.published import published_conditions
@@ -130,6 +130,7 @@ def check_form(file: SweepFile) -> CheckedSweep:
     evaluators = configured_evaluators(blocks["evaluators"], faults)
     if sweep is None:
         raise file.refuse(faults)
+    faults += length_faults(sweep.data)
     faults += compare_faults(sweep, evaluators)
     studies: list[TrialTemplate] = []
     if sweep.tune:

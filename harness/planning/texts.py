@@ -56,15 +56,12 @@ def resolve_texts(
     `is_steered`: validation texts stop trainings early or choose settings.
     """
     data = sweep.data
-    length_faults = list(_length_faults(data))
-    faults += length_faults
-    if length_faults or not models:
+    if not models:
         for role in ROLES:
             section: TextSource | None = getattr(data, role)
-            if section is None or f"data.{role}.prefix_tokens" in [fault.path for fault in length_faults]:
-                continue
             try:
-                check_rows(section_source(section, role), role)
+                if section is not None:
+                    check_rows(section_source(section, role), role)
             except DataError as error:
                 faults.add(f"data.{role}", str(error))
         return {}, ()
@@ -89,7 +86,8 @@ def resolve_texts(
     return texts, tuple(dict.fromkeys(shared))
 
 
-def _length_faults(data: Data) -> Iterator[Fault]:
+def length_faults(data: Data) -> Iterator[Fault]:
+    """Yield prefixes that leave no continuation."""
     forget = section_source(data.forget, "forget")
     for role in AS_THEY_STAND:
         section: TextSource | None = getattr(data, role)
@@ -135,11 +133,10 @@ def _read_texts(
     sequences = loaded.get("forget")
     if not is_sound or not isinstance(sequences, Sequences):
         return None, ()
-    overlap_faults = Faults()
-    sentences = split_faults(loaded, overlap_faults, erases=bool(sweep.methods), is_steered=is_steered)
+    before = len(faults)
+    sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)
     sentences += tuple(lossy_sentences(texts, load_tokenizer(model)))
-    faults += overlap_faults
-    if overlap_faults:
+    if len(faults) > before:
         return None, ()
     if sweep.tune:
         texts |= _halves(texts["forget"], sequences, faults)
@@ -151,12 +148,9 @@ def _read_texts(
 
 def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:
     if (distinct := len(set(inseparable_groups(forget)))) < MIN_HALVED:
-        faults.add(
-            "data.forget",
-            f"has {distinct} distinct continuation{'' if distinct == 1 else 's'} (near-duplicates count as one), and "
-            f"tuning needs {MIN_HALVED}: settings are chosen on one half of them and reported on the other. Name "
-            "more sequences, or remove tune.",
-        )
+        needs = f"and tuning needs {MIN_HALVED}: settings are chosen on one half of them and reported on the other."
+        counted = f"has {amount(distinct, 'distinct continuation')} (near-duplicates count as one), {needs}"
+        faults.add("data.forget", f"{counted} Name more sequences, or remove tune.")
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
     return {half: counted_source(replace(source, half=half), half_of(forget, half)) for half in halves}

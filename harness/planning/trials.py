@@ -45,18 +45,16 @@ LABELS = {
 
 
 def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row with the same trials as an earlier one, under any model's training."""
-    for entry in sweep.models:
-        model_training = sweep.training.over(entry.training)
-        key_by_identity: dict[str, str] = {}
-        for template in templates:
-            strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = override_training(template, model_training).identity()
-            identity = digest_of([template.method, template.settings, strength, training])
-            key = key_by_identity.setdefault(identity, template.key)
-            if key != template.key:
-                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
-                yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+    """Yield every row with the same trials as an earlier one."""
+    key_by_identity: dict[str, str] = {}
+    for template in templates:
+        strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
+        training = override_training(template, sweep.training).identity()
+        identity = digest_of([template.method, template.settings, strength, training])
+        key = key_by_identity.setdefault(identity, template.key)
+        if key != template.key:
+            reason = f"asks for the same trials as '{key}': the same method, settings and training. "
+            yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
 
 
 def list_levels(until: Mapping[str, Sequence[At]]) -> tuple[Level, ...]:
@@ -214,10 +212,7 @@ def add_levels(
 
 def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
     """Return one template for each variant, with its largest strength."""
-    strongest: dict[str, TrialTemplate] = {}
-    for template in templates:
-        earlier = strongest.setdefault(template.variant, template)
-        strongest[template.variant] = max(earlier, template, key=lambda one: max(one.strengths))
+    strongest = {template.variant: template for template in templates}  # Strengths rise.
     return [replace(template, strengths=template.strengths[-1:]) for template in strongest.values()]
 
 

@@ -47,17 +47,17 @@ def study_templates(
         if row not in sweep.methods:
             faults.add(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
     spaces: dict[str, dict[str, Dimension] | None] = {}
+    for key, plugin in {template.key: template.plugin for template in templates}.items():
+        spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), plugin, faults)
     studies: dict[str, TrialTemplate] = {}
     for template in templates:
-        key = template.key
-        if key not in spaces:
-            spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin, faults)
-        space, strength = spaces[key], template.plugin.strength.field
-        if space is not None and space.keys() <= {strength}:
-            end = (end_of(space[strength]),) if space else template.strengths[-1:]
+        space, dial = spaces[template.key], template.plugin.strength.field
+        if space is None:
+            continue
+        studies[template.variant] = replace(template, space=space)
+        if space.keys() <= {dial}:
+            end = (end_of(space[dial]),) if space else template.strengths[-1:]
             studies[template.variant] = replace(template, space={}, strengths=end)
-        elif space is not None:
-            studies[template.variant] = replace(template, space=space)
     return list(studies.values())
 
 
@@ -79,9 +79,8 @@ def _space(
     space = {**declared_space(plugin), **given_dimensions}
     space = {name: dimension for name, dimension in space.items() if name not in fixed_names}
     if strength not in {*space, *fixed_names}:
-        reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
-        declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
-        faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
+        reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}"
+        faults.add(path, f"{reason}, or in the plugin, Annotated[..., LogUniform(low=..., high=...)].")
         return None
     return space
 
@@ -89,8 +88,10 @@ def _space(
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row's settings by name of dimension: `training.learning_rate`."""
     training = block.get("training")
-    settings = {f"{OF_TRAINING}{name}": value for name, value in training.items()} if isinstance(training, dict) else {}
-    return settings | {name: value for name, value in block.items() if name != "training"}
+    if not isinstance(training, dict):
+        return dict(block)
+    settings = {name: value for name, value in block.items() if name != "training"}
+    return settings | {f"{OF_TRAINING}{name}": value for name, value in training.items()}
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
@@ -116,12 +117,11 @@ def level_faults(
     for name, levels in until.items():
         for model in models:
             if UNSEEN in levels and model.path in texts and HOLDOUT not in texts[model.path]:
-                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout, "
-                yield Fault(f"until.{name}", f"{UNSEEN} {reason}or give a number.")
+                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout."
+                yield Fault(f"until.{name}", f"{UNSEEN} {reason}")
             if RETRAINED in levels and model.retrained is None:
-                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it, "
-                named = f"{model.path}: {{id: ..., retrained: ...}}"
-                yield Fault(f"until.{name}", f"{RETRAINED} {reason}{named}, or give a number.")
+                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it"
+                yield Fault(f"until.{name}", f"{RETRAINED} {reason}, {model.path}: {{id: ..., retrained: ...}}.")
 
 
 def list_searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
@@ -253,9 +253,6 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
 
 def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, faults: Faults) -> dict[str, Dimension]:
     """Return a row's dimensions of `tune.space`; faulty ones are left out."""
-    training = block.get("training", {})
-    if not isinstance(training, dict):
-        faults.add(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
     hints, space = searchable_types(plugin), {}
     for name, given in _by_dimension(block).items():
         if name not in hints:

@@ -1,6 +1,7 @@
 """Unseen texts: which there are, what is refused of them, and that no other row's identity knows of them."""
 
 import json
+from functools import partial
 from random import Random
 from string import ascii_lowercase
 
@@ -10,7 +11,6 @@ from harness import miniature
 from harness.data.sequences import MAX_UNSEEN, in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
 from harness.miniature import texts
-from harness.planning.plan import plan
 from harness.settings import STAND_IN
 
 FILE = """# What is unseen?
@@ -31,22 +31,12 @@ def noise(seed):
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text, tmp_path):
     """Return a planner of FILE with changes, beside ten letters and eight passages of 60 bytes."""
     for name in ("letters", "passages"):
         lines = [json.dumps({"text": f"{name} {number} {noise(f'{name} {number}')}"}) for number in range(10)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-
-    def run(*changes, only=()):
-        def filled(part):
-            part = part.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER"))
-            return part.replace("FOLDER", str(tmp_path))
-
-        file = tmp_path / "file.yaml"
-        file.write_text(filled(FILE))
-        return plan(file, [filled(change) for change in changes], only)
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def unseen(found):
@@ -143,10 +133,9 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
         ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
     ],
 )
-def test_faults_of_a_holdout(planned, tmp_path, holdout, path, reason):
-    change = holdout.replace("LETTERS", str(tmp_path / "letters.jsonl")).replace("NOWHERE", str(tmp_path / "no.jsonl"))
+def test_faults_of_a_holdout(planned, holdout, path, reason):
     with pytest.raises(ConfigError) as caught:
-        planned(f"data.holdout={change}")
+        planned(f"data.holdout={holdout.replace('LETTERS', 'FOLDER/letters.jsonl')}")
     [fault] = caught.value.faults
     assert fault.path == f"data.holdout{path}"
     assert reason in fault.reason

@@ -1,10 +1,11 @@
 """LoRA in a sweep file: what its trials are called, which rows refuse it and where, and what they need."""
 
+from functools import partial
+
 import pytest
 
 from harness import plugins
 from harness.contracts import LoRA, Training
-from harness.planning.plan import plan
 from harness.planning.tuning import searchable_types
 from harness.records.artifacts import memorized_key
 
@@ -12,15 +13,10 @@ METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.0
 
 
 @pytest.fixture
-def trials(world, sound, tmp_path):
+def trials(plan_text, sound):
     """Return a planner: changes to a sweep file in, its trials by variant out."""
-
-    def run(*changes):
-        file = tmp_path / "file.yaml"
-        file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-        return {spec.variant: spec for spec in plan(file, ["seeds=[0]", "ranking={}", *changes]).trials}
-
-    return run
+    planned = partial(plan_text, sound, "seeds=[0]", "ranking={}")
+    return lambda *changes: {spec.variant: spec for spec in planned(*changes).trials}
 
 
 def test_without_lora_every_identity_is_what_it_was(make_spec):

@@ -103,11 +103,7 @@ def test_deepspeeds_buffers_are_shared_by_its_workers(specs):
     told = memory.Rehearsal(peak=4 * 4000, weights=4000, state=8000, trained=1000)
     held = [
         bytes_on_engine(replace(spec, gpus=gpus, engine=Engine(deepspeed=engine)), told)
-        for gpus, engine in (
-            (0.0, DeepSpeed()),
-            (1.0, DeepSpeed(workers=4)),
-            (1.0, DeepSpeed(offload=True)),
-        )
+        for gpus, engine in ((0.0, DeepSpeed()), (1.0, DeepSpeed(workers=4)), (1.0, DeepSpeed(offload=True)))
     ]
     assert held == [8000 + 20_000, 8000 + 5000, 8000 + 8000]
     assert bytes_on_engine(spec, told) == 16_000

@@ -3,16 +3,15 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import pytest
-from transformers import BloomConfig, BloomForCausalLM
 
 from harness.data.sequences import load_forget
 from harness.errors import ConfigError
 from harness.execution.trial.items import sequence_identities
 from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.planning.plan import plan
 from harness.reporting.plan import one_step_epochs
 
 FILE = """# What is asked?
@@ -34,20 +33,9 @@ judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text):
     """Return a planner of FILE with changes."""
-
-    def run(*changes, text=FILE, only=()):
-        def filled(part):
-            for name in ("MODEL", "OTHER", "THIRD"):
-                part = part.replace(name, str(world / name))
-            return part
-
-        file = tmp_path / "file.yaml"
-        file.write_text(filled(text))
-        return plan(file, [filled(change) for change in changes], only)
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def ids(found, method):
@@ -228,28 +216,6 @@ def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned
     assert kl.forget.path == str(tmp_path / "texts.jsonl")
     assert (kl.retain.sequences, kl.retain.sequence_tokens) == (7, 50)
     assert (kl.validation.path, kl.validation.start, kl.validation.sequences) == (kl.utility.path, 15, 5)
-
-
-@pytest.fixture
-def bloom(tokenizer, tmp_path):
-    """Return the folder of a tiny BLOOM, which is of no family whose blocks are defined."""
-    folder = tmp_path / "BLOOM"
-    BloomForCausalLM(BloomConfig(vocab_size=256, hidden_size=8, n_layer=1, n_head=2)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(planned, world, bloom):
-    both = f"models=[{{id: {world}/MODEL}}, {{id: {bloom}}}]"
-    with pytest.raises(ConfigError) as refused:
-        planned(both, "methods.full_em={method: emso, selection: all}", "methods.emso.k=[2, 4]", "ranking.at={}")
-    [fault] = [fault for fault in refused.value.faults if fault.path.startswith("methods")]
-    assert fault.path == "methods.emso"
-    assert fault.reason.startswith(f"cannot erase from '{bloom}': blocks are defined for models of the types cohere, ")
-    assert fault.reason.endswith(
-        "and this is a 'bloom'. One entry of FAMILIES in harness/models/blocks.py adds it: its list of layers, and "
-        "each matrix's module. Or use selection: all, which trains the whole model."
-    )
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_all_faults_of_substance_are_reported_together(check):
         "evaluators.reasoning": "NOTHING is not a folder.",
         "judges.similarity": "'NOBODY' is not a folder",
         "ranking.at.emsos": "no row of this sweep is called 'emsos'. Did you mean 'emso'? Known: emso, kl_divergence.",
-        "ranking.at.emso": "3 is not among the strengths of 'emso': 1, 2.",
+        "ranking.at.emso": "must say which strength of 'emso' is ranked, one of 1, 2.",
         "collapse.mauve": "no evaluator of this sweep reports 'mauve'.",
         "name": "'published' names a folder that all sweeps share: choose another.",
         "reproduces": "no published table is called 'emso_ablaton'. Did you mean 'emso_ablation'?",

@@ -4,25 +4,15 @@ from collections import Counter
 
 import pytest
 
-from harness.planning.plan import plan
 from harness.settings import Level
 
 HERE = "until={ma: [0.75, unseen]}"
 
 
 @pytest.fixture
-def walked(world, sound, tmp_path):
+def walked(plan_text, sound):
     """Return a planner of the walked trials of `sound` with changes."""
-
-    def run(*changes):
-        text = sound
-        for name in ("MODEL", "OTHER"):
-            text = text.replace(name, str(world / name))
-        (tmp_path / "file.yaml").write_text(text.lstrip())
-        found = plan(tmp_path / "file.yaml", [HERE, *changes])
-        return [spec for spec in found.trials if spec.until]
-
-    return run
+    return lambda *changes: [spec for spec in plan_text(sound, HERE, *changes).trials if spec.until]
 
 
 def test_each_row_of_a_grid_is_walked_once_for_each_seed_and_level_to_its_last_strength(walked):
