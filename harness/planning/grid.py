@@ -142,17 +142,13 @@ def _named_values(settings: Settings, axes: Iterable[str]) -> str:
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:
-    """Return the variants that `ranking.controls` names, by row or variant; one must be left."""
+    """Return the variants that `ranking.controls` names, by row or variant."""
     rows = {name for template in templates for name in (template.key, template.variant)}
     for index, name in enumerate(controls):
         if name not in rows:
             faults.add(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
-    variants = dict.fromkeys(
-        template.variant for template in templates if {template.key, template.variant} & {*controls}
-    )
-    if templates and len(variants) == len({template.variant for template in templates}):
-        faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
-    return tuple(variants)
+    named = [template.variant for template in templates if {template.key, template.variant} & {*controls}]
+    return tuple(dict.fromkeys(named))
 
 
 def ranked_strengths(

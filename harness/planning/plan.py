@@ -254,9 +254,6 @@ def retrained_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
             yield Fault(path, f"cannot read the sweep's texts: {error}")
             continue
         if difference:
-            yield Fault(
-                path,
-                f"has another tokenizer (in {twin.tokenizer}) than '{model.checkpoint.id}' (in "
-                f"{model.checkpoint.tokenizer}): {difference}. It would be measured on token ids that are other texts "
-                "to it. Name a model that was retrained with the same tokenizer, or leave retrained out.",
-            )
+            where = f"has another tokenizer (in {twin.tokenizer}) than '{model.checkpoint.id}' (in "
+            remedy = "Name a model that was retrained with the same tokenizer, or leave retrained out."
+            yield Fault(path, f"{where}{model.checkpoint.tokenizer}): {difference}. {remedy}")

@@ -65,6 +65,7 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
         if earlier != path:
             reason = f"has the same weights as {earlier}, so its trials would be the same: remove one."
             faults.add(path, f"'{entry.id}' {reason}")
+            continue
         model = _with_twin(sweep, entry, path, checkpoint, faults)
         models += [model] if model else []
     return models
@@ -174,13 +175,9 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.
     if source != "miniature" and knows_only_the_miniature(role, entry.id):
-        yield Fault(
-            path,
-            f"'{entry.id}' has read nothing but the embedded corpus, so it cannot judge utility texts from {source}: "
-            f"it is used with data.utility.source: miniature alone. Write judges: {{perplexity: {ORIGINAL}, "
-            f"features: {ORIGINAL}}} (the model before erasure, always at hand), or name a model that knows such "
-            "texts, for instance openai-community/gpt2-large.",
-        )
+        reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
+        remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
+        yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
     if entry.id == ORIGINAL and role not in CAUSAL_ROLES:
         reason = f"'{ORIGINAL}' judges {' and '.join(CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
         yield Fault(path, f"{reason}, for instance minilm.")

@@ -172,21 +172,17 @@ changes a perplexity by 5 %, half the margin of equivalence."""
 MAX_SEEN_SHARE = 0.05
 """Allowed share of texts seen in training or a search, which may lower their loss by about one nat."""
 NAMED_TEXTS = 5
-NOT_TO_ERASE: Mapping[Role, str] = {
-    "holdout": "they are not unseen. Name others of the same kind (start skips rows), or leave it out.",
-    "retain": "training would keep what it is to erase. Name others (start skips rows), or leave it out.",
-    "utility": "what they say of utility is what was erased. Name others (start skips rows).",
-    "validation": "what ends a training early is what it is to erase. Name others (start skips rows).",
-}
-"""Roles that may share no text with the forget set, and the reason."""
-NEARLY_SEEN = "what the original recites of them may be what it knows of those"
-"""Consequence of a holdout with near-duplicates; no method gains by it, so it is no fault."""
 APART: Mapping[tuple[Role, Role], str] = {
+    ("holdout", "forget"): "what the original recites of them may be what it knows of those",
+    ("retain", "forget"): "training would keep what it is to erase",
+    ("utility", "forget"): "what they say of utility is what was erased",
+    ("validation", "forget"): "what ends a training early is what it is to erase",
     ("retain", "utility"): "training learns what utility is measured on",
     ("retain", "validation"): "training learns what it is stopped or chosen by",
     ("validation", "utility"): "what trainings are stopped or chosen by is what is reported",
 }
-"""Other pairs of roles that must be apart, and the consequence of overlap; validation texts only where they steer."""
+"""Pairs of roles that must be apart, and the consequence of overlap. No method gains by near-duplicates in a holdout,
+which are no fault."""
 
 
 def split_faults(
@@ -200,22 +196,14 @@ def split_faults(
         erases: False: only holdout texts must not be in the forget set.
         is_steered: Validation texts stop trainings early or choose settings.
     """
-    consequences: dict[tuple[Role, Role], str] = {("holdout", "forget"): NEARLY_SEEN}
-    if erases:
-        consequences |= {
-            (role, "forget"): why.partition(".")[0] for role, why in NOT_TO_ERASE.items() if role != "holdout"
-        }
-        consequences |= {pair: why for pair, why in APART.items() if is_steered or "validation" not in pair}
     sentences: list[str] = []
-    for (role, other), consequence in consequences.items():
-        if role not in loaded:
+    for (role, other), consequence in APART.items():
+        is_of_steering = "validation" in (role, other) and other != "forget"
+        is_apart = role == "holdout" or (erases and (is_steered or not is_of_steering))
+        if role not in loaded or not is_apart:
             continue
         texts, others = loaded[role], loaded[other]
         same = in_both(texts, others)
-        if same and other == "forget":
-            reason = f"{len(same)} of its {len(texts)} texts are in the forget set too, so {NOT_TO_ERASE[role]}"
-            faults.add(f"data.{role}", reason)
-            continue
         numbers = sorted({*same, *nearly_in_both(texts, others)})
         if not numbers:
             continue
@@ -226,10 +214,9 @@ def split_faults(
             f"{'is' if len(numbers) == 1 else 'are'} in data.{other} too, or nearly ({other_count} of the "
             f"{len(others)} there): {consequence}."
         )
-        allowed = MAX_ERASED_SHARE if other == "forget" else MAX_SEEN_SHARE
-        is_chance = not same and 1 in (len(numbers), other_count)  # As one near-duplicate may be.
-        is_shared = max(len(numbers) / len(texts), other_count / len(others)) > allowed
-        if is_shared and not is_chance and role != "holdout":
+        allowed = MAX_SEEN_SHARE if other != "forget" else 0.0 if same else MAX_ERASED_SHARE
+        is_chance = not same and (role == "holdout" or 1 in (len(numbers), other_count))
+        if not is_chance and max(len(numbers) / len(texts), other_count / len(others)) > allowed:
             remedy = "Name others (start skips rows), or remove these from the file."
             faults.add(f"data.{role}", f"{overlap} At most {allowed:.0%} of either may be. {remedy}")
         else:

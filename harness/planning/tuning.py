@@ -71,13 +71,16 @@ def _space(
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         faults.add(f"{path}.{strength}", f"{reason}, {example}.")
         return None
-    fixed_names = _by_dimension(block).keys() - {"method"}
-    given_dimensions = given_space(given, plugin, f"tune.space.{key}", faults)
-    for name in _by_dimension(given):
-        if name in fixed_names:
-            faults.add(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
-    space = {**declared_space(plugin), **given_dimensions}
-    space = {name: dimension for name, dimension in space.items() if name not in fixed_names}
+    fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
+    space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}
+    for name, values in _by_dimension(given).items():
+        where = f"tune.space.{key}.{name}"
+        if name not in hints:
+            faults.add(where, unknown("setting", name, hints))
+        elif name in fixed_names:
+            faults.add(where, f"is fixed by {path}.{name}: remove one of the two.")
+        elif dimension := _dimension(values, hints[name], where, faults):
+            space[name] = dimension
     if strength not in {*space, *fixed_names}:
         reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}"
         faults.add(path, f"{reason}, or in the plugin, Annotated[..., LogUniform(low=..., high=...)].")
@@ -249,17 +252,6 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
         if name != "lora":  # A mapping, which no dimension can vary.
             hints[f"{OF_TRAINING}{name}"] = hint
     return hints
-
-
-def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, faults: Faults) -> dict[str, Dimension]:
-    """Return a row's dimensions of `tune.space`; faulty ones are left out."""
-    hints, space = searchable_types(plugin), {}
-    for name, given in _by_dimension(block).items():
-        if name not in hints:
-            faults.add(f"{path}.{name}", unknown("setting", name, hints))
-        elif dimension := _dimension(given, hints[name], f"{path}.{name}", faults):
-            space[name] = dimension
-    return space
 
 
 def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:

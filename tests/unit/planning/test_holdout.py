@@ -124,7 +124,11 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
 @pytest.mark.parametrize(
     ("holdout", "path", "reason"),
     [
-        ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts are in the forget set too, so they are not"),
+        (
+            "{source: jsonl, path: LETTERS, start: 4}",
+            "",
+            "2 of its 6 texts (number 1, 2) are in data.forget",
+        ),
         (
             "{source: jsonl, path: LETTERS, start: 6, sequences: 5}",
             "",
@@ -154,16 +158,19 @@ LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
 KEPT = {
     "retain": (
         f"{LETTERS}}}",
-        "6 of its 6 texts are in the forget set too, so training would keep what it is to erase",
+        "(6 of the 6 there): training would keep what it is to erase",
     ),
-    "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts are in the forget set too"),
+    "retain.cut": (
+        f"{LETTERS}, start: 4, sequence_tokens: 40}}",
+        "2 of its 6 texts (number 1, 2) are in data.f",
+    ),
     "validation": (
         f"{LETTERS}, start: 5}}",
-        "1 of its 5 texts are in the forget set too, so what ends a training early",
+        "1 of its 5 texts (number 1) is in data.forget too",
     ),
     "utility": (
         f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}",
-        "4 of its 4 texts are in the forget set too, so what they say of utility is what was erased",
+        "what they say of utility is what was erased",
     ),
 }
 
