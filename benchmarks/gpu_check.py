@@ -31,7 +31,7 @@ from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Model, Precision, Sequences, Training
 from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
-from harness.planning.memory import add_engine_bytes, decoding_bytes, rehearse_deep, weights_bytes
+from harness.planning.memory import bytes_on_engine, measuring_bytes, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
 from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, TrialSpec, replace
 from harness.toolkit.decoding import greedy_choices, greedy_continuations
@@ -143,7 +143,7 @@ def erased(bench: Bench, shape: str, spec: TrialSpec) -> tuple[ErasedModel, Row]
     (*_, made), peak = bench.peak(lambda: list(method.erase(task)))
     if wrong := [name for name, value in made.notes.items() if isinstance(value, float) and not math.isfinite(value)]:
         raise ValueError(f"not finite: {', '.join(wrong)}.")
-    wanted = add_engine_bytes(spec, rehearse_deep(spec))
+    wanted = bytes_on_engine(spec, rehearse_deep(spec))
     what = f"MB of {spec.method}" if spec.engine == Engine() else f"MB of {spec.method}, {spec.engine}"
     return made, row(what, shape, spec.training.precision, wanted / 1e6, peak / 1e6)
 
@@ -180,7 +180,7 @@ def measuring_rows(bench: Bench, shape: str, precision: Precision) -> Iterator[R
     every = [range(1, bench.tokens)] * len(texts)
     if precision == "fp32":
         peak = bench.peak(lambda: greedy_continuations(bench.model(shape), texts, every))[1]
-        need = weights_bytes(spec.model) + decoding_bytes(spec)
+        need = measuring_bytes(spec, weights_bytes(spec.model))
         yield row("MB of measuring", shape, precision, need / 1e6, peak / 1e6)
     model = lowered(bench.model(shape), precision)
     reading = bench.seconds(lambda: greedy_choices(model, texts))

@@ -67,10 +67,6 @@ class Relearning(contracts.Evaluator):
         object.__setattr__(self, "rates", tuple(sorted(set(self.rates))))
 
     @property
-    def trained_texts(self) -> int:
-        return self.batch
-
-    @property
     def metrics(self) -> tuple[Metric, ...]:
         likelihood = partial(attack_share, name=f"relearned_el_{self.n}", title=f"EL_{self.n} (relearned)")
         return (

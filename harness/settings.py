@@ -33,7 +33,6 @@ NonNegative = Annotated[float, Ge(0.0)]
 Positive = Annotated[float, Gt(0.0)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
-ReplicateName = Annotated[str, StringConstraints(pattern=r"\S"), doc("the name that replicates share, a text")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
 ORIGINAL = "original"
@@ -257,6 +256,11 @@ def _with_defaults(value: Any) -> Any:
 Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults, dict[str, Any] | None)]]
 
 
+def _asked(question: str, example: str, default: Any = ...) -> Any:
+    """Return a field whose lack is told as a question with an example."""
+    return Field(default, description=question, examples=[example])
+
+
 class TextSource(Strict):
     """Where texts come from."""
 
@@ -340,29 +344,19 @@ class UtilitySource(TextSource):
 class Data(Strict):
     """The texts of a sweep."""
 
-    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
+    forget: ForgetSource = _asked("what to erase?", "forget: {source: miniature}")
     """What to erase."""
     holdout: HoldoutSource | None = None
     """Unseen texts of the forget set's kind."""
     retain: HeldSource | None = None
     """Texts to train on as well, for methods with retain data."""
-    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
+    utility: UtilitySource = _asked("what to continue?", "utility: {source: miniature}")
     """Texts to continue."""
     validation: HeldSource | None = None
     """General texts: early stopping, searches and walks read them."""
 
 
-def _without_axes(value: Any) -> Any:
-    listed = [name for name, it in value.items() if isinstance(it, list)] if isinstance(value, dict) else []
-    if listed:
-        raise ValueError(
-            f"gives a list for '{listed[0]}', and here it is one value for all rows. A list is a grid axis of a row: "
-            f"methods: {{emso: {{training: {{{listed[0]}: [...]}}}}}}."
-        )
-    return _with_defaults(value)
-
-
-TrainingBlock = Annotated[Training, BeforeValidator(_without_axes, Training | None)]
+TrainingBlock = Annotated[Training, BeforeValidator(_with_defaults, Training | None)]
 
 
 class JudgeEntry(Strict):
@@ -445,12 +439,6 @@ class Resources(Strict):
     """GPUs of each trial."""
 
 
-class RowLimits(Strict):
-    """Limits of a method's row."""
-
-    timeout_minutes: Positive | None = None
-
-
 class ModelEntry(JudgeEntry):
     """A model to erase from: its name, or a mapping with its settings."""
 
@@ -459,7 +447,7 @@ class ModelEntry(JudgeEntry):
     training: TrainingBlock = Training()
     retrained: Place | None = None
     """The same model, trained without the forget set: a name, a folder or a hub id."""
-    replicate_of: ReplicateName | None = None
+    replicate_of: Annotated[str, MinLen(1)] | None = None
     """The name under which replicates are averaged."""
     resources: Resources | None = None
     """Replace the sweep's `resources`."""
@@ -496,14 +484,10 @@ class Judges(Strict):
     """Compares a prompt with its continuation."""
 
 
-def _around_one(value: Any) -> tuple[float, float]:
-    are_numbers = isinstance(value, list | tuple) and all(type(factor) in (int, float) for factor in value)
-    if not are_numbers or len(value) != 2 or not 0 < value[0] < 1 < value[1]:
-        raise ValueError(
-            "must be two numbers, times the original's perplexity: one above 0 and below 1, and one above 1, "
-            f"for instance [0.5, 5]; got {value if are_numbers else quoted(value)}."
-        )
-    return float(value[0]), float(value[1])
+def _around_one(bounds: tuple[float, float]) -> tuple[float, float]:
+    if not 0 < bounds[0] < 1 < bounds[1]:
+        raise ValueError(f"must be one number above 0 and below 1, and one above 1, as [0.5, 5]; got {[*bounds]}.")
+    return bounds
 
 
 class Measuring(Strict):
@@ -520,7 +504,7 @@ class Collapse(Strict):
 
     mauve: Fraction = 0.25
     """Lowest share of the original's MAUVE."""
-    perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one, tuple[float, float])] = (0.5, 5.0)
+    perplexity: Annotated[tuple[float, float], AfterValidator(_around_one)] = (0.5, 5.0)
     """Lowest and highest perplexity, times the original's."""
 
 
@@ -555,10 +539,8 @@ def _levels(value: Any) -> tuple[At, ...]:
                 f"must be a number of at least 0 and below 1, {UNSEEN} (what the original has on the holdout) or "
                 f"{RETRAINED} (what the retrained model has), or a list of these; got {quoted(level)}."
             )
-    if not levels:
-        raise ValueError("is an empty list, which asks for nothing: give at least one level, for instance 0.75.")
-    if len(set(levels)) < len(levels):
-        raise ValueError("names a level twice: remove one.")
+    if not levels or len(set(levels)) < len(levels):
+        raise ValueError("must name at least one level, for instance 0.75, and none twice.")
     numbers = sorted(level for level in levels if not isinstance(level, str))
     for lower, upper in pairwise(numbers):
         if upper - lower < MIN_APART:
@@ -582,7 +564,7 @@ class SearchBudget(Strict):
 class Tune(Strict):
     """Search for each method's settings, for the levels of `until`."""
 
-    budget: SearchBudget = Field(description="how long to search?", examples=["budget: {trials: 12}"])
+    budget: SearchBudget = _asked("how long to search?", "budget: {trials: 12}")
     search: Literal["optuna", "random"] = "optuna"
     """Proposer of candidates."""
     seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
@@ -611,25 +593,20 @@ class Sweep(Strict):
     """Folder below `results/`; null: the file's name."""
     reproduces: str | None = None
     """A published table to compare with: `emso_main_table` ([results.md](results.md#next-to-a-published-table))."""
-    models: Annotated[list[Model], MinLen(1), doc("a list of models")] = Field(
-        description="which models to erase from?", examples=["models: [miniature-m]"]
+    models: Annotated[list[Model], MinLen(1), doc("a list of models")] = _asked(
+        "which models to erase from?", "models: [miniature-m]"
     )
-    seeds: Annotated[list[Seed], MinLen(1)] = Field(
-        [0], description="with which seeds?", examples=["seeds: [0], as if it were left out"]
-    )
+    seeds: Annotated[list[Seed], MinLen(1)] = _asked("with which seeds?", "seeds: [0], as if it were left out", [0])
     """Each repeats every trial, with another data order and other samples."""
-    data: Data = Field(
-        description="which texts?", examples=["data: {forget: {source: miniature}, utility: {source: miniature}}"]
-    )
+    data: Data = _asked("which texts?", "data: {forget: {source: miniature}, utility: {source: miniature}}")
     training: TrainingBlock = Training()
     memorized_model: MemorizedModel = MemorizedModel()
-    methods: Annotated[Plugins, doc("a mapping of a row's name to its settings")] = Field(
-        description="which methods to run?",
-        examples=["methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing"],
+    methods: Annotated[Plugins, doc("a mapping of a row's name to its settings")] = _asked(
+        "which methods to run?", "methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing"
     )
     """A row's name and its settings; `{}` erases nothing."""
-    evaluators: Annotated[Plugins, MinLen(1), doc("a mapping of evaluators to their settings")] = Field(
-        description="what to measure?", examples=["evaluators: {memorization: {}, generation: {}}"]
+    evaluators: Annotated[Plugins, MinLen(1), doc("a mapping of evaluators to their settings")] = _asked(
+        "what to measure?", "evaluators: {memorization: {}, generation: {}}"
     )
     """An evaluator and its settings; `definition` is `exact` or `table`."""
     judges: Judges = Judges()
@@ -695,14 +672,6 @@ class Source(Strict):
     """Seed of a random sample; None: the first rows."""
     not_memorized: Source | None = None
     """Further texts to erase that the model need not recite."""
-
-
-class TimeLimit(Strict):
-    """Time limit of a trial, and the setting that gives it."""
-
-    minutes: float
-    setting: str
-    """`timeout_minutes`, or `methods.emso.timeout_minutes`."""
 
 
 class EvaluatorSpec(Strict):
@@ -797,7 +766,8 @@ class TrialSpec(Strict):
     """The model that the `retrained` row measures, or whose MA is a walked trial's level; `model` is the original."""
     cpus: int = 1
     gpus: float = 0.0
-    time_limit: TimeLimit | None = None
+    time_limit: float | None = None
+    """Minutes."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
     reading: Mapping[str, Json] = Field(default_factory=dict)

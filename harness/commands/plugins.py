@@ -27,7 +27,7 @@ from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
 from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
-from harness.settings import OF_TRAINING, Choice, Dimension, RowLimits, Sweep
+from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
@@ -117,7 +117,7 @@ def sweep_schema() -> dict[str, Any]:
     """Return the JSON schema of a sweep file, with the settings of every plugin that can be imported."""
     schema: dict[str, Any] = Sweep.model_json_schema()
     definitions = schema["$defs"]
-    row = {**RowLimits.model_json_schema()["properties"], "training": _with_axes(definitions["Training"], definitions)}
+    row = {"training": _with_axes(definitions["Training"])}
     evaluators: dict[str, Any] = {}
     methods: dict[str, Any] = {}
     for registry in (METHODS, EVALUATORS):
@@ -133,7 +133,7 @@ def sweep_schema() -> dict[str, Any]:
             if issubclass(plugin, Evaluator):
                 evaluators[name] = {"anyOf": [settings, {"type": "null"}]}
             else:
-                settings = _with_axes(settings, definitions)
+                settings = _with_axes(settings)
                 settings["properties"] |= {"method": {"const": name}, **row}
                 definitions[f"row of {name}"] = settings
                 methods[name] = {
@@ -147,12 +147,11 @@ def sweep_schema() -> dict[str, Any]:
     return schema
 
 
-def _with_axes(settings: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of settings each of which may be a list of values; so may those of LoRA, inside."""
+def _with_axes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of settings each of which may be a list of values."""
     properties = {}
     for name, one in settings["properties"].items():
-        inside = [_with_axes(definitions["LoRA"], definitions)] if name == "lora" else []
-        properties[name] = {"anyOf": [one, *inside, {"type": "array", "items": one}]}
+        properties[name] = {"anyOf": [one, {"type": "array", "items": one}]}
         properties[name] |= {"description": one["description"]} if "description" in one else {}
     return {**settings, "properties": properties}
 

@@ -123,10 +123,10 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
 def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     """Journal a job that exceeded its time limit; a candidate counts as tried."""
     assert job.spec.time_limit is not None
-    minutes, setting = job.spec.time_limit.minutes, job.spec.time_limit.setting
+    minutes = job.spec.time_limit
     error = (
-        f"TrialError: it ran longer than {setting}: {minutes:g} allows. Raise {setting} (its value is part of no "
-        "trial's identity: what is done stays done), or make the trial smaller."
+        f"TrialError: it ran longer than timeout_minutes: {minutes:g} allows. Raise timeout_minutes (its value is part "
+        "of no trial's identity: what is done stays done), or make the trial smaller."
     )
     if job.candidate is not None:
         record = job.candidate.record(CandidateLog(), error, 60 * minutes)

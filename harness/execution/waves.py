@@ -18,7 +18,7 @@ from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.journal import Journal
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import StudySpec, TimeLimit, TrialSpec, replace
+from harness.settings import StudySpec, TrialSpec, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""
@@ -85,8 +85,7 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     spec_by_key: dict[tuple[Literal["prepare", "memorize"], str], TrialSpec] = {}
 
     def add(kind: Literal["prepare", "memorize"], key: str, spec: TrialSpec) -> None:
-        first = spec_by_key.setdefault((kind, key), spec)  # The job may run as long as any trial that needs it.
-        spec_by_key[kind, key] = replace(first, time_limit=_longer(first.time_limit, spec.time_limit))
+        spec_by_key.setdefault((kind, key), spec)
 
     prepared: dict[str, bool] = {}
     for trial in results.unfinished:
@@ -190,10 +189,6 @@ def _missing(job: Job, error: str) -> str:
 
 def _reason_against(job: Job, reason_by_key: Mapping[str | None, str]) -> str:
     return next((reason_by_key[key] for key in job.needs if key in reason_by_key), "")
-
-
-def _longer(one: TimeLimit | None, other: TimeLimit | None) -> TimeLimit | None:
-    return None if one is None or other is None else max(one, other, key=lambda limit: limit.minutes)
 
 
 def _length(job: Job) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.base.settings import check_settings
 from harness.contracts import Evaluator, Read, TextsShape
-from harness.errors import DataError, Fault, Faults, PluginError, unknown
+from harness.errors import DataError, Fault, Faults, PluginError
 from harness.metric import check_group
 from harness.models.loading import configuration
 from harness.planning.resolve import ResolvedModel
@@ -29,14 +29,11 @@ def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults
     evaluators: dict[str, Evaluator] = {}
     for name, settings in block.items():
         path = f"evaluators.{name}"
-        if name not in EVALUATORS.names():
-            faults.add(path, unknown("evaluator", name, EVALUATORS.names()))
-            continue
         try:
             evaluator = check_settings(EVALUATORS.load(name), settings, path, faults)
         except PluginError as error:
             faults.add(path, str(error))
-            continue
+            evaluator = None
         if evaluator is not None:
             evaluators[name] = evaluator
     return evaluators
@@ -44,24 +41,30 @@ def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults
 
 def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) -> Iterator[Fault]:
     """Yield conflicts between evaluators, inputs that they cannot use, and bounds of unreported metrics."""
-    earlier: dict[str, Evaluator] = {}
+    name_by_metric: dict[str, str] = {}
+    first_defined: tuple[str, Evaluator] | None = None
     for name, evaluator in evaluators.items():
+        path = f"evaluators.{name}"
         try:
             evaluator.inputs()
         except DataError as error:
-            yield Fault(f"evaluators.{name}", str(error))
-        except Exception as error:
-            reason = f"its inputs() raised {type(error).__name__} instead of saying what it cannot use: {error}"
-            yield Fault(f"evaluators.{name}", reason)
-        yield from _mixtures(name, evaluator, earlier)
-        earlier[name] = evaluator
+            yield Fault(path, str(error))
+        if any(metric.group != "reasoning" for metric in evaluator.metrics):
+            other, defined = first_defined = first_defined or (name, evaluator)
+            if defined.definition != evaluator.definition:
+                yield Fault(
+                    f"{path}.definition",
+                    f"is '{evaluator.definition}' here and '{defined.definition}' in '{other}'. The two definitions "
+                    "measure different things and are never mixed in one sweep: use one for all.",
+                )
+        for metric in evaluator.metrics:
+            if (other := name_by_metric.setdefault(metric.name, name)) != name:
+                yield Fault(path, f"reports {metric.name}, which '{other}' reports too: remove one.")
         for reason in group_faults(evaluator):
-            yield Fault(f"evaluators.{name}", reason)
-    reported = [metric.name for evaluator in evaluators.values() for metric in evaluator.metrics]
-    for bounded in Collapse.model_fields:
-        if bounded in collapse.model_fields_set and bounded not in reported:
-            reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
-            yield Fault(f"collapse.{bounded}", reason)
+            yield Fault(path, reason)
+    for bounded in collapse.model_fields_set - {*name_by_metric}:
+        reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(name_by_metric)}."
+        yield Fault(f"collapse.{bounded}", reason)
 
 
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
@@ -102,22 +105,3 @@ def unmeasurable_faults(
                 reasons.append(reason)
         for reason in dict.fromkeys(reasons):
             yield Fault(path, reason)
-
-
-def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    defined = next((other for other in earlier if _has_definitions(earlier[other])), None)
-    if defined and _has_definitions(evaluator) and earlier[defined].definition != evaluator.definition:
-        yield Fault(
-            f"evaluators.{name}.definition",
-            f"is '{evaluator.definition}' here and '{earlier[defined].definition}' in '{defined}'. The two definitions "
-            "measure different things and are never mixed in one sweep: use one for all.",
-        )
-    for other, plugin in earlier.items():
-        reported = {metric.name for metric in plugin.metrics}
-        shared = [metric.name for metric in evaluator.metrics if metric.name in reported]
-        if shared:
-            yield Fault(f"evaluators.{name}", f"reports {', '.join(shared)}, which '{other}' reports too: remove one.")
-
-
-def _has_definitions(evaluator: Evaluator) -> bool:
-    return any(metric.group != "reasoning" for metric in evaluator.metrics)

@@ -25,8 +25,6 @@ class Machine:
     gpus: int
     gpu_memory: int
     """Bytes of one GPU; 0 without."""
-    has_bf16: bool
-    """True if the GPUs compute in bf16."""
 
 
 def this_machine() -> Machine | None:
@@ -41,7 +39,6 @@ def this_machine() -> Machine | None:
         memory=memory_bytes(),
         gpus=gpus,
         gpu_memory=torch.cuda.get_device_properties(0).total_memory if gpus else 0,
-        has_bf16=bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False),
     )
 
 
@@ -58,7 +55,7 @@ def memory_share(machine: Machine, spec: TrialSpec) -> int:
     Example:
         >>> from harness.testing import small_spec
         >>> from harness.settings import replace
-        >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0, has_bf16=False)
+        >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0)
         >>> memory_share(machine, replace(small_spec(), cpus=2)) >> 30
         7
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from importlib.util import find_spec
 
 from harness import miniature
 from harness.contracts import Checkpoint, Evaluator, Training
-from harness.errors import Fault, Faults, ModelError, did_you_mean, unknown
+from harness.errors import Fault, Faults, ModelError, did_you_mean
 from harness.models.adapters import missing_targets
 from harness.models.loading import check_encoder, check_model, configuration
 from harness.models.resolving import (
@@ -52,22 +51,23 @@ class ResolvedModel:
 def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
     """Return the sweep's models in the file's order; a faulty one is left out."""
     models: list[ResolvedModel] = []
-    earlier: dict[str, str] = {}
+    path_by_digest: dict[str, str] = {}
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
-        faults += _engine_faults(entry, entry.resources or sweep.resources, path)
+        if entry.engine.deepspeed and find_spec("deepspeed") is None:
+            reason = "needs the package deepspeed, which is not installed: pip install deepspeed."
+            faults.add(f"{path}.engine", reason)
         resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = _checkpoint(path, resolve, check_model, entry.id, miniature.names(), faults)
-        names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
-        earlier_path = next((earlier[name] for name in names if name in earlier), None)
-        if earlier_path is not None:
-            relation = "is" if earlier.get(entry.id) == earlier_path else "has the same weights as"
-            faults.add(path, f"'{entry.id}' {relation} {earlier_path}, so its trials would be the same: remove one.")
-        for name in names:
-            earlier.setdefault(name, path)
-        if checkpoint is not None:
-            model = _with_twin(sweep, entry, path, checkpoint, faults)
-            models += [model] if model else []
+        if checkpoint is None:
+            continue
+        earlier = path_by_digest.setdefault(checkpoint.digest, path)
+        if earlier != path:
+            reason = f"has the same weights as {earlier}, so its trials would be the same: remove one."
+            faults.add(path, f"'{entry.id}' {reason}")
+            continue
+        model = _with_twin(sweep, entry, path, checkpoint, faults)
+        models += [model] if model else []
     return models
 
 
@@ -87,7 +87,9 @@ def _with_twin(
         if retrained.digest == checkpoint.digest:
             reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
             faults.add(f"{path}.retrained", reason)
-    training = sweep.training.over(entry.training)
+    training, memorization = sweep.training.over(entry.training), sweep.memorized_model
+    names = ("learning_rate", "global_batch")
+    filled = {name: getattr(memorization, name) or getattr(training, name) for name in names}
     return ResolvedModel(
         path=path,
         checkpoint=checkpoint,
@@ -96,7 +98,7 @@ def _with_twin(
         engine=entry.engine,
         resources=entry.resources or sweep.resources,
         training=training,
-        memorization=fill_memorized_model(sweep.memorized_model, training),
+        memorization=replace(memorization, **filled),
     )
 
 
@@ -119,39 +121,25 @@ def _checkpoint(
         return None
 
 
-def _engine_faults(entry: ModelEntry, resources: Resources, path: str) -> Iterator[Fault]:
-    """Yield faults of DeepSpeed on this machine; a cluster's CPUs are unknown."""
-    if entry.engine.deepspeed is None:
-        return
-    if find_spec("deepspeed") is None:
-        yield Fault(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
-    workers, cpus, available = entry.engine.deepspeed.workers, resources.cpus, os.cpu_count() or 1
-    if workers > 1 and workers * cpus > available and "RAY_ADDRESS" not in os.environ:
-        needs = f"{workers} workers with resources.cpus: {cpus} need {workers * cpus} CPUs"
-        yield Fault(f"{path}.engine.deepspeed.workers", f"{needs}, and this machine has {available}.")
-
-
 def method_faults(
     models: Sequence[ResolvedModel], templates: Sequence[TrialTemplate], *, has_retain: bool
 ) -> Iterator[Fault]:
     """Yield rows whose method cannot erase from a model, or be trained with the file's settings."""
-    configurations = [configuration(model.checkpoint) for model in models]
     for template in templates:
         plugin, method, path = template.plugin, template.strongest, f"methods.{template.key}"
         if method.reference == "retain_data" and not has_retain:
             reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
             yield Fault(path, reason)
         training_path = f"{path}.training.lora" if template.training.lora else path
-        trains_no_lora = training_path != path and not plugin.searched_training
+        trains_no_lora = template.training.lora and not plugin.searched_training
         if trains_no_lora:
             why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
             yield Fault(training_path, why)
-        for model, config in zip(models, configurations, strict=True):
-            if reason := method.refuses(config) or "":
-                yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
+        for model in models:
+            if refusal := method.refuses(configuration(model.checkpoint)):
+                yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {refusal}")
             training = override_training(template, model.training)
-            refusal = method.refuses_training(training)
-            refusal = refusal or missing_targets(model.checkpoint, training.lora)
+            refusal = method.refuses_training(training) or missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
                 yield Fault(training_path, f"cannot be trained so: {refusal}")
 
@@ -159,12 +147,7 @@ def method_faults(
 def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Faults) -> JudgesByRole:
     """Return the judges that the file names or evaluators need; a faulty one is left out."""
     judges: dict[str, Checkpoint | None] = {}
-    used_roles: set[str] = set()
-    for name, evaluator in evaluators.items():
-        used_roles |= {*evaluator.judges}
-        for role in evaluator.judges:
-            if role not in Judges.model_fields:
-                faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
+    used_roles = {role for evaluator in evaluators.values() for role in evaluator.judges}
     for role in Judges.model_fields:
         if role not in used_roles | sweep.judges.model_fields_set:
             continue
@@ -188,32 +171,16 @@ def assign_judges(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoi
 
 
 def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
-    """Yield faults of a judge on utility texts of a source, and settings that the original's entry repeats."""
+    """Yield faults of a judge on utility texts of a source."""
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.
     if source != "miniature" and knows_only_the_miniature(role, entry.id):
-        yield Fault(
-            path,
-            f"'{entry.id}' has read nothing but the embedded corpus, so it cannot judge utility texts from {source}: "
-            f"it is used with data.utility.source: miniature alone. Write judges: {{perplexity: {ORIGINAL}, "
-            f"features: {ORIGINAL}}} (the model before erasure, always at hand), or name a model that knows such "
-            "texts, for instance openai-community/gpt2-large.",
-        )
-    if entry.id != ORIGINAL:
-        return
-    if role not in CAUSAL_ROLES:
+        reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
+        remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
+        yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
+    if entry.id == ORIGINAL and role not in CAUSAL_ROLES:
         reason = f"'{ORIGINAL}' judges {' and '.join(CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
         yield Fault(path, f"{reason}, for instance minilm.")
-    for name in ("tokenizer", "revision"):
-        if getattr(entry, name) is not None:
-            reason = f"'{ORIGINAL}' is each model as the models block has it: leave out its {name}."
-            yield Fault(f"{path}.{name}", reason)
-
-
-def fill_memorized_model(entry: MemorizedModel, training: Training) -> MemorizedModel:
-    """Return the settings of a memorised model; the model's training fills in what is left out."""
-    learning_rate = entry.learning_rate or training.learning_rate
-    return replace(entry, learning_rate=learning_rate, global_batch=entry.global_batch or training.global_batch)
 
 
 def override_training(template: TrialTemplate, model_training: Training) -> Training:

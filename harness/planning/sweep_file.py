@@ -17,7 +17,7 @@ from harness.errors import ConfigError, DataError, Fault, Faults, did_you_mean
 
 NAMED_THINGS = ("models", "judges")
 """Blocks where a name is short for a mapping with that `id`, which overrides may extend."""
-MAX_BYTES = 100_000
+MAX_BYTES = 1_000_000
 """Limit of a file; the longest shipped sweep has 4,000."""
 MAX_VALUES = 50_000
 """Limit of a file with its aliases written out."""
@@ -68,16 +68,14 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
     try:
-        with path.expanduser().open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-        if len(content) <= MAX_BYTES:
-            return parse_sweep_file(content.decode("utf-8-sig").replace("\r\n", "\n"), path, overrides)
+        if path.expanduser().stat().st_size <= MAX_BYTES:
+            return parse_sweep_file(path.expanduser().read_text(encoding="utf-8-sig"), path, overrides)
         reason = f"has more than {MAX_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
-    except (OSError, ValueError) as error:
-        others = sorted(str(other) for other in path.parent.glob("*.yaml")) if isinstance(error, OSError) else []
-        reason = f"cannot be read: {getattr(error, 'strerror', error)}.{did_you_mean(str(path), others)}"
+    except OSError as error:
+        hint = did_you_mean(str(path), sorted(map(str, path.parent.glob("*.yaml"))))
+        reason = f"cannot be read: {error.strerror}.{hint}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
@@ -148,33 +146,28 @@ def _plain(value: Any, path: str, line: str, lines: dict[str, str]) -> Any:
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str], faults: Faults) -> None:
     path, equals, text = override.partition("=")
-    parts = path.strip().split(".")
-    if not equals or not all(parts):
+    name = path.strip()
+    if not equals or not name:
         faults.add(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")
         return
+    *above, last = name.split(".")
     inside: Any = settings
-    for depth, part in enumerate(parts):
-        above = ".".join(parts[:depth])
-        key: Any = int(part) if isinstance(inside, list) and part.isdecimal() else part
-        if not isinstance(inside, list | dict):
-            faults.add(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")
-            return
-        if isinstance(inside, list) and key not in range(len(inside)):
-            faults.add(f"--set {path}", f"'{above}' has {len(inside)} entries, numbered from 0, and none is '{part}'.")
-            return
-        if depth == len(parts) - 1:
-            break
-        inner = inside[key] if isinstance(inside, list) else inside.get(key)
-        if inner is None:
-            inside[key] = {}
-        elif isinstance(inner, str) and depth == 1 and parts[0] in NAMED_THINGS:
-            inside[key] = {"id": inner}
-        inside = inside[key]
     try:
-        inside[key] = parse(text)
+        value = parse(text)
+        for depth, part in enumerate(above):
+            key: Any = int(part) if isinstance(inside, list) else part
+            inner = inside[key] if isinstance(inside, list) else inside.get(key)
+            if inner is None:
+                inside[key] = {}
+            elif isinstance(inner, str) and depth == 1 and above[0] in NAMED_THINGS:
+                inside[key] = {"id": inner}
+            inside = inside[key]
+        inside[int(last) if isinstance(inside, list) else last] = value
     except DataError as error:
         faults.add(f"--set {path}", str(error))
-    name = ".".join(parts)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        reason = "leads to nothing: the entries of a list are numbered from 0, and a single value has none."
+        faults.add(f"--set {path}", reason)
     for inner_name in [other for other in origins if f"{other}.".startswith(f"{name}.")]:
         del origins[inner_name]
     origins[name] = "--set"

@@ -21,15 +21,16 @@ from harness.plugins import plain_settings
 from harness.settings import (
     HOLDOUT,
     ORIGINAL,
+    PROBED_ERASURE,
     RETRAINED,
     STAND_IN,
     UNSEEN,
     UNSEEN_ROWS,
+    At,
     EvaluatorSpec,
     Level,
     Measuring,
     Sweep,
-    TimeLimit,
     TrialSpec,
     replace,
 )
@@ -44,18 +45,21 @@ LABELS = {
 
 
 def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row with the same trials as an earlier one, under any model's training."""
-    for entry in sweep.models:
-        model_training = sweep.training.over(entry.training)
-        key_by_identity: dict[str, str] = {}
-        for template in templates:
-            strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = override_training(template, model_training).identity()
-            identity = digest_of([template.method, template.settings, strength, training])
-            key = key_by_identity.setdefault(identity, template.key)
-            if key != template.key:
-                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
-                yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+    """Yield every row with the same trials as an earlier one."""
+    key_by_identity: dict[str, str] = {}
+    for template in templates:
+        strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
+        training = override_training(template, sweep.training).identity()
+        identity = digest_of([template.method, template.settings, strength, training])
+        key = key_by_identity.setdefault(identity, template.key)
+        if key != template.key:
+            reason = f"asks for the same trials as '{key}': the same method, settings and training. "
+            yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+
+
+def list_levels(until: Mapping[str, Sequence[At]]) -> tuple[Level, ...]:
+    """Return the levels of the `until` block in the file's order."""
+    return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
 
 
 def build_trials(
@@ -64,55 +68,40 @@ def build_trials(
     models: Sequence[ResolvedModel],
     texts: Mapping[str, Texts],
     templates: Sequence[TrialTemplate],
+    walks: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
-    levels: tuple[Level, ...],
 ) -> list[TrialSpec]:
-    """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order.
-
-    Args:
-        name: The sweep's name.
-        sweep: Its settings.
-        models: Its models.
-        texts: Each model's sources, by its path in the file.
-        templates: Its rows.
-        evaluators: Its evaluators by name.
-        judges: Judges of every role that an evaluator has.
-        levels: Levels of the walks.
-    """
+    """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order."""
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
-    erasure_evaluators = {
-        key: evaluator
-        for key, evaluator in evaluators.items()
-        # Others would compare unseen texts with themselves.
-        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads
-    }
+    erasure_evaluators: dict[str, Evaluator] = {}
+    for key, evaluator in evaluators.items():
+        # What reads the holdout would compare unseen texts with themselves.
+        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads:
+            erasure_evaluators[key] = evaluator
+    required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
     for model in models:
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, assign_judges(judges, model.checkpoint))
-        evaluator_specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
-        original = replace(unmeasured, evaluators=evaluator_specs)
+        specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
+        original = replace(unmeasured, evaluators=specs)
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
             erasures += [erasure_trial(seeded, model, sources, template) for template in templates]
-            walks = [] if sweep.tune else walked_templates(templates)
-            erasures += walked_trials(add_levels(seeded, model, sources, levels), model, sources, walks)
+            erasures += walked_trials(add_levels(seeded, model, sources, sweep.until), model, sources, walks)
         for kind in UNSEEN_ROWS if erasure_evaluators else ():
             # A retrained model is better evidence of unseen texts than validation texts.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # Seeds make no difference here.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
-                texts_read = {role: source for role, source in sources.items() if role in required}
-                evaluator_specs = _evaluator_specs(
-                    unseen, sweep.measuring, erasure_evaluators, inputs, texts_read, model.retrained
-                )
-                references.append(_reference(replace(unseen, evaluators=evaluator_specs), kind))
+                read = {role: source for role, source in sources.items() if role in required}
+                specs = _evaluator_specs(unseen, sweep.measuring, erasure_evaluators, inputs, read, model.retrained)
+                references.append(_reference(replace(unseen, evaluators=specs), kind))
     return references + erasures
 
 
@@ -144,13 +133,11 @@ def _unmeasured(
         validation=sources["validation"],
         evaluators=(),
         judges=judges,
-        cpus=model.resources.cpus,
-        gpus=model.resources.gpus,
-        time_limit=_time_limit(sweep.timeout_minutes, "timeout_minutes"),
+        time_limit=sweep.timeout_minutes,
         keep_erased=sweep.keep_erased,
-        samples=sweep.report.samples,
-        sample_count=sweep.report.sample_count,
         reading={**how_it_reads(model.checkpoint), "judges_start_with": judges_start_with(judges)},
+        **model.resources.model_dump(),
+        **sweep.report.model_dump(),
     )
 
 
@@ -185,22 +172,20 @@ def _evaluator_specs(
             identity["retrained"] = twin.digest
         precision: Precision = "fp32" if evaluator.needs_fp32 else measuring.precision
         judge_precision: Precision = measuring.judges if {*CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
+        precisions = {"precision": precision, "judge_precision": judge_precision}
         # Keys of fp32 are older than this setting.
-        if precision != "fp32":
-            identity["precision"] = precision
-        if judge_precision != "fp32":
-            identity["judge_precision"] = judge_precision
-        evaluator_spec = EvaluatorSpec(
-            name=name,
-            version=evaluator.version,
-            settings=settings,
-            key=digest_of(identity),
-            texts=texts,
-            retrained=twin,
-            precision=precision,
-            judge_precision=judge_precision,
+        identity |= {name: value for name, value in precisions.items() if value != "fp32"}
+        specs.append(
+            EvaluatorSpec(
+                name=name,
+                version=evaluator.version,
+                settings=settings,
+                key=digest_of(identity),
+                texts=texts,
+                retrained=twin,
+                **precisions,
+            )
         )
-        specs.append(evaluator_spec)
     return tuple(specs)
 
 
@@ -211,8 +196,11 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def add_levels(original: TrialSpec, model: ResolvedModel, sources: Texts, levels: tuple[Level, ...]) -> TrialSpec:
+def add_levels(
+    original: TrialSpec, model: ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]
+) -> TrialSpec:
     """Return an original with levels, and the holdout or retrained model whose numbers define them."""
+    levels = list_levels(until)
     targets = {level.at for level in levels}
     return replace(
         original,
@@ -224,10 +212,7 @@ def add_levels(original: TrialSpec, model: ResolvedModel, sources: Texts, levels
 
 def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
     """Return one template for each variant, with its largest strength."""
-    strongest: dict[str, TrialTemplate] = {}
-    for template in templates:
-        earlier = strongest.setdefault(template.variant, template)
-        strongest[template.variant] = max(earlier, template, key=lambda one: max(one.strengths))
+    strongest = {template.variant: template for template in templates}  # Strengths rise.
     return [replace(template, strengths=template.strengths[-1:]) for template in strongest.values()]
 
 
@@ -261,11 +246,4 @@ def erasure_trial(original: TrialSpec, model: ResolvedModel, sources: Texts, tem
         training=override_training(template, model.training),
         retain=sources.get("retain") if reference == "retain_data" else None,
     )
-    if "timeout_minutes" in template.limits:
-        minutes = template.limits["timeout_minutes"]
-        spec = replace(spec, time_limit=_time_limit(minutes, f"methods.{template.key}.timeout_minutes"))
     return spec.identified(is_cumulative=plugin.strength.cumulative)
-
-
-def _time_limit(minutes: float | None, setting: str) -> TimeLimit | None:
-    return None if minutes is None else TimeLimit(minutes=float(minutes), setting=setting)

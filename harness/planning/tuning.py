@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import create_model
-
-from harness.base.settings import Strict, allowed, check_settings, field_types, quoted, repeated
-from harness.contracts import Evaluator, Json, Method, Number, Training
+from harness.base.settings import check_settings, field_types, quoted, repeated
+from harness.contracts import Evaluator, Json, Method, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.texts import Texts
-from harness.planning.trials import erasure_trial
+from harness.planning.trials import add_levels, erasure_trial
 from harness.plugins import declared_space
 from harness.settings import (
     HOLDOUT,
     OF_TRAINING,
+    ORIGINAL,
     PROBED_ERASURE,
     RETRAINED,
     SEARCH_SEEDS,
     UNSEEN,
     Choice,
     Dimension,
-    Level,
     LogUniform,
-    RowLimits,
+    Source,
     StudySpec,
     Sweep,
     TrialSpec,
@@ -36,9 +34,6 @@ from harness.settings import (
     nearest,
     replace,
 )
-
-MAX_STEPS = 10_000
-"""Limit of a cumulative strength: candidates are probed at each step."""
 
 
 def study_templates(
@@ -52,26 +47,22 @@ def study_templates(
         if row not in sweep.methods:
             faults.add(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
     spaces: dict[str, dict[str, Dimension] | None] = {}
+    for key, plugin in {template.key: template.plugin for template in templates}.items():
+        spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), plugin, faults)
     studies: dict[str, TrialTemplate] = {}
     for template in templates:
-        key = template.key
-        if key not in spaces:
-            spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin, faults)
-        space, strength = spaces[key], template.plugin.strength.field
-        if space is not None and space.keys() <= {strength}:
-            end = (end_of(space[strength]),) if space else template.strengths[-1:]
+        space, dial = spaces[template.key], template.plugin.strength.field
+        if space is None:
+            continue
+        studies[template.variant] = replace(template, space=space)
+        if space.keys() <= {dial}:
+            end = (end_of(space[dial]),) if space else template.strengths[-1:]
             studies[template.variant] = replace(template, space={}, strengths=end)
-        elif space is not None:
-            studies[template.variant] = replace(template, space=space)
     return list(studies.values())
 
 
 def _space(
-    key: str,
-    block: Mapping[str, Any],
-    given: Mapping[str, Any],
-    plugin: type[Method],
-    faults: Faults,
+    key: str, block: Mapping[str, Any], given: Mapping[str, Any], plugin: type[Method], faults: Faults
 ) -> dict[str, Dimension] | None:
     """Return a row's dimensions, declared or given and not fixed by the row; None if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
@@ -80,33 +71,30 @@ def _space(
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         faults.add(f"{path}.{strength}", f"{reason}, {example}.")
         return None
-    fixed_names = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
-    given_dimensions = given_space(given, plugin, f"tune.space.{key}", faults)
-    for name in _by_dimension(given):
-        if name in fixed_names:
-            faults.add(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
-    space = {**declared_space(plugin), **given_dimensions}
-    space = {name: dimension for name, dimension in space.items() if name not in fixed_names}
-    dimension = space.get(strength)
-    if dimension is None and strength not in fixed_names:
-        reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to "
-        declaration = f"{strength}: Annotated[..., LogUniform(low=..., high=...)]"
-        faults.add(path, f"{reason}the setting in the plugin, {declaration}.")
-        return None
-    if plugin.strength.cumulative and isinstance(dimension, LogUniform) and dimension.high > MAX_STEPS:
-        reason = f"each whole step up to {dimension.high:g} would be probed: high may be {MAX_STEPS:,} at most."
-        faults.add(f"tune.space.{key}.{strength}", reason)
+    fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
+    space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}
+    for name, values in _by_dimension(given).items():
+        where = f"tune.space.{key}.{name}"
+        if name not in hints:
+            faults.add(where, unknown("setting", name, hints))
+        elif name in fixed_names:
+            faults.add(where, f"is fixed by {path}.{name}: remove one of the two.")
+        elif dimension := _dimension(values, hints[name], where, faults):
+            space[name] = dimension
+    if strength not in {*space, *fixed_names}:
+        reason = f"does not declare in which range '{strength}' is to be searched: say so here, {example}"
+        faults.add(path, f"{reason}, or in the plugin, Annotated[..., LogUniform(low=..., high=...)].")
         return None
     return space
 
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row's settings by name of dimension: `training.learning_rate`."""
-    settings = {name: value for name, value in block.items() if name != "training"}
     training = block.get("training")
-    for name, value in training.items() if isinstance(training, dict) else ():
-        settings[f"{OF_TRAINING}{name}"] = value
-    return settings
+    if not isinstance(training, dict):
+        return dict(block)
+    settings = {name: value for name, value in block.items() if name != "training"}
+    return settings | {f"{OF_TRAINING}{name}": value for name, value in training.items()}
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
@@ -125,17 +113,6 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
             yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
 
 
-def walking_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield metrics that a walk cannot follow, and rows whose strengths are not numbers."""
-    for name in until:
-        if name != PROBED_ERASURE:
-            yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
-    for template in templates if until else ():
-        if not all(type(value) in (int, float) for value in template.strengths):
-            path = f"methods.{template.key}.{template.plugin.strength.field}"
-            yield Fault(path, "cannot be walked: it is no number. Remove the row, or until.")
-
-
 def level_faults(
     until: Mapping[str, Sequence[Any]], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
 ) -> Iterator[Fault]:
@@ -143,12 +120,11 @@ def level_faults(
     for name, levels in until.items():
         for model in models:
             if UNSEEN in levels and model.path in texts and HOLDOUT not in texts[model.path]:
-                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout, "
-                yield Fault(f"until.{name}", f"{UNSEEN} {reason}or give a number.")
+                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout."
+                yield Fault(f"until.{name}", f"{UNSEEN} {reason}")
             if RETRAINED in levels and model.retrained is None:
-                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it, "
-                named = f"{model.path}: {{id: ..., retrained: ...}}"
-                yield Fault(f"until.{name}", f"{RETRAINED} {reason}{named}, or give a number.")
+                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it"
+                yield Fault(f"until.{name}", f"{RETRAINED} {reason}, {model.path}: {{id: ..., retrained: ...}}.")
 
 
 def list_searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
@@ -166,72 +142,66 @@ def search_seed(seed: int, number: int) -> int:
     return SEARCH_SEEDS * (number + 1) + seed
 
 
-def list_levels(until: Mapping[str, Sequence[Number | Literal["unseen", "retrained"]]]) -> tuple[Level, ...]:
-    """Return the levels of the `until` block in the file's order."""
-    return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
-
-
 def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    """Yield a cost that no evaluator reports, and a reference that is no row."""
-    compare, groups = sweep.compare, metric_groups(evaluators)
-    costs = [name for name, group in groups.items() if group != "erasure"]
+    """Yield a metric that no walk follows, a cost that no evaluator reports, and a reference that is no row."""
+    for name in sweep.until:
+        if name != PROBED_ERASURE:
+            yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
+    compare, reported = sweep.compare, [metric for evaluator in evaluators.values() for metric in evaluator.metrics]
+    costs = [metric.name for metric in reported if metric.group != "erasure"]
     if "cost" in compare.model_fields_set and compare.cost not in costs:
         yield Fault("compare.cost", unknown("metric of utility in this sweep", compare.cost, costs))
     if compare.reference is not None and compare.reference not in sweep.methods:
         yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 
 
-def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
-    """Return groups by reported metric."""
-    return {metric.name: metric.group for evaluator in evaluators.values() for metric in evaluator.metrics}
-
-
-def build_study(
+def build_studies(
     sweep: Sweep,
     tune: Tune,
-    template: TrialTemplate,
-    model: ResolvedModel,
-    sources: Texts,
-    original: TrialSpec,
-    number: int = 0,
-) -> StudySpec:
-    """Return the study of a template on a model.
+    templates: Sequence[TrialTemplate],
+    models: Sequence[ResolvedModel],
+    texts: Mapping[str, Texts],
+    references: Sequence[TrialSpec],
+) -> list[StudySpec]:
+    """Return the studies of each model: for every row with a space, one for each of its searches."""
+    studies: list[StudySpec] = []
+    for model in models:
+        sources = texts[model.path]
+        original = next(spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint)
+        original = add_levels(original, model, sources, sweep.until)
+        for template in templates:
+            for number, seeds in enumerate(list_searches(sweep, tune) if template.space else ()):
+                default = replace(
+                    erasure_trial(original, model, sources, template), seed=search_seed(tune.seed, number)
+                ).identified(is_cumulative=template.plugin.strength.cumulative)
+                studies.append(_study(sweep, tune, template, default, sources["selection"], seeds))
+    return studies
 
-    Args:
-        sweep: The sweep's settings.
-        tune: Its `tune` block.
-        template: The row with its space.
-        model: The model.
-        sources: The model's texts.
-        original: The model's reference row with the levels.
-        number: Index in the model's `list_searches`.
-    """
-    strength, space = template.plugin.strength, template.space
-    default = erasure_trial(original, model, sources, template)
-    default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
-    settings = {**default.settings, strength.field: template.strengths[0]}
+
+def _study(
+    sweep: Sweep, tune: Tune, template: TrialTemplate, default: TrialSpec, selection: Source, seeds: tuple[int, ...]
+) -> StudySpec:
+    """Return the study around a row's trial with its default settings."""
+    plugin, space, dial = template.plugin, template.space, template.plugin.strength.field
+    settings = {**default.settings, dial: template.strengths[0]}
     settings |= {f"{OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
-    defaults = _within(space, settings, template.plugin)
-    recipe = _within(space, {**settings, **published_recipe(template.plugin)}, template.plugin)
+    defaults = _within(space, settings, plugin)
+    recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
+    fixed = {name: value for name, value in default.settings.items() if name not in space}
     study = StudySpec(
         study_id="",
-        trial=replace(
-            default,
-            trial_id="",
-            settings={name: value for name, value in default.settings.items() if name not in space},
-            strengths=() if strength.field in space else template.strengths,
-        ),
-        seeds=list_searches(sweep, tune)[number],
+        trial=replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths),
+        seeds=seeds,
         per=tune.per,
         space=space,
         defaults=defaults,
-        is_cumulative=strength.cumulative,
-        is_trained=bool(template.plugin.searched_training),
+        is_cumulative=plugin.strength.cumulative,
+        is_trained=bool(plugin.searched_training),
         search=tune.search,
         trials=tune.budget.trials,
-        targets=original.levels,
+        targets=default.levels,
         utility_bounds=sweep.collapse.perplexity,
-        selection=sources["selection"],
+        selection=selection,
         seed=tune.seed,
         published=recipe if recipe != defaults else None,
     )
@@ -243,12 +213,8 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
 
     Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
     """
-    recipe: dict[str, Json] = {}
-    for field in fields(plugin):
-        if field.default is not MISSING:
-            recipe[field.name] = field.default
-    for name in plugin.searched_training:
-        recipe[f"{OF_TRAINING}{name}"] = getattr(Training(), name)
+    recipe = {field.name: field.default for field in fields(plugin) if field.default is not MISSING}
+    recipe |= {f"{OF_TRAINING}{name}": getattr(Training(), name) for name in plugin.searched_training}
     return {**recipe, **plugin.published}
 
 
@@ -288,20 +254,6 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
     return hints
 
 
-def given_space(block: Mapping[str, Any], plugin: type[Method], path: str, faults: Faults) -> dict[str, Dimension]:
-    """Return a row's dimensions of `tune.space`; faulty ones are left out."""
-    training = block.get("training", {})
-    if not isinstance(training, dict):
-        faults.add(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
-    hints, space = searchable_types(plugin), {}
-    for name, given in _by_dimension(block).items():
-        if name not in hints:
-            faults.add(f"{path}.{name}", unknown("setting", name, hints))
-        elif dimension := _dimension(given, hints[name], f"{path}.{name}", faults):
-            space[name] = dimension
-    return space
-
-
 def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
     """Return the dimension of a setting of type `hint`; None if any value is wrong."""
     if isinstance(given, list):
@@ -314,17 +266,11 @@ def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | 
     if not isinstance(given, dict) or given.keys() != {"low", "high"}:
         faults.add(path, f"must be a list of values, or a range {{low: ..., high: ...}}; got {quoted(given)}.")
         return None
-    ends = check_settings(
-        create_model("Range", __base__=Strict, low=(hint, ...), high=(hint, ...)), given, path, faults
-    )
+    ends = check_settings(dict[str, hint], given, path, faults)
     if ends is None:
         return None
-    low, high = ends.model_dump().values()
-    if type(low) not in (int, float) or type(high) not in (int, float):
-        faults.add(path, f"is a range of what is no number ({allowed(hint)}): give a list of values.")
-    elif not 0 < low < high:
-        reason = "is searched on a logarithmic scale: low must be above 0 and below high; got"
-        faults.add(path, f"{reason} {low:g} to {high:g}.")
-    else:
+    low, high = ends["low"], ends["high"]
+    if {type(low), type(high)} <= {int, float} and 0 < low < high:
         return LogUniform(low=low, high=high)
+    faults.add(path, f"is searched on a logarithmic scale: low must be above 0 and below high; got {low} to {high}.")
     return None

@@ -16,8 +16,8 @@ from harness.base.messages import amount, console
 from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
-from harness.planning.machine import this_machine
-from harness.planning.memory import MemoryNeed, find_unfit, gigabytes, memory_needs, needs_warning
+from harness.planning.machine import Machine, memory_share, this_machine
+from harness.planning.memory import Row, find_unfit, gigabytes, memory_needs, row_of
 from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
@@ -27,8 +27,8 @@ from harness.reporting.render import Column, render
 from harness.settings import Plan, TrialSpec
 
 NOTE = (
-    "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures. Has: its "
-    "share of this machine."
+    "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures; not known of code "
+    "that cannot run without values. Has: its share of this machine."
 )
 
 
@@ -136,28 +136,15 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     return Group(_terminal_table(rows), Text(note))
 
 
-def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) -> Group:
-    """Return each row's largest need of memory, and its share.
-
-    Args:
-        trials: Those to be shown.
-        needs: Each trial's need and share, by its id.
-    """
-    largest: dict[tuple[str, str], TrialSpec] = {}
-    for spec in trials:
-        key = spec.variant.partition("(")[0], spec.model.id
-        largest[key] = max(largest.get(key, spec), spec, key=lambda one: needs[one.trial_id].needs or 0)
-    rows, notes = [], []
-    for (row, model), spec in largest.items():
-        need = needs[spec.trial_id]
-        sizes = ["not known" if size is None else gigabytes(size) for size in (need.needs, need.has)]
-        rows.append({"Row": row, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
-        if need.needs is None:
-            reason = f"its code could not be counted without values ({need.why_unknown})"
-            notes.append(f"{row} on {model}: its need is not known, since {reason}.")
-        elif spec.training.lora and need.trained:
-            notes.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
-    return Group(_terminal_table(rows), *map(Text, [*notes, NOTE]))
+def needs_table(trials: Sequence[TrialSpec], needs: Mapping[Row, int | None], machine: Machine | None) -> Group:
+    """Return each row's need of memory, and its share of a machine (None: a cluster, whose memory is unknown)."""
+    rows = []
+    for spec in {row_of(spec): spec for spec in trials}.values():
+        need = needs[row_of(spec)]
+        has = memory_share(machine, spec) if machine and spec.gpus <= machine.gpus else None
+        sizes = ["not known" if size is None else gigabytes(size) for size in (need, has)]
+        rows.append({"Row": spec.variant, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
+    return Group(_terminal_table(rows), Text(NOTE))
 
 
 def print_plan(file: Path, planned: Plan, results: Path) -> None:
@@ -171,12 +158,10 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     if measured.studies:
         terminal.print(studies_table(measured.studies), "")
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
-    machine = this_machine()
-    needs = memory_needs(trials, machine)
-    faults, doubts = find_unfit(list_remaining_specs(measured), machine, needs)
-    terminal.print(needs_table(trials, needs))
+    machine, needs = this_machine(), memory_needs(trials)
+    terminal.print(needs_table(trials, needs, machine))
     replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
-    for sentence in filter(None, (replaced, *changed_sentences(measured), needs_warning(doubts) if doubts else "")):
+    for sentence in filter(None, (replaced, *changed_sentences(measured))):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
-    if faults:
+    if faults := find_unfit(list_remaining_specs(measured), machine, needs):
         raise ConfigError(str(file), faults)

@@ -13,7 +13,6 @@ from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
-from harness.settings import TimeLimit
 
 WORK = """
 import ctypes, json, os, sys, time
@@ -86,12 +85,11 @@ def ran(tmp_path_factory, short_folder, make_job):
     root = tmp_path_factory.mktemp("ray")
     (root / "our_work.py").write_text(WORK)
     (root / "home").mkdir()
-    limit = TimeLimit(minutes=0.02, setting="timeout_minutes")
     jobs = [
         make_job("first", settings={"seconds": 1}),
         make_job("killed", settings={"signal": signal.SIGKILL}, samples="plain"),
         make_job("dies-once", settings={"dies_once": str(root / "died")}),
-        make_job("hangs", settings={"hangs": True}, time_limit=limit),
+        make_job("hangs", settings={"hangs": True}, time_limit=0.02),
         make_job("raises", settings={"raises": "a bug of our own"}),
         make_job("last"),
     ]

@@ -155,7 +155,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         else:
             event = Event(**result["event"])
             if event.kind == "started" and job.spec.time_limit is not None:
-                self._end_by_trial[trial] = time.monotonic() + 60 * job.spec.time_limit.minutes
+                self._end_by_trial[trial] = time.monotonic() + 60 * job.spec.time_limit
             self._watch(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

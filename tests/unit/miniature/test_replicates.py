@@ -81,10 +81,9 @@ def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicat
 ONE, OTHER = "id: MODEL, replicate_of: b", "id: OTHER, replicate_of: b"
 FAULTS = {
     "{id: MODEL, replicate_of: both}, OTHER": "models.0.replicate_of: so nothing is averaged.",
-    f"{{{ONE}}}, {{{OTHER}, training: {{weight_decay: 0.1}}}}": "models.1: its training or engine is another.",
-    f"{{{ONE}, retrained: OTHER}}, {{{OTHER}}}": "models.1: one has a retrained model and the other has none.",
-    f"{{{ONE}, retrained: THIRD}}, {{{OTHER}, retrained: THIRD}}": "models.1: which would count twice.",
-    "{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}": "models.0: size is 8, not 80",
+    f"{{{ONE}}}, {{{OTHER}, training: {{weight_decay: 0.1}}}}": "models.1: training or engine",
+    f"{{{ONE}, retrained: OTHER}}, {{{OTHER}}}": "models.1: retrained model or none",
+    f"{{{ONE}, retrained: THIRD}}, {{{OTHER}, retrained: THIRD}}": "models.1: would count twice",
 }
 
 
@@ -105,7 +104,7 @@ def test_another_tokenizer_is_no_replicates(check, make_replicate):
     spelled = (f"{{id: {folder}/original, retrained: {folder}/retrained, replicate_of: b}}" for folder in (one, two))
     found = check(models=f"[{', '.join(spelled)}]")
     assert list(found) == ["models.1"]
-    assert "its tokenizer is another, so it would not be measured on the same tokens" in found["models.1"]
+    assert "What differs: tokenizer" in found["models.1"]
 
 
 def test_the_same_weights_are_no_second_replicate(check, make_replicate):

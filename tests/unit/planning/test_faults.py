@@ -14,8 +14,12 @@ import pytest
         ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
         ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
         ({"training": "{learning_rate: .inf}"}, "training.learning_rate", "must be a number above 0; got inf."),
-        ({"training": "{learning_rate: [0.1, 0.2]}"}, "training", "A list is a grid axis of a row: methods: {emso: "),
-        ({"collapse": "{perplexity: [1, 5]}"}, "collapse.perplexity", "one above 0 and below 1, and one above 1"),
+        ({"training": "{learning_rate: [0.1, 0.2]}"}, "training.learning_rate", "must be a number above 0; got a list"),
+        (
+            {"collapse": "{perplexity: [1, 5]}"},
+            "collapse.perplexity",
+            "one number above 0 and below 1, and one above 1",
+        ),
         (
             {"evaluators": "{memorization: {definition: table}, generation: }"},
             "evaluators.generation.definition",
@@ -47,7 +51,7 @@ def test_faults_of_a_method(check, methods, path, reason):
 
 def test_a_row_needs_a_method_and_a_name(check):
     found = check(methods="{mine: {epochs: 1}, original: {method: emso}, 'a b': {method: emso}}", ranking="{}")
-    assert found["methods.mine"].endswith("A row under a name of its own says which: {method: emso, ...}.")
+    assert found["methods.mine"].endswith("A row under another name says which: {method: emso, ...}.")
     assert found["methods.original"].startswith("'original' is the name of a row that every sweep has: use letters")
     assert found["methods.a b"].startswith("'a b' cannot name a row: use letters")
 
@@ -75,9 +79,9 @@ def test_models_with_the_same_weights(check, world, tmp_path):
 def test_a_row_of_several_strengths_is_ranked_at_one(check):
     methods = "{task_arithmetic: {gamma: [0.04, 0.08]}}"
     found = check(methods=methods, ranking="{}")
-    assert "has several strengths (0.04, 0.08), " in found["ranking.at.task_arithmetic"]
+    assert "which strength of 'task_arithmetic' is ranked, one of 0.04, 0.08." in found["ranking.at.task_arithmetic"]
     found = check(methods=methods, ranking="{at: {task_arithmetic: 0.1}}")
-    assert "0.1 is not among the strengths of 'task_arithmetic'" in found["ranking.at.task_arithmetic"]
+    assert "is ranked, one of 0.04, 0.08." in found["ranking.at.task_arithmetic"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Unseen texts: which there are, what is refused of them, and that no other row's identity knows of them."""
 
 import json
+from functools import partial
 from random import Random
 from string import ascii_lowercase
 
@@ -10,7 +11,6 @@ from harness import miniature
 from harness.data.sequences import MAX_UNSEEN, in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError
 from harness.miniature import texts
-from harness.planning.plan import plan
 from harness.settings import STAND_IN
 
 FILE = """# What is unseen?
@@ -31,22 +31,12 @@ def noise(seed):
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text, tmp_path):
     """Return a planner of FILE with changes, beside ten letters and eight passages of 60 bytes."""
     for name in ("letters", "passages"):
         lines = [json.dumps({"text": f"{name} {number} {noise(f'{name} {number}')}"}) for number in range(10)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-
-    def run(*changes, only=()):
-        def filled(part):
-            part = part.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER"))
-            return part.replace("FOLDER", str(tmp_path))
-
-        file = tmp_path / "file.yaml"
-        file.write_text(filled(FILE))
-        return plan(file, [filled(change) for change in changes], only)
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def unseen(found):
@@ -134,7 +124,11 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
 @pytest.mark.parametrize(
     ("holdout", "path", "reason"),
     [
-        ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts are in the forget set too, so they are not"),
+        (
+            "{source: jsonl, path: LETTERS, start: 4}",
+            "",
+            "2 of its 6 texts (number 1, 2) are in data.forget",
+        ),
         (
             "{source: jsonl, path: LETTERS, start: 6, sequences: 5}",
             "",
@@ -143,10 +137,9 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
         ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
     ],
 )
-def test_faults_of_a_holdout(planned, tmp_path, holdout, path, reason):
-    change = holdout.replace("LETTERS", str(tmp_path / "letters.jsonl")).replace("NOWHERE", str(tmp_path / "no.jsonl"))
+def test_faults_of_a_holdout(planned, holdout, path, reason):
     with pytest.raises(ConfigError) as caught:
-        planned(f"data.holdout={change}")
+        planned(f"data.holdout={holdout.replace('LETTERS', 'FOLDER/letters.jsonl')}")
     [fault] = caught.value.faults
     assert fault.path == f"data.holdout{path}"
     assert reason in fault.reason
@@ -165,16 +158,19 @@ LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
 KEPT = {
     "retain": (
         f"{LETTERS}}}",
-        "6 of its 6 texts are in the forget set too, so training would keep what it is to erase",
+        "(6 of the 6 there): training would keep what it is to erase",
     ),
-    "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts are in the forget set too"),
+    "retain.cut": (
+        f"{LETTERS}, start: 4, sequence_tokens: 40}}",
+        "2 of its 6 texts (number 1, 2) are in data.f",
+    ),
     "validation": (
         f"{LETTERS}, start: 5}}",
-        "1 of its 5 texts are in the forget set too, so what ends a training early",
+        "1 of its 5 texts (number 1) is in data.forget too",
     ),
     "utility": (
         f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}",
-        "4 of its 4 texts are in the forget set too, so what they say of utility is what was erased",
+        "what they say of utility is what was erased",
     ),
 }
 

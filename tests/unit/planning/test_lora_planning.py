@@ -1,10 +1,11 @@
 """LoRA in a sweep file: what its trials are called, which rows refuse it and where, and what they need."""
 
+from functools import partial
+
 import pytest
 
 from harness import plugins
 from harness.contracts import LoRA, Training
-from harness.planning.plan import plan
 from harness.planning.tuning import searchable_types
 from harness.records.artifacts import memorized_key
 
@@ -12,15 +13,10 @@ METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.0
 
 
 @pytest.fixture
-def trials(world, sound, tmp_path):
+def trials(plan_text, sound):
     """Return a planner: changes to a sweep file in, its trials by variant out."""
-
-    def run(*changes):
-        file = tmp_path / "file.yaml"
-        file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-        return {spec.variant: spec for spec in plan(file, ["seeds=[0]", "ranking={}", *changes]).trials}
-
-    return run
+    planned = partial(plan_text, sound, "seeds=[0]", "ranking={}")
+    return lambda *changes: {spec.variant: spec for spec in planned(*changes).trials}
 
 
 def test_without_lora_every_identity_is_what_it_was(make_spec):
@@ -48,16 +44,15 @@ def test_adapters_have_the_identity_that_they_always_had(make_spec):
 
 def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
     methods = (
-        "{gradient_ascent: {epochs: [1], training: {lora: {rank: [4, 8], targets: [q_proj, v_proj]}}}, "
+        "{gradient_ascent: {epochs: [1], training: {lora: [{rank: 4}, {rank: 8, targets: [q_proj, v_proj]}]}}, "
         "full: {method: gradient_ascent, epochs: [1], training: {lora: null}}, "
         "both: {method: kl_divergence, epochs: [1], training: {lora: [null, {rank: 2}]}}}"
     )
     found = trials(f"methods={methods}", "training.lora={rank: 16}")
     rows = {variant: spec.training.lora for variant, spec in found.items() if not spec.is_reference}
-    targets = ("q_proj", "v_proj")
     assert rows == {
-        "gradient_ascent(lora.rank=4)": LoRA(rank=4, targets=targets),
-        "gradient_ascent(lora.rank=8)": LoRA(rank=8, targets=targets),
+        "gradient_ascent(lora=rank 4)": LoRA(rank=4),
+        "gradient_ascent(lora=rank 8 targets ['q_proj', 'v_proj'])": LoRA(rank=8, targets=("q_proj", "v_proj")),
         "full": None,
         "both(lora=null)": None,
         "both(lora=rank 2)": LoRA(rank=2),

@@ -1,10 +1,8 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
 import re
-from io import StringIO
 
 import pytest
-from rich.console import Console
 from torch import nn
 from transformers import GPTNeoConfig
 
@@ -13,11 +11,10 @@ from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.planning import memory
 from harness.planning.machine import PROCESS_BYTES, Machine, memory_share
-from harness.planning.memory import MemoryTracker, add_engine_bytes, find_unfit, memory_need, memory_needs, rehearse
+from harness.planning.memory import MemoryTracker, bytes_on_engine, find_unfit, memory_need, memory_needs, rehearse
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.reporting.plan import needs_table
 from harness.settings import DeepSpeed, Engine, LoRA, replace
 from harness.sweep import main
 
@@ -34,15 +31,14 @@ keep_erased: none
 methods:
   emso: {epochs: 1}
   contrastive_decoding: {gamma: 0.3}
-  gradient_difference: {epochs: 1}
   kl_divergence: {epochs: 1}
   gradient_ascent: {epochs: 1}
   kfac_edit: {erased_mass: 0.01}
   npo_sam: {epochs: 1}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
-MACHINE = Machine(cpus=2, memory=24 << 30, gpus=0, gpu_memory=0, has_bf16=False)
-GPU = replace(MACHINE, gpus=1, gpu_memory=80 << 30, has_bf16=True)
+MACHINE = Machine(cpus=2, memory=24 << 30, gpus=0, gpu_memory=0)
+GPU = replace(MACHINE, gpus=1, gpu_memory=80 << 30)
 
 
 @pytest.fixture
@@ -65,16 +61,10 @@ def erase(spec, artifacts):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(
-    ("method", "lora"),
-    [
-        ("emso", None), ("gradient_difference", None), ("npo_sam", None), ("kfac_edit", None),
-        ("kl_divergence", None), ("gradient_ascent", LoRA(rank=4)),
-    ],
-)  # fmt: skip
-def test_erasing_is_told_to_within_a_quarter(specs, measured, tmp_path, method, precision, lora):
+@pytest.mark.parametrize("method", ["emso", "npo_sam", "kfac_edit", "kl_divergence", "gradient_ascent"])
+def test_erasing_is_told_to_within_a_quarter(specs, measured, tmp_path, method, precision):
     spec = specs(f"training.precision={precision}")[method]
-    spec = replace(spec, training=replace(spec.training, lora=lora))
+    spec = replace(spec, training=replace(spec.training, lora=LoRA(rank=4) if method == "gradient_ascent" else None))
     artifacts = Artifacts(tmp_path / "artifacts")
     if spec.reference == "memorized_model":
         trained = measured(lambda: build_memorized(spec, artifacts, lambda message: None))
@@ -84,10 +74,9 @@ def test_erasing_is_told_to_within_a_quarter(specs, measured, tmp_path, method, 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("method", ["original", "kl_divergence", "contrastive_decoding"])
-def test_a_whole_trial_is_told_to_within_a_quarter(specs, measured, run_whole, method):
+def test_a_whole_trial_is_told_roughly(specs, measured, run_whole, method):
     spec = specs()[method]
-    need = memory_need(spec, MACHINE)
-    assert need.needs == pytest.approx(measured(lambda: run_whole(spec)), rel=0.25)
+    assert 0.75 < memory_need(spec) / measured(lambda: run_whole(spec)) < 1.5
 
 
 @pytest.fixture
@@ -108,17 +97,16 @@ def test_a_deep_models_memory_is_told_from_shallow_ones(specs, deep, method):
     assert (told.weights, told.trained, told.state) == (whole.weights, whole.trained, whole.state)
 
 
-def test_deepspeeds_buffers_come_by_stage_and_worker(specs):
-    """By hand, without activations: the plain model and its copy, two moments and two gradients under stage 0."""
+def test_deepspeeds_buffers_are_shared_by_its_workers(specs):
+    """By hand, without activations: the plain model and its copy, and fp32 weights, two moments and two gradients."""
     spec = specs()["gradient_ascent"]
-    told = memory.Rehearsal(peak=4 * 4000, weights=4000, state=8000, trained=1000, models=1)
+    told = memory.Rehearsal(peak=4 * 4000, weights=4000, state=8000, trained=1000)
     held = [
-        add_engine_bytes(replace(spec, engine=Engine(deepspeed=DeepSpeed(zero_stage=stage, workers=workers))), told)
-        for stage, workers in ((0, 1), (1, 1), (2, 4), (3, 8))
+        bytes_on_engine(replace(spec, gpus=gpus, engine=Engine(deepspeed=engine)), told)
+        for gpus, engine in ((0.0, DeepSpeed()), (1.0, DeepSpeed(workers=4)), (1.0, DeepSpeed(offload=True)))
     ]
-    assert held[0] == 4000 + 4000 + 8000 + 2 * 4000
-    assert held[1] == 4000 + 4000 + 12_000 + 2 * 4000 + 4000
-    assert held[1:] == sorted(held[1:], reverse=True)
+    assert held == [8000 + 20_000, 8000 + 5000, 8000 + 8000]
+    assert bytes_on_engine(spec, told) == 16_000
 
 
 def test_the_tracker_counts_what_is_held_and_no_view_of_what_was_there_before():
@@ -149,53 +137,41 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     monkeypatch.setattr(type(METHODS), "load", lambda self, name: Looks)
     monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: Looks())
     spec = replace(known, method="Looks")
-    needs = memory_needs([spec], MACHINE)
-    assert (needs[spec.trial_id].needs, needs[spec.trial_id].why_unknown[:12]) == (None, "RuntimeError")
-    assert find_unfit([spec], replace(MACHINE, memory=2 << 30), needs) == ([], [])
-    console = Console(width=160, record=True, file=StringIO())
-    console.print(needs_table([spec], needs))
-    assert "its need is not known, since its code could not be counted without values" in console.export_text()
+    assert memory_need(spec) is None
+    assert faults(spec, replace(MACHINE, memory=2 << 30)) == []
 
 
 def faults(spec, machine):
-    return find_unfit([spec], machine, memory_needs([spec], machine))
+    return find_unfit([spec], machine, memory_needs([spec]))
 
 
-def test_too_little_memory_is_a_fault_on_cpus_and_a_doubt_on_a_gpu(specs):
+def test_too_little_memory_is_a_fault_on_cpus_and_none_on_a_gpu(specs):
     spec = specs()["kl_divergence"]
-    needs = memory_need(spec, MACHINE).needs
+    needs = memory_need(spec)
     tight = replace(MACHINE, memory=2 * (needs - 1 + PROCESS_BYTES))
     assert memory_share(tight, spec) == needs - 1
-    [fault], doubts = faults(spec, tight)
-    assert (fault.path, doubts) == ("kl_divergence on miniature-m", [])
+    [fault] = faults(spec, tight)
+    assert fault.path == "kl_divergence on miniature-m"
     assert re.match(r"needs \d+ MB, and has \d+ MB\. Lower training\.micro_batch, set ", fault.reason)
-    assert faults(spec, replace(tight, memory=2 * (needs + PROCESS_BYTES))) == ([], [])
-    on_gpu = replace(spec, gpus=1.0)
+    assert faults(spec, replace(tight, memory=2 * (needs + PROCESS_BYTES))) == []
     assert memory_share(replace(GPU, gpu_memory=8 << 30), replace(spec, gpus=0.5)) == (4 << 30) - (600 << 20)
-    none, [doubt] = faults(on_gpu, replace(GPU, gpu_memory=700 << 20))
-    assert (none, doubt.path) == ([], "kl_divergence on miniature-m")
-    assert faults(on_gpu, GPU) == ([], [])
+    assert faults(replace(spec, gpus=1.0), replace(GPU, gpu_memory=700 << 20)) == []
 
 
 def test_what_a_machine_has_not_is_said(specs):
     def reason(spec, machine):
-        [fault], _ = find_unfit([spec], machine, {})
+        [fault] = find_unfit([spec], machine, {})
         return fault.reason
 
-    spec = specs("training.precision=bf16")["gradient_ascent"]
+    spec = specs()["gradient_ascent"]
     on_gpu = replace(spec, gpus=1.0)
-    assert find_unfit([on_gpu], GPU, {}) == ([], [])
-    assert reason(on_gpu, replace(GPU, has_bf16=False)) == (
-        "computes in bf16, which this machine's GPU does not: set training.precision to fp32."
-    )
-    assert find_unfit([replace(on_gpu, training=replace(spec.training, precision="fp32"))], GPU, {}) == ([], [])
+    assert find_unfit([on_gpu], GPU, {}) == []
     assert reason(on_gpu, MACHINE).startswith("needs 1 GPU (resources.gpus), and this machine has none")
     two = replace(on_gpu, engine=Engine(deepspeed=DeepSpeed(zero_stage=2, workers=2)))
     assert reason(two, GPU).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")
+    both = replace(spec, cpus=2, engine=two.engine)
+    assert reason(both, MACHINE) == "needs 4 CPUs (resources.cpus), and this machine has 2."
     assert reason(replace(spec, cpus=8), MACHINE) == "needs 8 CPUs (resources.cpus), and this machine has 2."
-    lowered = [replace(evaluator, precision="bf16") for evaluator in spec.evaluators]
-    measured_low = replace(on_gpu, training=replace(spec.training, precision="fp32"), evaluators=tuple(lowered))
-    assert reason(measured_low, replace(GPU, has_bf16=False)).endswith("set measuring.precision to fp32.")
 
 
 def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path, monkeypatch, capsys):
@@ -204,7 +180,7 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     assert main([*command, "--plan"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("gradient_ascent "))
     assert re.search(r"miniature-m +\d+ MB +[\d.]+ GB$", row), row
-    small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0, has_bf16=False)
+    small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0)
     for room in ("planning.memory", "reporting.plan"):
         monkeypatch.setattr(f"harness.{room}.this_machine", lambda: small)
     for arguments in ([*command, "--plan"], command):

@@ -7,7 +7,6 @@ from harness.commands.prefetch import hub_contents
 from harness.data.sequences import load_forget
 from harness.errors import DataError
 from harness.miniature import texts
-from harness.planning.plan import plan
 from harness.settings import HOLDOUT, Source, TrialSpec, replace
 
 MIXED = "{source: miniature, sequences: 3, not_memorized: {source: miniature, sequences: 5}}"
@@ -91,11 +90,9 @@ def test_faults_of_the_sweep_file(check, section, path, reason):
 
 
 @pytest.fixture
-def planned(world, sound, tmp_path):
+def planned(plan_text, sound):
     """Return a planner of the sound sweep with another forget set."""
-    file = tmp_path / "file.yaml"
-    file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-    return lambda section: plan(file, [f"data.forget={section}"])
+    return lambda section: plan_text(sound, f"data.forget={section}")
 
 
 def test_the_miniature_mixes_its_records_with_unseen_ones_and_keeps_others_as_its_holdout(planned, tokenizer):

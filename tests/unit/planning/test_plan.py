@@ -3,18 +3,16 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import pytest
-from transformers import BloomConfig, BloomForCausalLM
 
 from harness.data.sequences import load_forget
 from harness.errors import ConfigError
 from harness.execution.trial.items import sequence_identities
 from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.planning.plan import plan
 from harness.reporting.plan import one_step_epochs
-from harness.settings import TimeLimit
 
 FILE = """# What is asked?
 name: sound
@@ -35,20 +33,9 @@ judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text):
     """Return a planner of FILE with changes."""
-
-    def run(*changes, text=FILE, only=()):
-        def filled(part):
-            for name in ("MODEL", "OTHER", "THIRD"):
-                part = part.replace(name, str(world / name))
-            return part
-
-        file = tmp_path / "file.yaml"
-        file.write_text(filled(text))
-        return plan(file, [filled(change) for change in changes], only)
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def ids(found, method):
@@ -67,21 +54,6 @@ def test_references_come_first_then_methods_in_the_files_order(planned):
     assert seen == [*references, *((name, seed, strengths) for seed in (0, 1) for name, strengths in erasing)]
     assert (found.sweep, found.question, found.samples) == ("sound", "What is asked?", "redacted")
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
-
-
-def test_a_row_may_run_as_long_as_it_says_or_else_as_the_sweep_says(planned):
-    found = planned(
-        "timeout_minutes=90", "methods.emso.timeout_minutes=0.5", "methods.kl_divergence.timeout_minutes=null"
-    )
-    limits = {spec.variant: spec.time_limit for spec in found.trials}
-    assert limits == {
-        "emso": TimeLimit(minutes=0.5, setting="methods.emso.timeout_minutes"),
-        "kl_divergence": None,
-        **dict.fromkeys(
-            ("original", "retrained", "holdout", "task_arithmetic"), TimeLimit(minutes=90, setting="timeout_minutes")
-        ),
-    }
-    assert {spec.time_limit for spec in planned().trials} == {None}
 
 
 def test_specs_hold_all_that_a_worker_needs(planned, world):
@@ -113,7 +85,7 @@ def test_specs_hold_all_that_a_worker_needs(planned, world):
             "seeds=[1, 0, 2]",
         ],
         ["name=another", "training.micro_batch=1", "evaluators={memorization: {n: 5}}", "resources={cpus: 2, gpus: 0}"],
-        ["timeout_minutes=0.5", "methods.emso.timeout_minutes=3", "keep_erased=all", "report={samples: plain}"],
+        ["timeout_minutes=0.5", "keep_erased=all", "report={samples: plain}"],
         [
             "judges.perplexity=THIRD",
             "data.utility.prompts=8",
@@ -244,28 +216,6 @@ def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned
     assert kl.forget.path == str(tmp_path / "texts.jsonl")
     assert (kl.retain.sequences, kl.retain.sequence_tokens) == (7, 50)
     assert (kl.validation.path, kl.validation.start, kl.validation.sequences) == (kl.utility.path, 15, 5)
-
-
-@pytest.fixture
-def bloom(tokenizer, tmp_path):
-    """Return the folder of a tiny BLOOM, which is of no family whose blocks are defined."""
-    folder = tmp_path / "BLOOM"
-    BloomForCausalLM(BloomConfig(vocab_size=256, hidden_size=8, n_layer=1, n_head=2)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(planned, world, bloom):
-    both = f"models=[{{id: {world}/MODEL}}, {{id: {bloom}}}]"
-    with pytest.raises(ConfigError) as refused:
-        planned(both, "methods.full_em={method: emso, selection: all}", "methods.emso.k=[2, 4]", "ranking.at={}")
-    [fault] = [fault for fault in refused.value.faults if fault.path.startswith("methods")]
-    assert fault.path == "methods.emso"
-    assert fault.reason.startswith(f"cannot erase from '{bloom}': blocks are defined for models of the types cohere, ")
-    assert fault.reason.endswith(
-        "and this is a 'bloom'. One entry of FAMILIES in harness/models/blocks.py adds it: its list of layers, and "
-        "each matrix's module. Or use selection: all, which trains the whole model."
-    )
 
 
 @pytest.fixture

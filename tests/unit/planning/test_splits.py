@@ -7,7 +7,6 @@ from string import ascii_lowercase
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.plan import plan
 
 FILE = """# Who is apart?
 models: [{id: MODEL}]
@@ -35,7 +34,7 @@ def nearly(name, number):
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text, tmp_path):
     """Return a planner of FILE, in whose files the first texts are replaced: `read=[...]`."""
 
     def run(*changes, **replaced):
@@ -43,10 +42,7 @@ def planned(world, tmp_path):
             texts = replaced.get(name, [])
             texts = texts + [text(name, number) for number in range(len(texts), count)]
             (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": one}) for one in texts))
-        (tmp_path / "file.yaml").write_text(
-            FILE.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
-        )
-        return plan(tmp_path / "file.yaml", changes)
+        return plan_text(FILE, *changes)
 
     return run
 

@@ -1,16 +1,16 @@
 """Tuned sweeps: which searches a file asks for, what names them, and each fault by its path and sentence."""
 
 import json
+from functools import partial
 
 import pytest
 
 from harness.errors import ConfigError
 from harness.planning import tuning
-from harness.planning.plan import plan
 from harness.planning.tuning import declared_faults
 from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
-from harness.settings import Choice, Compare, Level, LogUniform, Plan
+from harness.settings import Choice, Level, LogUniform
 
 FILE = """# What is asked?
 name: tuned
@@ -34,20 +34,9 @@ RATE = "training.learning_rate"
 
 
 @pytest.fixture
-def planned(world, tmp_path):
+def planned(plan_text):
     """Return a planner of FILE with changes."""
-
-    def run(*changes, text=FILE, only=()):
-        def filled(part):
-            for name in ("MODEL", "OTHER", "THIRD"):
-                part = part.replace(name, str(world / name))
-            return part
-
-        file = tmp_path / "file.yaml"
-        file.write_text(filled(text))
-        return plan(file, [filled(change) for change in changes], only)
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def studies(found):
@@ -152,12 +141,6 @@ def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planne
     assert [e.key for e in study.trial.evaluators] == [e.key for e in original.evaluators]
 
 
-def test_a_plan_with_studies_survives_json(planned):
-    found = planned()
-    again = Plan.model_validate_json(found.model_dump_json())
-    assert again == found
-
-
 @pytest.mark.parametrize(
     ("changes", "is_same"),
     [
@@ -182,13 +165,6 @@ def test_only_chooses_studies_as_it_chooses_trials(planned):
     for study in chosen.studies:
         assert (study.seeds, study.trial.seed) == ((1,), 1_000_000), "tuned with a seed of its own"
     assert planned(only=["method=original"]).studies == ()
-
-
-def test_the_seed_of_candidates_is_nobodys_to_choose(planned):
-    with pytest.raises(ConfigError, match="no seed of this sweep is called '1000000'"):
-        planned(only=["seed=1000000"])
-    other = planned("tune.seed=7", "seeds=[1000000]")
-    assert {study.trial.seed for study in other.studies} == {1_000_007}
 
 
 def test_each_seed_has_a_search_of_its_own_unless_the_file_says_per_model(planned):
@@ -216,12 +192,6 @@ def test_a_published_recipe_is_what_is_declared_so_and_the_papers_training(plann
     narrow = "tune.space={gradient_ascent: {epochs: [2], training: {learning_rate: {low: 6e-5, high: 1e-3}}}}"
     ascent = studies(planned("methods={gradient_ascent: }", narrow, "training.learning_rate=1e-4"))["gradient_ascent"]
     assert ascent.published == {"epochs": 2, RATE: 6e-5}, "the nearest that may be tried"
-
-
-def test_what_verdicts_are_about(planned):
-    assert planned().compare == Compare()
-    named = planned("compare={cost: mauve, reference: emso, margin: 0.2}").compare
-    assert named == Compare(cost="mauve", reference="emso", margin=0.2)
 
 
 @pytest.fixture
