@@ -15,10 +15,9 @@ from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial.run import run_job
 from harness.execution.trial.tasks import is_prepared, prepared_key
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.records.journal import Journal
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import StudySpec, TimeLimit, TrialSpec, replace
+from harness.settings import StudySpec, TrialSpec, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""
@@ -37,35 +36,34 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
         StorageError: The journal cannot be written.
         ExecutorError: Ray died.
     """
-    errors: dict[str, str] = {}
+    shared = shared_jobs(results, folders)
+    key_by_job = {job.name: job.provides for job in shared}
+    reason_by_key: dict[str | None, str] = {}
 
     def watch_failures(event: Event) -> None:
         if event.kind == "failed":
-            errors[event.job] = event.message
+            reason_by_key[key_by_job[event.job]] = f"what it shares with others could not be made: {event.message}"
         watch(event)
 
-    shared = shared_jobs(results, folders)
     execute(shared, folders, watch_failures)
-    reason_by_key = {job.provides: _missing(job, errors[job.name]) for job in shared if job.name in errors}
-
-    def start(jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            if reason := _reason_against(job, reason_by_key):
-                record_failure(job, folders, watch, reason, ())
-        execute([job for job in jobs if not _reason_against(job, reason_by_key)], folders, watch)
-
-    wave = trial_jobs(results, folders)
-    started: dict[str, dict[int, Mapping[str, Json]]] = {}
-    studies = [study.spec for study in unfinished_studies(results)]
+    wave, studies = trial_jobs(results, folders), [study.spec for study in unfinished_studies(results)]
+    started: dict[str, dict[int, Mapping[str, Json]]] = {study.study_id: {} for study in studies}
     while True:
         for study in list(studies):
-            candidates = next_candidates(study, folders, started.setdefault(study.study_id, {}))
+            candidates = next_candidates(study, folders, started[study.study_id])
             wave += candidates
-            if not candidates or _reason_against(candidates[0], reason_by_key):
+            if not candidates or not reason_by_key.keys().isdisjoint(candidates[0].needs):
                 studies.remove(study)
         if not wave:
             return
-        start(wave)
+        possible = []
+        for job in wave:
+            reasons = [reason_by_key[key] for key in job.needs if key in reason_by_key]
+            if reasons:
+                record_failure(job, folders, watch, reasons[0], ())
+            else:
+                possible.append(job)
+        execute(possible, folders, watch)
         wave = []
 
 
@@ -82,49 +80,35 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
     artifacts = Artifacts(folders.artifacts)
-    spec_by_key: dict[tuple[Literal["prepare", "memorize"], str], TrialSpec] = {}
-
-    def add(kind: Literal["prepare", "memorize"], key: str, spec: TrialSpec) -> None:
-        first = spec_by_key.setdefault((kind, key), spec)  # The job may run as long as any trial that needs it.
-        spec_by_key[kind, key] = replace(first, time_limit=_longer(first.time_limit, spec.time_limit))
-
-    prepared: dict[str, bool] = {}
+    specs_by_key: dict[tuple[Literal["prepare", "memorize"], str], list[TrialSpec]] = {}
+    is_prepared_by_key: dict[str, bool] = {}
     for trial in results.unfinished:
-        for key in _keys_to_prepare(trial, artifacts, prepared):
-            add("prepare", key, trial.spec)
-    for spec in (
-        *(study.spec.trial for study in unfinished_studies(results)),
-        *(trial.spec for trial in results.unfinished),
-    ):
+        for key in _keys_to_prepare(trial, artifacts, is_prepared_by_key):
+            specs_by_key.setdefault(("prepare", key), []).append(trial.spec)
+    specs = [study.spec.trial for study in unfinished_studies(results)] + [trial.spec for trial in results.unfinished]
+    for spec in specs:
         for key in _memorized_keys(spec):
-            add("memorize", key, spec)
-    jobs, names = [], set[str]()
-    for (kind, key), spec in sorted(spec_by_key.items(), key=lambda item: item[0][0] != "prepare"):
-        if kind == "prepare" or artifacts.find(MEMORIZED, key) is None:
-            name = _unused(f"{kind}-{spec.model.short_name}", key, names)
-            jobs.append(Job(name=name, kind=kind, spec=spec, provides=key))
+            if artifacts.find(MEMORIZED, key) is None:
+                specs_by_key.setdefault(("memorize", key), []).append(spec)
+    jobs = []
+    for (kind, key), sharing in specs_by_key.items():
+        limits = [spec.time_limit for spec in sharing if spec.time_limit is not None]
+        longest = max(limits, key=lambda limit: limit.minutes) if len(limits) == len(sharing) else None
+        name = f"{kind}-{sharing[0].model.short_name}-{key[:8]}"
+        jobs.append(Job(name=name, kind=kind, spec=replace(sharing[0], time_limit=longest), provides=key))
     return jobs
 
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
-    """Return the unfinished trials as jobs.
-
-    The quickest trial of each variant and model comes first, so that an early table has all variants; then the longest
-    first. Length is the number of points, or `WALKED_POINTS`.
-    """
-    artifacts, prepared, names, jobs = Artifacts(folders.artifacts), dict[str, bool](), set[str](), list[Job]()
+    """Return the unfinished trials as jobs: references first, then the longest first."""
+    artifacts, is_prepared_by_key, jobs = Artifacts(folders.artifacts), dict[str, bool](), list[Job]()
     for trial in results.unfinished:
-        spec, needs = trial.spec, _keys_to_prepare(trial, artifacts, prepared)
+        spec, needs = trial.spec, _keys_to_prepare(trial, artifacts, is_prepared_by_key)
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
         strength = f"-to-{spec.until.at}" if spec.until else strength
-        name = _unused(f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}", spec.trial_id, names)
+        name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         jobs.append(Job(name=name, kind="trial", spec=spec, needs=(*needs, *_memorized_keys(spec))))
-    jobs.sort(key=_length)
-    quickest: dict[tuple[str, str], Job] = {}
-    for job in jobs:
-        quickest.setdefault((job.spec.model.id, job.spec.variant), job)
-    others = [job for job in jobs if quickest[job.spec.model.id, job.spec.variant] is not job]
-    return [*quickest.values(), *sorted(others, key=_length, reverse=True)]
+    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -_length(job.spec)))
 
 
 def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
@@ -136,7 +120,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
         started: Settings of candidates that this run started, by number; new ones are added. A candidate whose process
             died is tried again by the next run.
     """
-    candidates = study_results(study, Journal(folders.results / "journal").read(study.study_id)).candidates
+    candidates = study_results(study, folders.journal.read(study.study_id)).candidates
     recorded = {candidate.number for candidate in candidates}
     generation: list[Job] = []
     for number in range(study.trials):
@@ -161,48 +145,25 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
     name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:4]}"
     task = CandidateTask(study=study, number=number, settings=settings)
-    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_memorized_keys(spec))
+    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=tuple(_memorized_keys(spec)))
 
 
-def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, prepared: dict[str, bool]) -> tuple[str, ...]:
+def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, is_prepared_by_key: dict[str, bool]) -> list[str]:
     """Return the key of the arrays that remaining evaluators lack of their original, if any."""
-    spec = trial.spec
-    for evaluator_spec in spec.evaluators:
-        key = prepared_key(spec.model, evaluator_spec)
-        if key not in prepared:
-            prepared[key] = is_prepared(spec.model, evaluator_spec, artifacts)
-    lacking = [key for each in spec.evaluators if not prepared[key := prepared_key(spec.model, each)]]
-    for _, evaluators in trial.remaining:
-        if any(prepared_key(spec.model, each) in lacking for each in evaluators):
-            return (digest_of([*lacking, spec.engine.workers]),)  # Trials with other workers run apart.
-    return ()
+    model, lacking = trial.spec.model, []
+    for each in trial.spec.evaluators:
+        key = prepared_key(model, each)
+        if key not in is_prepared_by_key:
+            is_prepared_by_key[key] = is_prepared(model, each, artifacts)
+        if not is_prepared_by_key[key]:
+            lacking.append(key)
+    remaining = {prepared_key(model, each) for _, evaluators in trial.remaining for each in evaluators}
+    return [] if remaining.isdisjoint(lacking) else [digest_of(lacking)]
 
 
-def _memorized_keys(spec: TrialSpec) -> tuple[str, ...]:
-    return (memorized_key(spec),) if spec.reference == "memorized_model" else ()
+def _memorized_keys(spec: TrialSpec) -> list[str]:
+    return [memorized_key(spec)] if spec.reference == "memorized_model" else []
 
 
-def _missing(job: Job, error: str) -> str:
-    if job.kind == "prepare":
-        return f"what is measured of the original alone could not be computed: {error}"
-    return f"the memorised model could not be built: {error}"
-
-
-def _reason_against(job: Job, reason_by_key: Mapping[str | None, str]) -> str:
-    return next((reason_by_key[key] for key in job.needs if key in reason_by_key), "")
-
-
-def _longer(one: TimeLimit | None, other: TimeLimit | None) -> TimeLimit | None:
-    return None if one is None or other is None else max(one, other, key=lambda limit: limit.minutes)
-
-
-def _length(job: Job) -> int:
-    return WALKED_POINTS if job.spec.until else len(job.spec.points())
-
-
-def _unused(name: str, digest: str, names: set[str]) -> str:
-    """Return an unused name with a few digits of a digest, or all."""
-    short = f"{name}-{digest[:4]}"
-    unused = f"{name}-{digest}" if short in names else short
-    names.add(unused)
-    return unused
+def _length(spec: TrialSpec) -> int:
+    return WALKED_POINTS if spec.until else len(spec.points())

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from harness.base.files import file_digest, write_whole
+from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
-from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.tasks import ErasingTask, PeakMemory
@@ -50,12 +49,11 @@ def erase(
 
     Only a method that trains runs on workers, which write plain weights.
     """
-    strength = METHODS.load(spec.method).strength
-    settings = spec.settings
+    method, settings = METHODS.load(spec.method), spec.settings
     if strengths:
         last = max(strengths)
-        settings = {**settings, strength.field: math.ceil(last) if strength.divisible else last}
-    trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
+        settings = {**settings, method.strength.field: math.ceil(last) if method.strength.divisible else last}
+    trains = method.searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
         task = ErasingTask(spec, artifacts, strengths, progress)
         with closing(_erased(spec, settings, task)) as models:
@@ -70,15 +68,10 @@ def erase(
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            if facts.pop("digests") != _digests(checkpoint):
-                raise TrialError(
-                    f"{checkpoint} changed after a worker wrote the erased model there: run the sweep again."
-                )
             model = adapters.load_erased(spec.model, checkpoint).to(device_of(spec))
             is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
             adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
-            changed = None if blocks is None else tuple(blocks)
-            erased = ErasedModel(model=model, changed_blocks=changed, **facts)
+            erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
@@ -100,15 +93,8 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
             write_erased(erased, spec.model, checkpoint)
-            facts = {
-                "strength": erased.strength,
-                "notes": dict(erased.notes),
-                "changed_blocks": erased.changed_blocks,
-                "stop_reason": erased.stop_reason,
-                "warnings": _warnings(task, erased),
-                "peak_memory_bytes": peak,
-                "digests": _digests(checkpoint),
-            }
+            facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
+            facts |= {"notes": dict(erased.notes), "warnings": _warnings(task, erased), "peak_memory_bytes": peak}
             write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
 
 
@@ -125,15 +111,11 @@ def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> Non
         adapters.save_adapter(adapter, original, folder)
     if any(folder.iterdir()):
         made = dict(adapters.load_erased(original, folder).named_parameters())
-        weights = dict(erased.model.named_parameters())
-        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()):
+        weights = erased.model.named_parameters()
+        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights):
             return
         shutil.rmtree(folder)
     save_model(erased.model, folder)
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    return {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
 
 
 def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:

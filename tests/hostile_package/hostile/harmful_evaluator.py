@@ -12,17 +12,10 @@ import torch
 from harness.contracts import Evaluation, Evaluator, Metric
 from harness.toolkit import CausalJudge
 
-ENTERED = []
-
 
 def flip(tensor):
     """Turn round the lowest bit of the first element."""
     tensor.detach().view(-1)[:1].view(torch.int32)[0] ^= 1
-
-
-def swap(tensor):
-    flat = tensor.detach().view(-1)
-    flat[:2] = flat[:2].flip(0)
 
 
 def scaled(model, task):
@@ -68,16 +61,6 @@ def generate_in_bf16(model, task):
         task.generations("exact")
 
 
-def load_judge_in_inference_mode(model, task):
-    with torch.inference_mode():
-        judge_of(task)
-
-
-def enter_inference_mode(model, task):
-    ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
-    ENTERED[-1].__enter__()
-
-
 def pad(model, task):
     task.tokenizer.padding_side = "left"
     task.tokenizer.pad_token = "x"
@@ -91,21 +74,17 @@ def raise_after_harm(model, task):
 REFUSED = {
     "scaled": (scaled, "weights"),
     "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
-    "swapped": (lambda model, task: swap(first_weight(model)), "weights"),
     "a buffer": (lambda model, task: next(model.buffers()).fill_(True), "weights"),
-    "mode": (lambda model, task: model.train(), "mode (transformer"),
-    "a mode within": (lambda model, task: model.transformer.drop.train(), "mode (transformer.drop)"),
-    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
+    "mode": (lambda model, task: model.train(), "mode of transformer"),
+    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget.tokens_NT"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
-    "lengths": (lambda model, task: task.forget.lengths_N.sub_(1), "task.forget (lengths_N)"),
-    "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's weights"),
+    "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's _model"),
 }
 """What fails the evaluator, and the words that say what it changed."""
 RAISING = {"raises": raise_after_harm}
 PUT_BACK = {
     "grad": lambda model, task: torch.set_grad_enabled(False),
-    "inference": enter_inference_mode,
     "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
     "threads": lambda model, task: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch seed": lambda model, task: torch.manual_seed(1),
@@ -119,7 +98,6 @@ PUT_BACK = {
 HARMLESS = {
     "none": lambda model, task: None,
     "generations in bf16": generate_in_bf16,
-    "a judge in inference mode": load_judge_in_inference_mode,
     "tokenizer": pad,
     "an array": write_into_array,
 }

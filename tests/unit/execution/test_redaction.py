@@ -21,17 +21,7 @@ from harness.testing import small_spec
 
 LEAKS = Path(__file__).parents[2] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))
-HEARD = (
-    "message",
-    "arguments",
-    "note",
-    "cause",
-    "context",
-    "group",
-    "Lethe's own",
-    "exit",
-    "a group of exits",
-)
+HEARD = ("message", "arguments", "note", "cause", "context", "group", "Lethe's own", "exit", "a group of exits")
 """Those whose text is in a plain record: what is printed or warned of is in none, and some cannot be printed."""
 pytestmark = [pytest.mark.usefixtures("hostile", "put_back"), pytest.mark.filterwarnings("ignore:Marguerite")]
 
@@ -91,7 +81,7 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
         (
             "names of items",
             True,
-            "TrialError: 'leak' declares items ('sequence'), and `per_item` holds no 'leak' among ",
+            "TrialError: 'leak' declares items ('sequence'), of which there are ",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from harness.base.files import folder_whole, write_whole
 from harness.cli import main
 from harness.errors import StorageError
 from harness.execution.job import Folders
-from harness.execution.trial import inputs, judges
+from harness.execution.trial import inputs
 from harness.execution.waves import run_inline, run_waves
 from harness.models.adapters import save_patch
 from harness.models.loading import save_model
@@ -157,7 +157,7 @@ def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, m
     journal = Journal(folders.results / "journal")
 
     def run(watch=lambda event: None):
-        judges.JUDGES.__init__()
+        inputs.JUDGES.__init__()
         inputs.clear_shared()
         run_waves(read_results(plan, journal), folders, run_inline, watch)
         [trial] = read_results(plan, journal).trials
