@@ -256,10 +256,8 @@ def make_row(make_spec):
 def make_job(make_spec):
     """Return a maker of jobs, each for a trial of its own."""
 
-    def make(name, kind="trial", needs=(), provides=None, **changes):
-        spec = make_spec(trial_id=f"id-{name}", **changes)
-        needs = (needs,) if isinstance(needs, str) else needs
-        return Job(name=name, kind="memorize" if provides else kind, spec=spec, needs=needs, provides=provides)
+    def make(name, **changes):
+        return Job(name=name, kind="trial", spec=make_spec(trial_id=f"id-{name}", **changes))
 
     return make
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +22,10 @@ from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import TrialSpec
 
+Changes = Callable[[], list[str]]
+"""Returns what a plugin has changed of its task, by name."""
 _VARIABLES = tuple(os.environ)
 """Variables at the start of the process; libraries may set others when imported."""
-
-
-class PluginTask(Protocol):
-    """The task of a plugin."""
-
-    def changes(self) -> list[str]: ...
 
 
 class ProcessState:
@@ -58,7 +54,7 @@ class ProcessState:
 
 
 @contextmanager
-def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
+def guarded(plugin: str, changes: Changes) -> Iterator[None]:
     """Restore the process's state after the block; `plugin` names the plugin in errors.
 
     Raises:
@@ -69,11 +65,11 @@ def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
         yield
     finally:
         ours.restore()
-    refuse_changes(plugin, task)
+    refuse_changes(plugin, changes)
 
 
 def guarded_models(
-    plugin: str, erase: Callable[[], Iterator[ErasedModel]], task: PluginTask
+    plugin: str, erase: Callable[[], Iterator[ErasedModel]], changes: Changes
 ) -> Generator[ErasedModel, None, None]:
     """Yield a method's models; between them the process has its state from before.
 
@@ -85,7 +81,7 @@ def guarded_models(
     models, theirs = None, ProcessState()
     try:
         while True:
-            with guarded(plugin, task):
+            with guarded(plugin, changes):
                 theirs.restore()
                 models = models or erase()
                 erased = next(models, None)
@@ -95,7 +91,7 @@ def guarded_models(
             yield erased
     finally:
         if close := getattr(models, "close", None):
-            with guarded(plugin, task):
+            with guarded(plugin, changes):
                 theirs.restore()
                 close()
 
@@ -107,9 +103,9 @@ def has_outside_plugins(specs: Iterable[TrialSpec]) -> bool:
     return any(module.partition(".")[0] not in ("methods", "evaluators") for module in modules)
 
 
-def refuse_changes(plugin: str, task: PluginTask) -> None:
+def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
-    if changed := task.changes():
+    if changed := changes():
         raise TrialError(
             f"{plugin} changed {', '.join(changed)}. A plugin must leave what it is lent as it was: change a copy "
             "(tensor.clone(), copy.deepcopy) or put it back; harness.testing shows more."
@@ -191,11 +187,11 @@ def weights_fingerprints(name: str, module: torch.nn.Module) -> Fingerprints:
     return {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
 
 
-def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
+def compared(before: Fingerprints, after: Fingerprints) -> list[str]:
     """Return the first changed names and the number of others.
 
     Example:
-        >>> changes({"task.seed": 0, "the weights a": 1}, {"task.seed": 0, "the weights a": 2})
+        >>> compared({"task.seed": 0, "the weights a": 1}, {"task.seed": 0, "the weights a": 2})
         ['the weights a']
     """
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,7 @@ class Folders:
         root = Path(results).resolve()
         return cls(results=root / sweep, artifacts=root / "artifacts")
 
-    @property
+    @cached_property
     def journal(self) -> Journal:
         """Return the sweep's journal."""
         return Journal(self.results / "journal")
@@ -66,9 +67,7 @@ class Job(Strict):
     """A candidate's has its settings."""
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()
-    """Artifact keys that other jobs provide."""
-    provides: str | None = None
-    """Artifact key of the memorised model or of the original's prepared arrays."""
+    """Jobs that make what it shares with others: the memorised model, and arrays of the original."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
 

@@ -6,18 +6,17 @@ Jobs of a wave are independent, so executors run them in any order. Proposals de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from harness.base.files import digest_of
-from harness.contracts import Json
+from harness.contracts import Checkpoint, Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial.run import run_job
 from harness.execution.trial.tasks import is_prepared, prepared_key
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.records.results import Results, TrialResults, study_results
+from harness.records.results import Results, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import StudySpec, TrialSpec, replace
+from harness.settings import EvaluatorSpec, StudySpec, TrialSpec, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""
@@ -36,30 +35,27 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
         StorageError: The journal cannot be written.
         ExecutorError: Ray died.
     """
-    shared = shared_jobs(results, folders)
-    key_by_job = {job.name: job.provides for job in shared}
-    reason_by_key: dict[str | None, str] = {}
+    reason_by_job: dict[str, str] = {}
 
     def watch_failures(event: Event) -> None:
         if event.kind == "failed":
-            reason_by_key[key_by_job[event.job]] = f"what it shares with others could not be made: {event.message}"
+            reason_by_job[event.job] = f"what it shares with others could not be made: {event.message}"
         watch(event)
 
-    execute(shared, folders, watch_failures)
+    execute(shared_jobs(results, folders), folders, watch_failures)
     wave, studies = trial_jobs(results, folders), [study.spec for study in unfinished_studies(results)]
     started: dict[str, dict[int, Mapping[str, Json]]] = {study.study_id: {} for study in studies}
     while True:
         for study in list(studies):
             candidates = next_candidates(study, folders, started[study.study_id])
             wave += candidates
-            if not candidates or not reason_by_key.keys().isdisjoint(candidates[0].needs):
+            if not candidates or not reason_by_job.keys().isdisjoint(candidates[0].needs):
                 studies.remove(study)
         if not wave:
             return
         possible = []
         for job in wave:
-            reasons = [reason_by_key[key] for key in job.needs if key in reason_by_key]
-            if reasons:
+            if reasons := [reason_by_job[name] for name in job.needs if name in reason_by_job]:
                 record_failure(job, folders, watch, reasons[0], ())
             else:
                 possible.append(job)
@@ -79,36 +75,37 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
-    artifacts = Artifacts(folders.artifacts)
-    specs_by_key: dict[tuple[Literal["prepare", "memorize"], str], list[TrialSpec]] = {}
-    is_prepared_by_key: dict[str, bool] = {}
+    artifacts, specs_by_name = Artifacts(folders.artifacts), dict[str, list[TrialSpec]]()
+    lacking = _lacking_keys(results, artifacts)
     for trial in results.unfinished:
-        for key in _keys_to_prepare(trial, artifacts, is_prepared_by_key):
-            specs_by_key.setdefault(("prepare", key), []).append(trial.spec)
+        for name in _preparing_jobs(trial.spec, lacking):
+            specs_by_name.setdefault(name, []).append(trial.spec)
     specs = [study.spec.trial for study in unfinished_studies(results)] + [trial.spec for trial in results.unfinished]
     for spec in specs:
-        for key in _memorized_keys(spec):
-            if artifacts.find(MEMORIZED, key) is None:
-                specs_by_key.setdefault(("memorize", key), []).append(spec)
+        for name in _memorizing_jobs(spec):
+            if artifacts.find(MEMORIZED, memorized_key(spec)) is None:
+                specs_by_name.setdefault(name, []).append(spec)
     jobs = []
-    for (kind, key), sharing in specs_by_key.items():
+    for name, sharing in specs_by_name.items():
         limits = [spec.time_limit for spec in sharing if spec.time_limit is not None]
         longest = max(limits, key=lambda limit: limit.minutes) if len(limits) == len(sharing) else None
-        name = f"{kind}-{sharing[0].model.short_name}-{key[:8]}"
-        jobs.append(Job(name=name, kind=kind, spec=replace(sharing[0], time_limit=longest), provides=key))
+        spec = replace(sharing[0], time_limit=longest)
+        jobs.append(Job(name=name, kind="memorize" if name.startswith("memorize") else "prepare", spec=spec))
     return jobs
 
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first."""
-    artifacts, is_prepared_by_key, jobs = Artifacts(folders.artifacts), dict[str, bool](), list[Job]()
+    lacking, jobs = _lacking_keys(results, Artifacts(folders.artifacts)), list[Job]()
     for trial in results.unfinished:
-        spec, needs = trial.spec, _keys_to_prepare(trial, artifacts, is_prepared_by_key)
+        spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
         strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
-        jobs.append(Job(name=name, kind="trial", spec=spec, needs=(*needs, *_memorized_keys(spec))))
-    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -_length(job.spec)))
+        needs = *_preparing_jobs(spec, lacking), *_memorizing_jobs(spec)
+        jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
+    lengths = {job.name: WALKED_POINTS if job.spec.until else len(job.spec.points()) for job in jobs}
+    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -lengths[job.name]))
 
 
 def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
@@ -145,25 +142,23 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
     name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:4]}"
     task = CandidateTask(study=study, number=number, settings=settings)
-    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=tuple(_memorized_keys(spec)))
+    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_memorizing_jobs(spec))
 
 
-def _keys_to_prepare(trial: TrialResults, artifacts: Artifacts, is_prepared_by_key: dict[str, bool]) -> list[str]:
-    """Return the key of the arrays that remaining evaluators lack of their original, if any."""
-    model, lacking = trial.spec.model, []
-    for each in trial.spec.evaluators:
-        key = prepared_key(model, each)
-        if key not in is_prepared_by_key:
-            is_prepared_by_key[key] = is_prepared(model, each, artifacts)
-        if not is_prepared_by_key[key]:
-            lacking.append(key)
-    remaining = {prepared_key(model, each) for _, evaluators in trial.remaining for each in evaluators}
-    return [] if remaining.isdisjoint(lacking) else [digest_of(lacking)]
+def _lacking_keys(results: Results, artifacts: Artifacts) -> set[str]:
+    """Return the keys of what remaining evaluators lack of their originals."""
+    needed: dict[str, tuple[Checkpoint, EvaluatorSpec]] = {}
+    for trial in results.unfinished:
+        for each in (each for _, evaluators in trial.remaining for each in evaluators):
+            needed[prepared_key(trial.spec.model, each)] = trial.spec.model, each
+    return {key for key, (model, each) in needed.items() if not is_prepared(model, each, artifacts)}
 
 
-def _memorized_keys(spec: TrialSpec) -> list[str]:
-    return [memorized_key(spec)] if spec.reference == "memorized_model" else []
+def _preparing_jobs(spec: TrialSpec, lacking: set[str]) -> tuple[str, ...]:
+    keys = [key for each in spec.evaluators if (key := prepared_key(spec.model, each)) in lacking]
+    return (f"prepare-{spec.model.short_name}-{digest_of(keys)[:8]}",) if keys else ()
 
 
-def _length(spec: TrialSpec) -> int:
-    return WALKED_POINTS if spec.until else len(spec.points())
+def _memorizing_jobs(spec: TrialSpec) -> tuple[str, ...]:
+    key = memorized_key(spec)[:8]
+    return (f"memorize-{spec.model.short_name}-{key}",) if spec.reference == "memorized_model" else ()

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -31,6 +30,7 @@ WORKER = """
 import sys
 from pathlib import Path
 from harness.execution.trial.erasing import erase_on_worker
+from harness.settings import TrialSpec
 import json, deepspeed, torch
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
@@ -200,10 +200,6 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
         "WorkerDiedError: a worker of deepspeed ZeRO-2, 2 workers failed: "
         "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
     ] * (deaths - 1)
-    for failed in failures:
-        log = "\n".join(failed.log)
-        assert re.search(r"worker 0: .+", log), log
-        assert re.search(r"worker 1: .+", log), log
     assert any(isinstance(record, Measurement) for record in records["gradient_ascent"]) == (deaths == 1)
     assert any(isinstance(record, Measurement) for record in records["emso"]), output + errors
     assert not any(isinstance(record, Failed) for record in records["emso"])

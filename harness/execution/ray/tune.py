@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,12 +17,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from harness.errors import StorageError, WorkerDiedError
+from harness.errors import StorageError
 from harness.execution.environment import input_differences, node_inputs
 from harness.execution.isolate import has_outside_plugins
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.ray import session
-from harness.execution.redact import MAX_LOG_LINES, failure_for_report, line_for_report, log_for_report
+from harness.execution.redact import failure_for_report
 from harness.settings import replace
 
 import ray  # isort: skip
@@ -42,7 +41,6 @@ _SHORT_OF_MEMORY = (
     "`training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
 )
 _DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
-_DEATH = re.compile(r"^The (actor|worker|node)\b|\b(actor|worker|node) (has )?(died|crashed)", re.IGNORECASE)
 
 
 @contextmanager
@@ -67,16 +65,18 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
         job_by_name = {job.name: job for job in jobs if job.spec.engine.workers == workers}
         reporter = _Reporter(job_by_name, folders, watch)
         while left := [job for job in job_by_name.values() if job.name not in reporter.over]:
-            with suppress(_RoomHeldError):
+            with suppress(_EndedError):
                 _tuner(left, folders, reporter, work, temporary).fit()
+            if reporter.unwritable:
+                raise StorageError(reporter.unwritable)
             if reporter.is_room_held:
                 session.stop()
                 session.start(temporary)
                 reporter.is_room_held = False
 
 
-class _RoomHeldError(Exception):
-    """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
+class _EndedError(Exception):
+    """Nothing more can run in this session, or at all."""
 
 
 def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str, temporary: Path) -> tune.Tuner:
@@ -115,19 +115,22 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         """Monotonic seconds at which a running trial's time is over."""
         self.over: set[str] = set()
         self.is_room_held = False
+        """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
+        self.unwritable = ""
+        """Why a record could not be written; nor could the next ones."""
         self._lost: set[str] = set()
         """Jobs whose process, or one of its workers, died once."""
-        self._died: dict[str, tuple[str, list[str]]] = {}
-        """Error and last log lines of jobs with a dead worker."""
+        self._raised: dict[str, tuple[str, list[str]]] = {}
+        """Error and log of jobs that raised."""
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return tune.Callback, ()
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        if self.is_room_held:
+        if self.is_room_held or self.unwritable:
             self._end_by_trial.clear()
-            raise _RoomHeldError
+            raise _EndedError
         for trial in [trial for trial, end in self._end_by_trial.items() if time.monotonic() > end]:
             del self._end_by_trial[trial]
             self.over.add(trial.config["job"])
@@ -140,8 +143,8 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         job = self._job_by_name[trial.config["job"]]
         if "refusal" in result:
             record_failure(job, self._folders, self._watch, result["refusal"], ())
-        elif "died" in result:
-            self._died[job.name] = result["died"], result["log"]
+        elif "raised" in result:
+            self._raised[job.name] = result["raised"], result["log"]
         else:
             event = Event(**result["event"])
             if event.kind == "started" and job.spec.time_limit is not None:
@@ -154,47 +157,35 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
-        job, report = self._job_by_name[trial.config["job"]], _report_of(trial)
+        job = self._job_by_name[trial.config["job"]]
         self.is_room_held |= job.spec.engine.workers > 1
-        _, unwritable, message = report[-1].partition("StorageError: ")
-        if job.name in self.over:
-            return
-        if unwritable:  # Nor would the next ones be.
-            raise StorageError(message)
-        if job.name in self._lost:
+        error, log = self._raised.pop(job.name, (_death_of(trial), []))
+        if error.startswith("StorageError: "):
+            self.unwritable = error.removeprefix("StorageError: ")
+        elif job.name in self._lost:
             self.over.add(job.name)
-            record_failure(job, self._folders, self._watch, *self._died.get(job.name, _postmortem(report, job)))
-        else:
+            record_failure(job, self._folders, self._watch, error, log)
+        elif job.name not in self.over:
             self._lost.add(job.name)
             self._watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:
     """Run a job in a worker, if its node has the driver's inputs."""
-    if folders.inputs is not None:
-        job = replace(job, node=session.node_name())
-        if clause := input_differences(folders.inputs, node_inputs([job.spec], folders.plan_file)):
-            tune.report({"refusal": f"NodeError: {job.node} {clause}."})
-            return
-    run = resolve_name(work)
-    gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
     try:
+        run = resolve_name(work)
+        gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
+        if folders.inputs is not None:
+            job = replace(job, node=session.node_name())
+            if clause := input_differences(folders.inputs, node_inputs([job.spec], folders.plan_file)):
+                tune.report({"refusal": f"NodeError: {job.node} {clause}."})
+                return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
-    except WorkerDiedError as error:
-        sentence, log = failure_for_report(error, job.spec.samples)
-        tune.report({"died": sentence, "log": log})
+    except Exception as error:  # Lethe's own StorageError quotes nobody.
+        sentence, log = failure_for_report(error, "plain" if isinstance(error, StorageError) else job.spec.samples)
+        tune.report({"raised": sentence, "log": log})
         raise
 
 
-def _report_of(trial: Trial) -> list[str]:
-    text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
-    return [line for line in text.splitlines()[1:] if line.strip(" ^")]
-
-
-def _postmortem(report: list[str], job: Job) -> tuple[str, list[str]]:
-    """Return a job's error and the last lines of its log."""
-    log = log_for_report(report[-MAX_LOG_LINES:], job.spec.samples)
-    if any("low on memory" in line for line in report):
-        return _SHORT_OF_MEMORY, log
-    has_died = any(_DEATH.search(line) for line in report[:2])
-    return _DIED if has_died else line_for_report(report[-1], job.spec.samples), log
+def _death_of(trial: Trial) -> str:
+    return _SHORT_OF_MEMORY if "low on memory" in Path(trial.error_file).read_text(errors="replace") else _DIED

@@ -6,6 +6,7 @@ a folder that the trial reads. One worker's failure fails the trial.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 from harness.errors import TrialError, WorkerDiedError
 from harness.execution.environment import input_differences, node_inputs
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
-from harness.execution.redact import line_for_report, log_for_report
+from harness.execution.redact import failure_for_report
 from harness.settings import TrialSpec
 from harness.toolkit.deepspeed import loopback_variables
 
@@ -28,8 +29,6 @@ from ray import train  # isort: skip
 from ray.train.torch import TorchConfig, TorchTrainer  # isort: skip
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # isort: skip
 
-WORKER_LOG_LINES = 5
-"""Lines of each worker's log in an error."""
 POLL_SECONDS = 1.0
 
 
@@ -113,10 +112,6 @@ def _run_worker(config: dict[str, Any]) -> None:
     spec, logs = TrialSpec.model_validate_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
     (logs / f"{rank}.node").write_text(node_name())
-    if config["inputs"] is not None and (clause := input_differences(config["inputs"], node_inputs([spec]))):
-        (logs / "differences").write_text(f"{node_name()} {clause}")
-        raise TrialError("its node is unlike that of the trial.")
-    (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -125,7 +120,13 @@ def _run_worker(config: dict[str, Any]) -> None:
             with (logs / "progress").open("a", encoding="utf-8") as stream:
                 stream.write(f"{message}\n")
 
-    resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
+    try:
+        if config["inputs"] is not None and (clause := input_differences(config["inputs"], node_inputs([spec]))):
+            raise TrialError(f"its node {node_name()} {clause}.")
+        resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
+    except Exception as error:
+        (logs / f"{rank}.failure").write_text(json.dumps(failure_for_report(error, spec.samples)), encoding="utf-8")
+        raise
 
 
 @contextmanager
@@ -150,20 +151,16 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
-    """Return the error, with the last readable lines of every worker's log."""
-    if (logs / "differences").is_file():
-        return TrialError(f"a worker of {spec.engine} did not start: {(logs / 'differences').read_text()}.")
-    failures = list(getattr(error, "worker_failures", {}).values())
-    text = str(failures[0] if failures else error)
-    reason = line_for_report(text.strip().splitlines()[-1].strip(), spec.samples)
-    if "worker process has died" in text:
-        reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
-    causes = [getattr(failure, "health_check_failure", failure) for failure in failures]
-    has_died = any(isinstance(cause, ray.exceptions.RayActorError) for cause in causes)
-    failed = (WorkerDiedError if has_died else TrialError)(f"a worker of {spec.engine} failed: {reason}")
-    for log in sorted(logs.glob("*.log")):
-        if log.is_file():  # It is a link, to a file of the worker's machine.
-            written = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
-            ends = log_for_report(written[-WORKER_LOG_LINES:], spec.samples)
-            failed.log += tuple(f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"])
+    """Return the error of the worker that failed first."""
+    failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
+    if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
+        return WorkerDiedError(
+            f"a worker of {spec.engine} failed: its process ended before its work did: it crashed, or it was killed, "
+            "perhaps because memory ran short"
+        )
+    failed, told = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
+    for file in sorted(told, key=lambda file: file.stat().st_mtime)[:1]:
+        sentence, log = json.loads(file.read_text(encoding="utf-8"))
+        failed = TrialError(f"a worker of {spec.engine} failed: {sentence}")
+        failed.log = tuple(f"worker {file.stem}: {line}" for line in log)
     return failed

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.base.files import write_whole
-from harness.contracts import Checkpoint, ErasedModel, Json, Number
+from harness.contracts import Checkpoint, ErasedModel, Number
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.tasks import ErasingTask, PeakMemory
@@ -49,21 +49,17 @@ def erase(
 
     Only a method that trains runs on workers, which write plain weights.
     """
-    method, settings = METHODS.load(spec.method), spec.settings
-    if strengths:
-        last = max(strengths)
-        settings = {**settings, method.strength.field: math.ceil(last) if method.strength.divisible else last}
-    trains = method.searched_training and spec.reference != "memorized_model"
+    trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
         task = ErasingTask(spec, artifacts, strengths, progress)
-        with closing(_erased(spec, settings, task)) as models:
+        with closing(_erased(spec, task)) as models:
             for erased in models:
                 yield Erasure(erased, _warnings(task, erased), adapter=adapters.merged_adapter(erased.model))
         return
     from harness.execution.ray.workers import run_on_workers
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
-        data = {"artifacts": str(artifacts.root), "wanted": list(strengths), "settings": dict(settings)}
+        data = {"artifacts": str(artifacts.root), "wanted": list(strengths)}
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
@@ -75,16 +71,20 @@ def erase(
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Generator[ErasedModel, None, None]:
-    method = METHODS.configure(spec.method, dict(settings))
-    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task)
+def _erased(spec: TrialSpec, task: ErasingTask) -> Generator[ErasedModel, None, None]:
+    dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
+    if task.strengths:
+        last = max(task.strengths)
+        settings[dial.field] = math.ceil(last) if dial.divisible else last
+    method = METHODS.configure(spec.method, settings)
+    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and its notes."""
     memory = PeakMemory(device_of(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
-    for number, erased in enumerate(_erased(spec, data["settings"], task)):
+    for number, erased in enumerate(_erased(spec, task)):
         peak = memory.bytes
         if peak is not None:
             largest = torch.tensor(peak, device=device_of(spec))

@@ -13,7 +13,7 @@ import torch
 from harness.contracts import Checkpoint, MoreTexts, Sequences
 from harness.data import sequences
 from harness.data.sequences import Utility
-from harness.execution.isolate import Fingerprints, changes, weights_fingerprints
+from harness.execution.isolate import Fingerprints, compared, weights_fingerprints
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
@@ -43,12 +43,8 @@ def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more
 
 def forget_set(spec: TrialSpec) -> Sequences:
     """Return the texts to erase; for a holdout row, the unseen texts."""
-    load = sequences.load_forget
-    if spec.method == HOLDOUT:
-        load = sequences.load_holdout
-    elif spec.method == STAND_IN:
-        load = sequences.load_stand_in
-    return _texts_of(spec, load, spec.forget)
+    of_unseen = {HOLDOUT: sequences.load_holdout, STAND_IN: sequences.load_stand_in}
+    return _texts_of(spec, of_unseen.get(spec.method, sequences.load_forget), spec.forget)
 
 
 def measured_set(spec: TrialSpec) -> Sequences:
@@ -87,7 +83,7 @@ Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
 
 
 class JudgeCache:
-    """The last judges, as many as fit into `kept_bytes`; the latest always."""
+    """Judges that fit into `kept_bytes` together; the latest always."""
 
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
@@ -104,26 +100,23 @@ class JudgeCache:
             judge = load(local)
             check_unchanged(local)  # Again: a plugin's own loader may have read files that were changed meanwhile.
             self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
-        self._loaded[key] = self._loaded.pop(key)  # The latest is last.
         return self._loaded[key][0]
 
     def changes(self) -> list[str]:
         """Return what changed in the judges since they were loaded."""
         changed: list[str] = []
         for key, (judge, _, as_loaded) in self._loaded.items():
-            changed += changes(as_loaded, _fingerprints_of(judge, key[1]))
+            changed += compared(as_loaded, _fingerprints_of(judge, key[1]))
         return changed
 
     def clear(self) -> None:
         self._loaded.clear()
 
     def make_room(self, size: int = 0) -> None:
-        """Drop the oldest judges until `size` more bytes fit."""
-        needed = size + sum(size for _, size, _ in self._loaded.values())
-        for key in list(self._loaded):
-            if needed > self._kept_bytes:
-                needed -= self._loaded.pop(key)[1]
-                gc.collect()
+        """Drop all judges if `size` more bytes do not fit."""
+        if size + sum(loaded for _, loaded, _ in self._loaded.values()) > self._kept_bytes:
+            self._loaded.clear()
+            gc.collect()
 
 
 def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:

@@ -49,13 +49,14 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
+    artifacts = Artifacts(folders.artifacts, progress)
     try:
         if job.kind == "memorize":
-            build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
+            build_memorized(job.spec, artifacts, progress)
         elif job.kind == "prepare":
-            tasks.prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
+            tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
-            message = run_candidate(job, folders, watch)
+            message = run_candidate(job, folders, artifacts, progress)
         else:
             run_trial(job, folders, watch)
     except KeyboardInterrupt:
@@ -100,8 +101,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         evaluators = {walked.strength: evaluators[None]}
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
     with trial.memory.not_counting():
-        lacking = {evaluator_spec.key: evaluator_spec for specs in evaluators.values() for evaluator_spec in specs}
-        tasks.prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
+        tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
     strengths = [strength for strength in evaluators if strength is not None]
     with closing(yield_models(spec, trial.artifacts, strengths, trial.progress)) as erasures:
@@ -154,10 +154,9 @@ def run_evaluator(
     Raises:
         TrialError: The evaluator changed its task, or reported other metrics than it declares.
     """
-    name, evaluator = evaluator_spec.name, tasks.configured(evaluator_spec)
-    copy = measured.cast_to(evaluator_spec.precision)
-    task = tasks.make_evaluating_task(spec, evaluator_spec, evaluator, copy, artifacts, progress)
-    with isolate.guarded(task.plugin, task):
+    name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
+    evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
+    with isolate.guarded(task.plugin, task.changes):
         evaluation = evaluator.evaluate(copy.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
@@ -165,11 +164,6 @@ def run_evaluator(
         lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
         raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
     return evaluation
-
-
-def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
-    curves = [asdict(curve) for curve in evaluation.curves]
-    return {**evaluation.notes, "curves": curves} if curves else dict(evaluation.notes)
 
 
 class _RunningTrial:
@@ -238,7 +232,9 @@ class _RunningTrial:
             began = time.perf_counter()
             evaluator = tasks.configured(spec)
             evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
-            notes = _notes_of(evaluation)
+            notes = dict(evaluation.notes)
+            if evaluation.curves:
+                notes["curves"] = [asdict(curve) for curve in evaluation.curves]
             if spec.precision != "fp32" and not has_counted:
                 notes["changed_choices"] = measured.changed_choices(spec.precision, inputs.measured_set(self.spec))
                 has_counted = True

@@ -59,7 +59,7 @@ class _TrialTask:
         return fingerprints
 
     def changes(self) -> list[str]:
-        return isolate.changes(self._as_given, self._fingerprints())
+        return isolate.compared(self._as_given, self._fingerprints())
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
@@ -138,7 +138,6 @@ class EvaluatingTask(_TrialTask):
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
         """Artifact keys of the requested arrays, in order."""
-        self._is_making = False
         self._as_given = self._fingerprints()
 
     def changes(self) -> list[str]:
@@ -176,12 +175,8 @@ class EvaluatingTask(_TrialTask):
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
-            outer, self._is_making = self._is_making, True
-            try:
-                arrays = make()
-            finally:
-                self._is_making = outer
-            isolate.refuse_changes(self.plugin, self)
+            arrays = make()
+            isolate.refuse_changes(self.plugin, self.changes)
             return arrays
 
         self.cached_keys[digest_of(list(key))] = None
@@ -190,7 +185,7 @@ class EvaluatingTask(_TrialTask):
 
     def load_original(self) -> Model:
         """Return a fresh original; `reads` must have it, so that its memory is counted."""
-        self._require("original", "original" in self.reads or (self.prepares and self._is_making))
+        self._require("original", self.prepares or "original" in self.reads)
         return self._load(self.spec.model, self.precision)
 
     def load_retrained(self) -> Model:
@@ -225,25 +220,23 @@ def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
     return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
 
 
-def make_evaluating_task(
-    spec: TrialSpec,
-    evaluator_spec: EvaluatorSpec,
-    evaluator: Evaluator,
+def lend(
     measured: MeasuredModel,
+    evaluator_spec: EvaluatorSpec,
+    spec: TrialSpec,
     artifacts: Artifacts,
     progress: Callable[[str], None],
-) -> EvaluatingTask:
-    """Return an evaluator's task for a model in its precision."""
-    return EvaluatingTask(
+) -> tuple[Evaluator, EvaluatingTask]:
+    """Return an evaluator and its task for a model in its precision."""
+    evaluator = configured(evaluator_spec)
+    task = EvaluatingTask(
         *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", measured.generations),
-        texts=evaluator_spec.texts,
-        retrained=evaluator_spec.retrained,
+        **{name: getattr(evaluator_spec, name) for name in ("texts", "retrained", "precision", "judge_precision")},
         reads=evaluator.reads,
         prepares=prepares(evaluator),
-        precision=evaluator_spec.precision,
-        judge_precision=evaluator_spec.judge_precision,
         progress=progress,
     )
+    return evaluator, task
 
 
 DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -293,23 +286,20 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
     return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
 
 
-def prepare(
-    spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
-) -> None:
-    """Compute evaluators' missing arrays of the original of a trial.
+def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
+    """Compute the missing arrays of a trial's original.
 
     Raises:
         TrialError: An evaluator changed its task.
     """
-    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
+    unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")
-                evaluator = configured(each)
-                task = make_evaluating_task(spec, each, evaluator, original, artifacts, progress)
-                with isolate.guarded(task.plugin, task):
+                evaluator, task = lend(original, each, spec, artifacts, progress)
+                with isolate.guarded(task.plugin, task.changes):
                     evaluator.prepare(original.model, task)
                 write = partial(_write_keys, list(task.cached_keys))
                 artifacts.build(_KIND, prepared_key(spec.model, each), write)

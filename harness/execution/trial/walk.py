@@ -13,7 +13,7 @@ import numpy as np
 from harness.base.messages import reason
 from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
-from harness.execution.job import Event, Folders, Job, Watcher
+from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, measured_set, more_texts, validation_set
@@ -80,12 +80,18 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
     """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
-        TrialError: The level is not below the original's MA, or equals another level.
+        TrialError: The level is not below the original's MA.
     """
     assert spec.walk_to is not None
+    assert spec.until is not None
     texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
     original = shared_probe(spec, spec.model, texts, artifacts)
-    level = _checked_level(spec, texts, original[PROBED_ERASURE], artifacts)
+    level = resolve_level(spec, spec.until, texts, artifacts)
+    if not level < original[PROBED_ERASURE]:
+        raise TrialError(
+            f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already: nothing is "
+            "left to be erased. Name a lower level (until)."
+        )
 
     def models_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
         with closing(erase(spec, artifacts, tuple(strengths), progress)) as erasures:
@@ -112,24 +118,6 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
         probes=tuple(probes),
         reason=reason,
     )
-
-
-def _checked_level(spec: TrialSpec, texts: Sequences, original_ma: float, artifacts: Artifacts) -> float:
-    assert spec.until is not None
-    level = resolve_level(spec, spec.until, texts, artifacts)
-    if not level < original_ma:
-        raise TrialError(
-            f"{spec.until} is {level:.3f}, and the original has {original_ma:.3f} already: nothing is left to be "
-            "erased. Name a lower level (until)."
-        )
-    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
-        number = resolve_level(spec, other, texts, artifacts)
-        if abs(number - level) < MIN_APART:
-            raise TrialError(
-                f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}, so both may be "
-                "one model. Remove one of the two levels (until)."
-            )
-    return level
 
 
 def find_level(
@@ -207,15 +195,11 @@ def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -
     return [value] if low < value < high else []
 
 
-def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
+def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Callable[[str], None]) -> str:
     """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
     found: dict[str, Any] = {"original": {}, "targets": {}, "probes": []}
-
-    def progress(message: str) -> None:
-        watch(Event(job=job.name, kind="progress", message=message))
-
-    artifacts, began = Artifacts(folders.artifacts, progress), time.perf_counter()
+    began = time.perf_counter()
     try:
         end = _erase_and_probe(job.candidate.study, job.spec, artifacts, found, progress)
     except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
@@ -225,12 +209,11 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)
     folders.journal.append(candidate)
-    summary = "nothing probed"
-    if candidate.probes:
-        last = candidate.probes[-1]
+    summary = f"{'failed: ' if candidate.error else ''}{reason(end)}"
+    for last in candidate.probes[-1:]:
         numbers = ", ".join(f"{name} {last[name]:.4g}" for name in (PROBED_ERASURE, PROBED_UTILITY))
-        summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
-    return f"{summary}; {'failed: ' if candidate.error else ''}{reason(end)}"
+        summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}; {summary}"
+    return summary
 
 
 def _erase_and_probe(

@@ -17,7 +17,7 @@ import torch
 
 from harness.base.files import digest_of
 from harness.errors import TrialError
-from harness.execution.isolate import ProcessState, changes, fingerprint, fingerprints, guarded
+from harness.execution.isolate import ProcessState, compared, fingerprint, fingerprints, guarded
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
@@ -105,7 +105,7 @@ def test_what_an_evaluator_was_lent_and_changed_is_named(lent, harm):
     does, what = REFUSED[harm]
     with (
         pytest.raises(TrialError, match=f"^the evaluator 'x' changed .*{re.escape(what)}"),
-        guarded("the evaluator 'x'", task),
+        guarded("the evaluator 'x'", task.changes),
     ):
         does(model, task)
 
@@ -114,7 +114,7 @@ def test_what_an_evaluator_was_lent_and_changed_is_named(lent, harm):
 def test_what_an_evaluator_may_do_is_not_refused_and_what_a_process_shares_is_put_back(lent, harm):
     model, task = lent
     before = ProcessState()
-    with guarded("the evaluator 'x'", task):
+    with guarded("the evaluator 'x'", task.changes):
         HARMS[harm](model, task)
         assert bool(before.changed()) == (harm in PUT_BACK)
     assert before.changed() == []
@@ -246,11 +246,11 @@ def test_a_model_is_as_it_was_after_generating_and_not_after_another_loads():
     model = load_model(small_spec().model)
     before = fingerprints("it", model)
     model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=2, do_sample=False)
-    assert changes(before, fingerprints("it", model)) == []
-    assert changes(before, fingerprints("it", load_model(small_spec().model))) == []
+    assert compared(before, fingerprints("it", model)) == []
+    assert compared(before, fingerprints("it", load_model(small_spec().model))) == []
     with torch.no_grad():
         model.transformer.h[0].mlp.c_fc.weight[0, 0] += 1e-6
-    assert changes(before, fingerprints("it", model)) == ["it's weights transformer.h.0.mlp.c_fc.weight"]
+    assert compared(before, fingerprints("it", model)) == ["it's weights transformer.h.0.mlp.c_fc.weight"]
 
 
 class Meter:

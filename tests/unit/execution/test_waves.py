@@ -4,7 +4,7 @@ import pytest
 
 from harness.execution.job import Event, Folders
 from harness.execution.waves import next_candidates, run_waves, shared_jobs, trial_jobs
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.records.results import Results, StudyResults, trial_results
@@ -78,8 +78,7 @@ def test_what_trials_share_is_a_wave_of_its_own_and_is_built_once(folders, make_
     shared, trials = execute.waves
     assert [name.split("-")[0] for name in shared] == ["prepare", "memorize"]
     assert len(set(trials)) == 3
-    [_, memorize] = shared_jobs(results_of(*rows), folders)
-    Artifacts(folders.artifacts).build("memorized", memorize.provides, lambda folder: None)
+    Artifacts(folders.artifacts).build("memorized", memorized_key(rows[0]), lambda folder: None)
     assert [job.kind for job in shared_jobs(results_of(*rows), folders)] == ["prepare"], "the model is there"
 
 

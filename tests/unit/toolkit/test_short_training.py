@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from harness.errors import TrialError
-from harness.execution.isolate import ProcessState, changes, fingerprints
+from harness.execution.isolate import ProcessState, compared, fingerprints
 from harness.toolkit import chosen_sequences, trained_briefly
 
 RATE = 1e-3
@@ -82,7 +82,7 @@ def test_it_trains_wherever_it_is_called_and_leaves_the_model_and_the_process_al
             assert not copied.training
             found[step] = weights(copied)
         assert state.changed() == []
-    assert changes(before, fingerprints("model", lent)) == []
+    assert compared(before, fingerprints("model", lent)) == []
     assert all(torch.equal(found[step], expected[step]) for step in (1, 2))
 
 
