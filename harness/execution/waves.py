@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.base.files import digest_of
-from harness.contracts import Checkpoint, Json
+from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial.run import run_job
 from harness.execution.trial.tasks import is_prepared, prepared_key
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.records.results import Results, study_results
+from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import EvaluatorSpec, StudySpec, TrialSpec, replace
+from harness.settings import StudySpec, TrialSpec, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""
@@ -76,9 +76,8 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
     artifacts, specs_by_name = Artifacts(folders.artifacts), dict[str, list[TrialSpec]]()
-    lacking = _lacking_keys(results, artifacts)
     for trial in results.unfinished:
-        for name in _preparing_jobs(trial.spec, lacking):
+        for name in _preparing_jobs(trial, artifacts):
             specs_by_name.setdefault(name, []).append(trial.spec)
     specs = [study.spec.trial for study in unfinished_studies(results)] + [trial.spec for trial in results.unfinished]
     for spec in specs:
@@ -96,13 +95,13 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first."""
-    lacking, jobs = _lacking_keys(results, Artifacts(folders.artifacts)), list[Job]()
+    artifacts, jobs = Artifacts(folders.artifacts), list[Job]()
     for trial in results.unfinished:
         spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
         strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
-        needs = *_preparing_jobs(spec, lacking), *_memorizing_jobs(spec)
+        needs = *_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec)
         jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
     lengths = {job.name: WALKED_POINTS if job.spec.until else len(job.spec.points()) for job in jobs}
     return sorted(jobs, key=lambda job: (not job.spec.is_reference, -lengths[job.name]))
@@ -145,18 +144,13 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
     return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_memorizing_jobs(spec))
 
 
-def _lacking_keys(results: Results, artifacts: Artifacts) -> set[str]:
-    """Return the keys of what remaining evaluators lack of their originals."""
-    needed: dict[str, tuple[Checkpoint, EvaluatorSpec]] = {}
-    for trial in results.unfinished:
-        for each in (each for _, evaluators in trial.remaining for each in evaluators):
-            needed[prepared_key(trial.spec.model, each)] = trial.spec.model, each
-    return {key for key, (model, each) in needed.items() if not is_prepared(model, each, artifacts)}
-
-
-def _preparing_jobs(spec: TrialSpec, lacking: set[str]) -> tuple[str, ...]:
-    keys = [key for each in spec.evaluators if (key := prepared_key(spec.model, each)) in lacking]
-    return (f"prepare-{spec.model.short_name}-{digest_of(keys)[:8]}",) if keys else ()
+def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
+    """Return the job that computes what remaining evaluators lack of their original, if any."""
+    model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
+    lacking = [each for each in trial.spec.evaluators if not is_prepared(model, each, artifacts)]
+    if not any(each in remaining for each in lacking):
+        return ()
+    return (f"prepare-{model.short_name}-{digest_of([prepared_key(model, each) for each in lacking])[:8]}",)
 
 
 def _memorizing_jobs(spec: TrialSpec) -> tuple[str, ...]:

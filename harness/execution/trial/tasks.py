@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import ClassVar, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from harness.base.files import digest_of, write_whole
+from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences
 from harness.errors import TrialError
 from harness.execution import isolate
@@ -26,7 +23,7 @@ from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
-from harness.records.artifacts import ARRAYS, Artifacts
+from harness.records.artifacts import Artifacts
 from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
@@ -268,9 +265,8 @@ class MeasuredModel:
         return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
-_KIND = "prepared"
-_KEYS = "arrays.json"
-"""File of the keys of an evaluator's arrays."""
+_PREPARED = "prepared"
+"""Artifact kind that says that an evaluator's arrays of an original were made; lost ones are made again where used."""
 
 
 def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
@@ -279,11 +275,9 @@ def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
 
 
 def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
-    """Return whether an evaluator's arrays of this original exist undamaged, or it needs none."""
-    if not prepares(configured(evaluator_spec)):
-        return True
-    folder = artifacts.find(_KIND, prepared_key(model, evaluator_spec))
-    return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
+    """Return whether an evaluator's arrays of this original were made, or it needs none."""
+    needs_none = EVALUATORS.load(evaluator_spec.name).prepare is Evaluator.prepare
+    return needs_none or artifacts.find(_PREPARED, prepared_key(model, evaluator_spec)) is not None
 
 
 def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
@@ -301,16 +295,11 @@ def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], Non
                 evaluator, task = lend(original, each, spec, artifacts, progress)
                 with isolate.guarded(task.plugin, task.changes):
                     evaluator.prepare(original.model, task)
-                write = partial(_write_keys, list(task.cached_keys))
-                artifacts.build(_KIND, prepared_key(spec.model, each), write)
+                artifacts.build(_PREPARED, prepared_key(spec.model, each), lambda folder: None)
         del original
         release_free_memory()
     if unprepared:
         JUDGES.make_room()
-
-
-def _write_keys(keys: list[str], folder: Path) -> None:
-    write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
 
 
 class PeakMemory:

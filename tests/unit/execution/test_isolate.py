@@ -1,17 +1,12 @@
 """Plugins that harm what they share: they fail by name, and their neighbours' numbers are right."""
 
-import ctypes
-import json
 import math
-import os
 import re
 import runpy
 import shutil
 import struct
 from pathlib import Path
 
-import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -21,7 +16,7 @@ from harness.execution.isolate import ProcessState, compared, fingerprint, finge
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
-from harness.execution.trial.tasks import EvaluatingTask, PeakMemory, release_free_memory
+from harness.execution.trial.tasks import EvaluatingTask, PeakMemory
 from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
@@ -191,14 +186,6 @@ def test_a_method_that_would_end_the_process_fails_and_the_next_trials_numbers_a
     assert numbers(after) == clean
 
 
-@pytest.mark.parametrize("harm", ["grad", "dtype", "random"])
-def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
-    spec, before = spec_of("hostile", harm, "harmful_method", (1,)), ProcessState()
-    for _ in erase(spec, Artifacts(tmp_path), (1,), lambda message: None):
-        assert before.changed() == []
-    assert before.changed() == []
-
-
 def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run):
     polite, sound = run(
         spec_of("polite", "yields without gradients", "harmful_method", (1, 2)),
@@ -297,46 +284,3 @@ def test_a_trial_has_the_same_peak_in_a_fresh_worker_and_in_a_used_one(monkeypat
     fresh = erase_and_measure(meter, judges=False)
     assert fresh == [130, 150]
     assert erase_and_measure(meter, judges=True) == fresh
-
-
-def test_a_cpu_has_no_peak_and_says_none(run):
-    assert PeakMemory(torch.device("cpu")).bytes is None
-    run(spec_of("sound"))
-    [journal] = (run.folders.results / "journal").glob("*.jsonl")
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [line["peak_memory_bytes"] for line in lines if line["kind"] == "point"] == [None]
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
-def test_memory_that_is_free_goes_back_to_the_system():
-    process = psutil.Process()
-    kept = [bytearray(64 << 10) for _ in range(3000)]
-    last = bytearray(64 << 10)  # Held: what lies below it is free and stays with the process.
-    full = process.memory_info().rss
-    del kept
-    release_free_memory()
-    assert full - process.memory_info().rss > 100 << 20
-    assert len(last) == 64 << 10
-
-
-def test_the_state_of_a_process_is_put_back_whole():
-    before = ProcessState()
-    folder = Path.cwd()
-    torch.set_default_dtype(torch.float64)
-    torch.set_grad_enabled(False)
-    torch.manual_seed(3)
-    np.random.seed(3)
-    os.chdir("/")
-    assert before.changed() == [
-        "torch's grad mode",
-        "torch's default dtype",
-        "torch's random state",
-        "NumPy's random state",
-        "the working directory",
-    ]
-    with before.applied():
-        assert before.changed() == []
-        assert Path.cwd() == folder
-    assert torch.get_default_dtype() == torch.float64, "as it was around it"
-    before.restore()
-    assert before.changed() == []

@@ -1,6 +1,5 @@
 """What evaluators compute of the original alone: by a job of its own, once, and again where it was lost."""
 
-import json
 import shutil
 import sys
 
@@ -52,7 +51,7 @@ def loads(monkeypatch):
 def sweep(tmp_path, make_plan):
     """Return a runner of trials from an empty journal: the kinds of jobs, and every trial's numbers."""
 
-    def run(*specs, lose=lambda: None):
+    def run(*specs):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
         folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
         journal = Journal(folders.results / "journal")
@@ -62,11 +61,7 @@ def sweep(tmp_path, make_plan):
             jobs.extend(wave)
             run_inline(wave, folders, watch)
 
-        def watch(event):
-            if (event.kind, event.message) == ("progress", "memorization"):
-                lose()
-
-        run_waves(read_results(make_plan(*specs), journal), folders, execute, watch)
+        run_waves(read_results(make_plan(*specs), journal), folders, execute, lambda event: None)
         records = [record for spec in specs for record in journal.read(spec.trial_id)]
         assert not [record.error for record in records if isinstance(record, Failed)]
         return [job.kind for job in jobs], [record.numbers for record in records if isinstance(record, Measurement)]
@@ -84,19 +79,14 @@ def test_the_original_is_loaded_once_for_all_trials_and_beside_none(sweep, loads
     assert loads == []
 
 
-def test_what_was_lost_is_computed_by_a_job_again_and_what_is_lost_then_at_the_point(sweep, loads, original, tmp_path):
-    arrays = tmp_path / "artifacts" / "arrays"
+def test_what_was_lost_is_computed_again_where_it_is_used(sweep, loads, original, tmp_path):
     _, numbers = sweep(original)
-    [prepared] = (tmp_path / "artifacts" / "prepared").glob("*/arrays.json")
-    [key] = json.loads(prepared.read_text())
-    for harm in (lambda: shutil.rmtree(arrays / key), lambda: (arrays / key / "arrays.safetensors").write_bytes(b"")):
-        harm()
+    for is_there in (True, False):
+        for arrays in (tmp_path / "artifacts" / "arrays").glob("*/arrays.safetensors"):
+            arrays.write_bytes(b"") if is_there else shutil.rmtree(arrays.parent)
         loads.clear()
-        assert sweep(original) == (["prepare", "trial"], numbers)
-        assert loads == ["alone"]
-        loads.clear()
-        assert sweep(original, lose=harm) == (["trial"], numbers)
-        assert loads == ["beside"], "lost when the trial had begun"
+        assert sweep(original) == (["trial"], numbers)
+        assert loads == ["beside"]
 
 
 def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(original, loads, tmp_path):
