@@ -58,46 +58,37 @@ _PREFIX = "lethe-"
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """Start Ray or join a cluster; yield the session's temporary folder.
+    """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers.
 
     Raises:
         ExecutorError: Ray did not start, or the cluster could not be joined.
     """
     # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    with temporary_folder() as folder:
+    # Ray puts sockets below its folder, and a socket's path has at most 107 bytes.
+    base = Path(tempfile.gettempdir())
+    base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
+    for abandoned in base.glob(f"{_PREFIX}[0-9]*-*"):
+        pid = abandoned.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():  # Its driver was killed.
+            shutil.rmtree(abandoned, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base)).resolve()
+    try:
         start(folder)
-        try:
-            yield folder
-        finally:
-            stop()
+        yield folder
+    finally:
+        stop()
+        for _ in range(_MAX_REMOVALS):  # Processes of Ray that are ending may still write there.
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.1)
 
 
 def stop() -> None:
     """End the session."""
     gc.collect()  # An actor's handle that is collected after the shutdown makes Ray end the process.
     ray.shutdown()
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a new folder and remove it afterwards, with folders of killed drivers."""
-    # Ray puts sockets below it, and a socket's path has at most 107 bytes.
-    base = Path(tempfile.gettempdir())
-    base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
-    for folder in base.glob(f"{_PREFIX}[0-9]*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base)).resolve()
-    try:
-        yield folder
-    finally:
-        for _ in range(_MAX_REMOVALS):  # Processes of Ray that are ending may still write there.
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
-                break
-            time.sleep(0.1)
 
 
 def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -103,10 +103,12 @@ class JudgeCache:
         return self._loaded[key][0]
 
     def changes(self) -> list[str]:
-        """Return what changed in the judges since they were loaded."""
+        """Return what changed in the judges since they were loaded, and drop them all if anything did."""
         changed: list[str] = []
         for key, (judge, _, as_loaded) in self._loaded.items():
             changed += compared(as_loaded, _fingerprints_of(judge, key[1]))
+        if changed:
+            self._loaded.clear()
         return changed
 
     def clear(self) -> None:
