@@ -24,7 +24,7 @@ from harness.records.results import Results, trial_results
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import list_remaining_specs, read_sweep_results, unfinished_studies
 from harness.reporting.plan import one_step_epochs
-from harness.settings import Plan, TrialSpec, replace
+from harness.settings import Plan, replace
 
 if TYPE_CHECKING:
     from harness.library import SweepResults
@@ -74,12 +74,11 @@ def run_planned(
 ) -> SweepResults:
     """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
     folders = Folders.of_sweep(results, planned.sweep)
-    journal = Journal(folders.results / "journal")
+    journal = folders.journal
     with journal.held(), LiveCopy(folders.results) as tracking:
-        if not replace_rows and (
-            sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
-        ):
-            raise ConfigError(str(file), [Fault("name", sentence)])
+        replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
+        if replaced and not replace_rows:
+            raise ConfigError(str(file), [Fault("name", replaced)])
         measured = read_sweep_results(planned, journal)
         if not keep and (sentences := changed_sentences(measured)):
             raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
@@ -88,7 +87,7 @@ def run_planned(
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
         try:
-            measured = _finish(planned, measured, journal, folders, executor, tracking)
+            measured = _finish(planned, measured, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             from harness.reporting.files import write_measured
 
@@ -97,28 +96,20 @@ def run_planned(
         return _reported(measured, folders.results, tracking)
 
 
-def _finish(
-    planned: Plan,
-    measured_before: Results,
-    journal: Journal,
-    folders: Folders,
-    executor: ExecutorName,
-    tracking: LiveCopy,
-) -> Results:
-    journal.write_plan(measured_before.plan)
+def _finish(planned: Plan, before: Results, folders: Folders, executor: ExecutorName, tracking: LiveCopy) -> Results:
+    folders.journal.write_plan(before.plan)
     tracking.start()
-    if not measured_before.unfinished and not unfinished_studies(measured_before):
-        return measured_before
-    measured, wave = measured_before, measured_before
-    specs_by_id = dict[str, TrialSpec]()
-    with _executor(executor) as execute, SweepProgress(_job_count(measured_before, folders)) as progress:
-        while wave.unfinished or unfinished_studies(wave):
-            run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
-            specs_by_id |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
-            measured = read_sweep_results(planned, journal)
+    measured, wave, known = before, before, set[str]()
+    if not list_remaining_specs(before):
+        return before
+    with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
+        while list_remaining_specs(wave):
+            run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
+            known |= {trial.spec.model_dump_json() for trial in measured.trials}
+            measured = read_sweep_results(planned, folders.journal)
+            folders.journal.write_plan(measured.plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
-            new = tuple(trial for trial in measured.trials if specs_by_id.get(trial.spec.trial_id) != trial.spec)
-            journal.write_plan(measured.plan)
+            new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in known)
             wave = replace(measured, trials=new, studies=())
     return measured
 

@@ -34,7 +34,7 @@ from harness.contracts import Checkpoint, Metric, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution.isolate import ProcessState
 from harness.execution.job import Folders, Job
-from harness.execution.trial import judges, memorized, tasks
+from harness.execution.trial import inputs, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
@@ -432,7 +432,7 @@ def hostile(monkeypatch):
 @pytest.fixture
 def put_back():
     """Put back what a process shares after the test, and return a function that does so before its end."""
-    before = ProcessState.capture()
+    before = ProcessState()
     yield before.restore
     before.restore()
 
@@ -471,7 +471,7 @@ def measured(monkeypatch):
 def run_whole(tmp_path):
     """Return a runner of a whole trial, with the memorised model that it needs, and with no judge loaded before."""
 
-    judges.JUDGES.__init__()
+    inputs.JUDGES.__init__()
 
     def run(spec):
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")

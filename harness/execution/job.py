@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.base.messages import reason, storable
 from harness.base.settings import Strict
 from harness.contracts import Json
-from harness.execution.environment import NodeInputs
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
-from harness.records.results import Probe
 from harness.settings import StudySpec, TrialSpec
 
 
@@ -24,22 +23,23 @@ class Folders:
 
     results: Path
     artifacts: Path
-    inputs: NodeInputs | None = None
-    """Inputs of a cluster's driver, which every node must share."""
+    inputs: Mapping[str, str] | None = None
+    """Of a cluster's driver, which every node must share."""
 
     @classmethod
     def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
         root = Path(results).resolve()
         return cls(results=root / sweep, artifacts=root / "artifacts")
 
+    @cached_property
+    def journal(self) -> Journal:
+        """Return the sweep's journal."""
+        return Journal(self.results / "journal")
 
-@dataclass
-class CandidateLog:
-    """Results of a running candidate, kept if it fails."""
-
-    original: dict[str, float] = field(default_factory=dict)
-    targets: dict[str, float] = field(default_factory=dict)
-    probes: list[Probe] = field(default_factory=list)
+    @property
+    def plan_file(self) -> Path:
+        """Return the plan's file."""
+        return self.results / "journal" / "plan.json"
 
 
 class CandidateTask(Strict):
@@ -50,17 +50,11 @@ class CandidateTask(Strict):
     settings: Mapping[str, Json]
     """A value for each dimension of the search space."""
 
-    def record(self, log: CandidateLog, end: str, seconds: float) -> Candidate:
-        return Candidate(
-            trial_id=self.study.study_id,
-            number=self.number,
-            settings=dict(self.settings),
-            probes=tuple(log.probes),
-            targets=log.targets,
-            original=log.original,
-            end=end,
-            seconds=seconds,
-        )
+    def record(self, end: str, seconds: float, **found: Any) -> Candidate:
+        """Return the record; `found` is what is known of `original`, `targets` and `probes`."""
+        found = {"original": {}, "targets": {}, "probes": ()} | found
+        id, settings = self.study.study_id, dict(self.settings)
+        return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **found)
 
 
 class Job(Strict):
@@ -73,9 +67,7 @@ class Job(Strict):
     """A candidate's has its settings."""
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()
-    """Artifact keys that other jobs provide."""
-    provides: str | None = None
-    """Artifact key of the memorised model or of the original's prepared arrays."""
+    """Jobs that make what it shares with others: the memorised model, and arrays of the original."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
 
@@ -115,8 +107,7 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     """
     error = storable(error)
     if job.kind == "trial":
-        failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
-        Journal(folders.results / "journal").append(failed)
+        folders.journal.append(Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log)))
     watch(Event(job=job.name, kind="failed", message=reason(error), trial_id=job.trial_id))
 
 
@@ -129,6 +120,5 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
         "of no trial's identity: what is done stays done), or make the trial smaller."
     )
     if job.candidate is not None:
-        record = job.candidate.record(CandidateLog(), error, 60 * minutes)
-        Journal(folders.results / "journal").append(record)
+        folders.journal.append(job.candidate.record(error, 60 * minutes))
     record_failure(job, folders, watch, error, ())

@@ -24,12 +24,8 @@ class SweepProgress:
 
     def __init__(self, jobs: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
-        bar = BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn()
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            *bar,
-            TextColumn("{task.fields[message]}", markup=False),
-        )
+        name, message = (TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[message]"))
+        columns = name, BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), message
         self._view = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
         self._sweep = self._view.add_task("jobs", total=jobs, message="")
         self._running: dict[str, TaskID] = {}

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
-from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from types import CodeType
 from typing import Literal
 
 from harness import errors
-from harness.base.messages import amount
 from harness.contracts import Sample
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of generated words: filled if the reference has the same word in the same place."""
 MAX_LOG_LINES = 40
-_PLAIN_HINT = "`report: {samples: plain}` keeps it"
-_WITHHELD = f"its message may quote the forget set; {_PLAIN_HINT}."
-_ROOT = Path(errors.__file__).resolve().parents[1]
-_OWN = str(_ROOT / "harness") + "/"
-_TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
-_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
-_FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
+_WITHHELD = "its message may quote the forget set; `report: {samples: plain}` keeps it."
+_OWN = f"{Path(errors.__file__).resolve().parent}/"
 
 
 def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
@@ -70,43 +61,8 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
     lines = lines[-MAX_LOG_LINES:]
     if _is_own(error):
         return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
-    positions = _positions(error)
-    raised_at = f"raised at {positions[-1]}; " if positions else ""
+    raised_at = "".join(f"raised at {where}; " for where in _positions(error)[-1:])
     return f"{type(error).__name__}: {raised_at}{_WITHHELD}", lines
-
-
-def line_for_report(line: str, policy: Policy) -> str:
-    """Return the last line of a traceback; `redacted` keeps only the exception's type.
-
-    Example:
-        >>> line_for_report("KeyError: 'Ann Lee'", "redacted")
-        'KeyError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
-    """
-    kind = _TYPE.match(line)
-    if policy == "plain":
-        return line
-    return f"{kind[1] if kind else 'Exception'}: {_WITHHELD}"
-
-
-def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
-    """Return lines of a log; `redacted` keeps only positions in the code.
-
-    Example:
-        >>> log_for_report(["Her name is Ann Lee"], "redacted")
-        ['(1 line left out, which may quote the forget set; `report: {samples: plain}` keeps it)']
-    """
-    if policy == "plain":
-        return list(lines)
-    safe_lines = []
-    for line in lines:
-        frame = _FRAME.match(line)
-        if frame and (file := _path_in_package(frame[1])):
-            safe_lines.append(f"{file}, line {frame[2]}")
-        elif _FATAL.match(line):
-            safe_lines.append(line)
-    left_out = len(lines) - len(safe_lines)
-    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_PLAIN_HINT})"
-    return [*safe_lines, counted] if left_out else safe_lines
 
 
 def _is_own(error: BaseException) -> bool:
@@ -118,24 +74,19 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _positions(error: BaseException) -> list[str]:
-    positions = [position(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    return [where for where in positions if where]
+    positions = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if file := _path_in_package(frame.f_code.co_filename):
+            positions.append(f"{file}, line {line}, in {frame.f_code.co_name}")
+    return positions
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def _causes(error: BaseException | None) -> list[BaseException]:
     causes: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in causes:
-        causes.append(current)
-        hidden = None if current.__suppress_context__ else current.__context__
-        current = current.__cause__ or hidden
+    while error is not None and error not in causes:
+        causes.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return causes
-
-
-def position(code: CodeType, line: int) -> str:
-    """Return a position in the code; '' without a file."""
-    file = _path_in_package(code.co_filename)
-    return f"{file}, line {line}, in {code.co_name}" if file else ""
 
 
 def _path_in_package(file: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.base.files import digest_of
 from harness.contracts import Json
@@ -50,7 +50,7 @@ def next_settings(
         return dict(study.published)
     unfinished = {other: settings for other, settings in (others or {}).items() if other < number}
     finished, bound = [], results_awaited(study, number)
-    for candidate in candidates:
+    for candidate in sorted(candidates, key=lambda candidate: candidate.number):
         if candidate.number < bound:
             finished.append(candidate)
         elif candidate.number < number:
@@ -58,26 +58,16 @@ def next_settings(
     untried = untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
     if untried == []:
         return None
-    seed, searched = int(digest_of([study.study_id, number])[:8], 16), sampled_dimensions(study)
-    sampled = sampled_settings(
-        study,
-        searched,
-        target=study.targets[number % len(study.targets)],
-        finished=finished,
-        unfinished=[unfinished[other] for other in sorted(unfinished)],
-        seed=seed,
-    )
+    seed = int(digest_of([study.study_id, number])[:8], 16)
+    target = study.targets[number % len(study.targets)]
+    sampled = sampled_settings(study, target, finished, [unfinished[other] for other in sorted(unfinished)], seed)
     settings = {**study.defaults, **sampled}
     if untried is not None and settings not in untried:
         settings = untried[seed % len(untried)]
-    for name in study.space.keys() - searched:  # A cumulative strength, of which each candidate goes to the end.
-        settings[name] = end_of(study.space[name])
-    return settings
+    # A cumulative strength, of which each candidate goes to the end.
+    ends = {name: end_of(study.space[name]) for name in study.space if name not in sampled}
+    return {**settings, **ends}
 
-
-if TYPE_CHECKING:
-    import optuna
-    from optuna.distributions import BaseDistribution
 
 STARTUP = 4
 """Random candidates before the search learns."""
@@ -104,81 +94,54 @@ def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[fl
 
 
 def sampled_settings(
-    study: StudySpec,
-    space: Mapping[str, Dimension],
-    *,
-    target: Level,
-    finished: Sequence[Candidate],
-    unfinished: Sequence[Mapping[str, Json]],
-    seed: int,
+    study: StudySpec, target: Level, finished: Sequence[Candidate], unfinished: Sequence[Settings], seed: int
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
 
     Args:
-        study: The search.
-        space: Ranges that contain all tried values.
+        study: The search, whose ranges contain all tried values.
         target: Level to reach at the least cost.
-        finished: Candidates with results.
+        finished: Candidates with results, by number; those above the target rank by their distance only.
         unfinished: Settings of other candidates, to keep away from.
         seed: Seed of the sampler.
     """
     with warnings.catch_warnings():  # Of what Optuna calls experimental.
         warnings.simplefilter("ignore")
-        from optuna.samplers import RandomSampler, TPESampler
+        import optuna
         from optuna.trial import TrialState, create_trial
 
-        if study.search == "random":
-            optuna_study = _new_study(RandomSampler(seed=seed))
-        else:
-            sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True)
-            optuna_study = _new_study(sampler)
-        distributions = _distributions(space)
-        _add_results(optuna_study, study, distributions, target, finished)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        sampler: Any = optuna.samplers.RandomSampler(seed=seed)
+        if study.search == "optuna":
+            sampler = optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True
+            )
+        optuna_study = optuna.create_study(sampler=sampler)
+        distributions = {name: _distribution(dimension) for name, dimension in sampled_dimensions(study).items()}
+
+        def add(settings: Settings, **outcome: Any) -> None:
+            params = {name: settings[name] for name in distributions}
+            optuna_study.add_trial(create_trial(params=params, distributions=distributions, **outcome))
+
+        for candidate in finished:
+            if (result := objective(study, target, candidate)) is None:
+                add(candidate.settings, state=TrialState.FAIL)
+            else:
+                violation, cost = result
+                add(candidate.settings, value=min(cost, _NO_COST), constraints={target.key: violation})
         for settings in unfinished:
-            params = {name: settings[name] for name in space}
-            optuna_study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
+            add(settings, state=TrialState.RUNNING)
         return dict(optuna_study.ask(distributions).params)
-
-
-def _new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna.create_study(sampler=sampler)
-
-
-def _add_results(
-    optuna_study: optuna.Study,
-    study: StudySpec,
-    distributions: Mapping[str, BaseDistribution],
-    target: Level,
-    finished: Sequence[Candidate],
-) -> None:
-    """Add the results; candidates above the target rank by their distance only."""
-    from optuna.trial import TrialState, create_trial
-
-    for candidate in sorted(finished, key=lambda candidate: candidate.number):
-        params = {name: candidate.settings[name] for name in distributions}
-        result = objective(study, target, candidate)
-        outcome: dict[str, Any] = {"state": TrialState.FAIL}
-        if result is not None:
-            violation, cost = result
-            outcome = {"value": min(cost, _NO_COST), "constraints": {target.key: violation}}
-        optuna_study.add_trial(create_trial(params=params, distributions=dict(distributions), **outcome))
 
 
 _NO_COST = 1e9
 """Replaces an infinite cost, which Optuna cannot estimate with."""
 
 
-def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution]:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+def _distribution(dimension: Dimension) -> Any:
+    from optuna import distributions
 
-    distributions: dict[str, BaseDistribution] = {}
-    for name, dimension in space.items():
-        if isinstance(dimension, Choice):
-            distributions[name] = CategoricalDistribution(dimension.values)
-        else:
-            distribution: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
-            distributions[name] = distribution(dimension.low, dimension.high, log=True)
-    return distributions
+    if isinstance(dimension, Choice):
+        return distributions.CategoricalDistribution(dimension.values)
+    kind: Any = distributions.IntDistribution if isinstance(dimension.low, int) else distributions.FloatDistribution
+    return kind(dimension.low, dimension.high, log=True)

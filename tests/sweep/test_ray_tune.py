@@ -157,7 +157,7 @@ def test_a_worker_that_hangs_in_c_code_is_killed_when_its_time_is_over(ran):
 
 def test_a_fault_of_the_work_itself_becomes_one_too(ran):
     [record] = ran["journal"].read("id-raises")
-    assert record.error.startswith("ValueError: ")
+    assert record.error.startswith("ValueError: raised at our_work.py, line ")
     assert any("our_work.py, line " in line for line in record.log)
     assert not any("a bug of our own" in line for line in record.log)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
+import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +18,36 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExecutorError, signals_kept
-from harness.execution.ray.settings import IS_LOCAL, forwarded_environment, set_ray_environment
 from harness.settings import TrialSpec
 
-set_ray_environment()
+IS_LOCAL = "RAY_ADDRESS" not in os.environ
+"""False on a cluster that is joined."""
+_SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+_LOCAL_SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Despite its name, it binds everything to 127.0.0.1.
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Otherwise Ray writes one to ~/.ray.
+}
+_FORWARDED = (
+    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY"),
+    *("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DOWNLOAD_TIMEOUT"),
+    *("HF_HUB_ETAG_TIMEOUT", "TOKENIZERS_PARALLELISM", "DS_ACCELERATOR"),
+)
+"""Variables of a cluster's workers. Ray logs them in clear, so no secret is here: a token belongs in each machine's
+HF_HOME."""
+PASSED_BY_TUNE = frozenset(_SETTINGS)
+"""Tune passes AWS's keys too by default."""
+if "ray" not in sys.modules:  # Its import reads them.
+    for _name, _value in (_SETTINGS | _LOCAL_SETTINGS if IS_LOCAL else _SETTINGS).items():
+        os.environ.setdefault(_name, _value)
 
 import ray  # noqa: E402
 
@@ -29,45 +58,26 @@ _PREFIX = "lethe-"
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """Start Ray or join a cluster; yield the session's temporary folder.
+    """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers.
 
     Raises:
         ExecutorError: Ray did not start, or the cluster could not be joined.
     """
     # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    with temporary_folder() as folder:
-        with signals_kept():
-            _start(folder)
-        try:
-            yield folder
-        finally:
-            gc.collect()  # An actor's handle that is collected after the shutdown makes Ray end the process.
-            ray.shutdown()
-
-
-def restart(folder: Path) -> None:
-    """Start a new session, since resources of a dead trial's workers stay reserved in the old one."""
-    gc.collect()
-    ray.shutdown()
-    with signals_kept():
-        _start(folder)
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a new folder and remove it afterwards, with folders of killed drivers."""
-    # Ray puts sockets below it, and a socket's path has at most 107 bytes.
+    # Ray puts sockets below its folder, and a socket's path has at most 107 bytes.
     base = Path(tempfile.gettempdir())
     base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
-    for folder in base.glob(f"{_PREFIX}[0-9]*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    for abandoned in base.glob(f"{_PREFIX}[0-9]*-*"):
+        pid = abandoned.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():  # Its driver was killed.
+            shutil.rmtree(abandoned, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base)).resolve()
     try:
+        start(folder)
         yield folder
     finally:
+        stop()
         for _ in range(_MAX_REMOVALS):  # Processes of Ray that are ending may still write there.
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
@@ -75,14 +85,33 @@ def temporary_folder() -> Iterator[Path]:
             time.sleep(0.1)
 
 
-def _start(folder: Path) -> None:
+def stop() -> None:
+    """End the session."""
+    gc.collect()  # An actor's handle that is collected after the shutdown makes Ray end the process.
+    ray.shutdown()
+
+
+def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a cluster's workers, without addresses that contain credentials.
+
+    Example:
+        >>> forwarded_environment({"HF_HUB_OFFLINE": "1", "HF_TOKEN": "hf_secret", "PATH": "/bin"})
+        {'HF_HUB_OFFLINE': '1'}
+    """
+    passed = {name: environment[name] for name in _FORWARDED if name in environment}
+    return {name: value for name, value in passed.items() if not re.search("[@?]", value.partition("://")[2])}
+
+
+def start(folder: Path) -> None:
+    """Start Ray below a folder, or join the cluster."""
     options: dict[str, Any] = {"address": "local", "_temp_dir": str(folder), "include_dashboard": False}
     options["object_store_memory"] = _OBJECT_STORE_BYTES
     if not IS_LOCAL:
         passed = forwarded_environment(os.environ)
         options = {"address": os.environ["RAY_ADDRESS"], "runtime_env": {"env_vars": passed}}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        with signals_kept():
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
         what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

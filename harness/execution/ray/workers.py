@@ -6,6 +6,7 @@ a folder that the trial reads. One worker's failure fails the trial.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import threading
@@ -17,9 +18,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution.environment import NodeInputs, input_differences, inputs_of
+from harness.execution.environment import input_differences, node_inputs
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
-from harness.execution.redact import line_for_report, log_for_report
+from harness.execution.redact import failure_for_report
 from harness.settings import TrialSpec
 from harness.toolkit.deepspeed import loopback_variables
 
@@ -28,11 +29,7 @@ from ray import train  # isort: skip
 from ray.train.torch import TorchConfig, TorchTrainer  # isort: skip
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # isort: skip
 
-WORKER_LOG_LINES = 5
-"""Lines of each worker's log in an error."""
 POLL_SECONDS = 1.0
-_PROGRESS_FILE, _NODE, _DIFFERENCES = "progress", ".node", ".differences"
-"""Files next to the logs: progress of the first worker, each one's node, and its differences."""
 
 
 def run_on_workers(
@@ -63,30 +60,22 @@ def run_on_workers(
         trainer = TorchTrainer(
             _run_worker,
             train_loop_config={
-                "work": work,
-                "spec": spec.model_dump_json(),
-                "data": dict(data),
-                "folder": str(folder),
-                "logs": name,
-                "inputs": None if is_on_loopback() else inputs_of([spec]),
+                **{"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder)},
+                **{"logs": name, "inputs": None if is_on_loopback() else node_inputs([spec])},
             },
             # If Ray runs on this machine only, so do the workers.
             torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
-                num_workers=spec.engine.workers,
-                use_gpu=spec.gpus > 0,
-                resources_per_worker=worker_resources(spec),
+                num_workers=spec.engine.workers, use_gpu=spec.gpus > 0, resources_per_worker=worker_resources(spec)
             ),
             run_config=train.RunConfig(storage_path=name, failure_config=train.FailureConfig(max_failures=0)),
         )
         try:
-            with _progress_forwarded(logs / _PROGRESS_FILE, progress):
+            with _progress_forwarded(logs / "progress", progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
-            if differences := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_DIFFERENCES}"))]:
-                raise TrialError(f"a worker of {spec.engine} did not start: {differences[0]}.") from error
             raise _failure(error, spec, logs) from error
-        return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
+        return tuple((logs / f"{rank}.node").read_text() for rank in range(spec.engine.workers))
 
 
 class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
@@ -94,12 +83,8 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
 
     def on_start(self, worker_group: Any, backend_config: _OnLoopback) -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
-        count = len(worker_group)
-        joins = [
-            worker_group.execute_single_async(rank, _join, backend_config.backend, backend_config.store, rank, count)
-            for rank in range(count)
-        ]
-        ray.get(joins)
+        given = backend_config.backend, backend_config.store, len(worker_group)
+        ray.get([worker_group.execute_single_async(rank, _join, *given, rank) for rank in range(len(worker_group))])
 
 
 @dataclass
@@ -114,7 +99,7 @@ class _OnLoopback(TorchConfig):  # type: ignore[misc]
         return _LoopbackBackend
 
 
-def _join(backend: str, store: str, rank: int, workers: int) -> None:
+def _join(backend: str, store: str, workers: int, rank: int) -> None:
     import torch
 
     os.environ.update(loopback_variables())
@@ -126,22 +111,22 @@ def _run_worker(config: dict[str, Any]) -> None:
 
     spec, logs = TrialSpec.model_validate_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
-    node = node_name()
-    (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
-    inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (differences := input_differences(inputs, inputs.like())):
-        (logs / f"{rank}{_DIFFERENCES}").write_text(f"{node} {'; it '.join(differences)}", encoding="utf-8")
-        raise TrialError("its node is unlike that of the trial.")
-    (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
+    (logs / f"{rank}.node").write_text(node_name())
     torch.set_num_threads(max(1, spec.cpus))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def progress(message: str) -> None:
         if rank == 0:
-            with (logs / _PROGRESS_FILE).open("a", encoding="utf-8") as stream:
+            with (logs / "progress").open("a", encoding="utf-8") as stream:
                 stream.write(f"{message}\n")
 
-    resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
+    try:
+        if config["inputs"] is not None and (clause := input_differences(config["inputs"], node_inputs([spec]))):
+            raise TrialError(f"its node {node_name()} {clause}.")
+        resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
+    except Exception as error:
+        (logs / f"{rank}.failure").write_text(json.dumps(failure_for_report(error, spec.samples)), encoding="utf-8")
+        raise
 
 
 @contextmanager
@@ -166,20 +151,16 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
-    """Return the error, with the last readable lines of every worker's log."""
-    failures = list(getattr(error, "worker_failures", {}).values())
-    text = str(failures[0] if failures else error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "worker process has died" in text:
-        reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
-    else:
-        reason = line_for_report(lines[-1], spec.samples) if lines else type(error).__name__
-    causes = [getattr(failure, "health_check_failure", failure) for failure in failures]
-    has_died = any(isinstance(cause, ray.exceptions.RayActorError) for cause in causes)
-    failed = (WorkerDiedError if has_died else TrialError)(f"a worker of {spec.engine} failed: {reason}")
-    for log in sorted(logs.glob("*.log")):
-        if log.is_file():
-            written = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
-            ends = log_for_report(written[-WORKER_LOG_LINES:], spec.samples)
-            failed.log += tuple(f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"])
+    """Return the error of the worker that failed first."""
+    failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
+    if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
+        return WorkerDiedError(
+            f"a worker of {spec.engine} failed: its process ended before its work did: it crashed, or it was killed, "
+            "perhaps because memory ran short"
+        )
+    failed, told = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
+    for file in sorted(told, key=lambda file: file.stat().st_mtime)[:1]:
+        sentence, log = json.loads(file.read_text(encoding="utf-8"))
+        failed = TrialError(f"a worker of {spec.engine} failed: {sentence}")
+        failed.log = tuple(f"worker {file.stem}: {line}" for line in log)
     return failed

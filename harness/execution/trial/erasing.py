@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from harness.base.files import file_digest, write_whole
-from harness.contracts import Checkpoint, ErasedModel, Json, Number
-from harness.errors import TrialError
+from harness.base.files import write_whole
+from harness.contracts import Checkpoint, ErasedModel, Number
 from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.tasks import ErasingTask, PeakMemory
@@ -50,48 +49,42 @@ def erase(
 
     Only a method that trains runs on workers, which write plain weights.
     """
-    strength = METHODS.load(spec.method).strength
-    settings = spec.settings
-    if strengths:
-        last = max(strengths)
-        settings = {**settings, strength.field: math.ceil(last) if strength.divisible else last}
     trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
         task = ErasingTask(spec, artifacts, strengths, progress)
-        with closing(_erased(spec, settings, task)) as models:
+        with closing(_erased(spec, task)) as models:
             for erased in models:
                 yield Erasure(erased, _warnings(task, erased), adapter=adapters.merged_adapter(erased.model))
         return
     from harness.execution.ray.workers import run_on_workers
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
-        data = {"artifacts": str(artifacts.root), "wanted": list(strengths), "settings": dict(settings)}
+        data = {"artifacts": str(artifacts.root), "wanted": list(strengths)}
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            if facts.pop("digests") != _digests(checkpoint):
-                raise TrialError(
-                    f"{checkpoint} changed after a worker wrote the erased model there: run the sweep again."
-                )
             model = adapters.load_erased(spec.model, checkpoint).to(device_of(spec))
             is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
             adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
-            changed = None if blocks is None else tuple(blocks)
-            erased = ErasedModel(model=model, changed_blocks=changed, **facts)
+            erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Generator[ErasedModel, None, None]:
-    method = METHODS.configure(spec.method, dict(settings))
-    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task)
+def _erased(spec: TrialSpec, task: ErasingTask) -> Generator[ErasedModel, None, None]:
+    dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
+    if task.strengths:
+        last = max(task.strengths)
+        settings[dial.field] = math.ceil(last) if dial.divisible else last
+    method = METHODS.configure(spec.method, settings)
+    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and its notes."""
     memory = PeakMemory(device_of(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
-    for number, erased in enumerate(_erased(spec, data["settings"], task)):
+    for number, erased in enumerate(_erased(spec, task)):
         peak = memory.bytes
         if peak is not None:
             largest = torch.tensor(peak, device=device_of(spec))
@@ -100,15 +93,8 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
             write_erased(erased, spec.model, checkpoint)
-            facts = {
-                "strength": erased.strength,
-                "notes": dict(erased.notes),
-                "changed_blocks": erased.changed_blocks,
-                "stop_reason": erased.stop_reason,
-                "warnings": _warnings(task, erased),
-                "peak_memory_bytes": peak,
-                "digests": _digests(checkpoint),
-            }
+            facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
+            facts |= {"notes": dict(erased.notes), "warnings": _warnings(task, erased), "peak_memory_bytes": peak}
             write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
 
 
@@ -125,15 +111,11 @@ def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> Non
         adapters.save_adapter(adapter, original, folder)
     if any(folder.iterdir()):
         made = dict(adapters.load_erased(original, folder).named_parameters())
-        weights = dict(erased.model.named_parameters())
-        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()):
+        weights = erased.model.named_parameters()
+        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights):
             return
         shutil.rmtree(folder)
     save_model(erased.model, folder)
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    return {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
 
 
 def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:

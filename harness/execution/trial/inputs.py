@@ -1,22 +1,23 @@
-"""Texts and tokenizers, read once a process and copied for each caller."""
+"""Texts, tokenizers and judges in memory: texts are read once a process and copied for each caller."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from harness.contracts import MoreTexts, Sequences
+from harness.contracts import Checkpoint, MoreTexts, Sequences
 from harness.data import sequences
 from harness.data.sequences import Utility
-from harness.execution.isolate import fingerprint
-from harness.execution.trial.judges import JUDGES
+from harness.execution.isolate import Fingerprints, compared, weights_fingerprints
 from harness.models.loading import load_tokenizer, vocabulary
+from harness.models.resolving import check_unchanged, ensure_local
 from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
-from harness.toolkit.device import device_for
+from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype
 
 Texts = TypeVar("Texts", Sequences, Utility)
 MAX_TEXTS = 18
@@ -24,29 +25,16 @@ MAX_TEXTS = 18
 
 
 @lru_cache(maxsize=MAX_TEXTS)
-def _as_read(load: Callable[..., Any], *arguments: Any) -> tuple[Any, Hashable]:
-    texts = load(*arguments)
-    return texts, _fingerprints(texts)
+def _as_read(load: Callable[..., Any], *arguments: Any) -> Any:
+    return load(*arguments)
 
 
 def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
-    """Return a copy of `load(*arguments)`, read again only if the texts in memory have changed."""
-    texts: Texts
-    texts, fingerprints = _as_read(load, *arguments)
-    if _fingerprints(texts) != fingerprints:
-        _as_read.cache_clear()
-        texts, _ = _as_read(load, *arguments)
-    copies: dict[str, Any] = {name: tensor.clone() for name, tensor in _tensors(texts).items()}
-    return replace(texts, **copies)
-
-
-def _tensors(texts: Sequences | Utility) -> dict[str, torch.Tensor]:
-    values = {field.name: getattr(texts, field.name) for field in fields(texts)}
-    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-
-
-def _fingerprints(texts: Sequences | Utility) -> Hashable:
-    return tuple(fingerprint(tensor) for tensor in _tensors(texts).values())
+    """Return a copy of `load(*arguments)`, which is called once."""
+    texts: Texts = _as_read(load, *arguments)
+    return replace(
+        texts, **{name: value.clone() for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
+    )
 
 
 def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
@@ -55,12 +43,8 @@ def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more
 
 def forget_set(spec: TrialSpec) -> Sequences:
     """Return the texts to erase; for a holdout row, the unseen texts."""
-    load = sequences.load_forget
-    if spec.method == HOLDOUT:
-        load = sequences.load_holdout
-    elif spec.method == STAND_IN:
-        load = sequences.load_stand_in
-    return _texts_of(spec, load, spec.forget)
+    of_unseen = {HOLDOUT: sequences.load_holdout, STAND_IN: sequences.load_stand_in}
+    return _texts_of(spec, of_unseen.get(spec.method, sequences.load_forget), spec.forget)
 
 
 def measured_set(spec: TrialSpec) -> Sequences:
@@ -88,13 +72,68 @@ def utility_texts(spec: TrialSpec) -> Utility:
     return _texts_of(spec, sequences.load_utility, spec.utility)
 
 
+def device_of(spec: TrialSpec) -> torch.device:
+    """Return the GPU if the sweep gives the trial one, else the CPU."""
+    return device_for(spec.gpus)
+
+
+Load = Callable[[Checkpoint], object]
+Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
+"""Trials of one process may differ in device and precision."""
+
+
+class JudgeCache:
+    """Judges that fit into `kept_bytes` together; the latest always."""
+
+    def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._loaded: dict[Key, tuple[object, int, Fingerprints]] = {}
+        """Each with the bytes of its weights on disk, and fingerprints of its weights as they were loaded."""
+
+    def get(self, load: Load, checkpoint: Checkpoint) -> object:
+        """Return `load(checkpoint)`, from memory if possible."""
+        key = load, checkpoint, computing_device(), judges_dtype()
+        if key not in self._loaded:
+            local = ensure_local(checkpoint)
+            size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
+            self.make_room(size)
+            judge = load(local)
+            check_unchanged(local)  # Again: a plugin's own loader may have read files that were changed meanwhile.
+            self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
+        return self._loaded[key][0]
+
+    def changes(self) -> list[str]:
+        """Return what changed in the judges since they were loaded, and drop them all if anything did."""
+        changed: list[str] = []
+        for key, (judge, _, as_loaded) in self._loaded.items():
+            changed += compared(as_loaded, _fingerprints_of(judge, key[1]))
+        if changed:
+            self._loaded.clear()
+        return changed
+
+    def clear(self) -> None:
+        self._loaded.clear()
+
+    def make_room(self, size: int = 0) -> None:
+        """Drop all judges if `size` more bytes do not fit."""
+        if size + sum(loaded for _, loaded, _ in self._loaded.values()) > self._kept_bytes:
+            self._loaded.clear()
+            gc.collect()
+
+
+def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
+    fingerprints: dict[str, Hashable] = {}
+    for name, part in {"": judge, **getattr(judge, "__dict__", {})}.items():
+        if isinstance(part, torch.nn.Module):
+            fingerprints |= weights_fingerprints(f"the judge {checkpoint.id}'s {name}".rstrip(), part)
+    return fingerprints
+
+
+JUDGES = JudgeCache()
+
+
 def clear_shared() -> None:
     """Drop texts, tokenizers and judges in memory."""
     _as_read.cache_clear()
     load_tokenizer.cache_clear()
     JUDGES.clear()
-
-
-def device_of(spec: TrialSpec) -> torch.device:
-    """Return the GPU if the sweep gives the trial one, else the CPU."""
-    return device_for(spec.gpus)

@@ -47,22 +47,15 @@ def metric_items(
     Raises:
         TrialError: Values are missing, too many or too few, or do not give the number.
     """
-    kinds = {metric.items for metric in metrics}
-    identities: dict[ItemKind, Identities] = {}
-    if "sequence" in kinds:
-        identities["sequence"] = sequence_identities(forget)
-    for kind in ("holdout", "validation"):
-        if kind in kinds and kind in more:
-            identities[kind] = sequence_identities(more[kind])
-    if "sequence_and_holdout" in kinds and "holdout" in more:
-        forget_texts, holdout_texts = sequence_identities(forget), sequence_identities(more["holdout"])
+    prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
+    of_prompts = _identities(tuple(map(tuple, token_rows(utility))), prompts, prompts)
+    identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": of_prompts}
+    identities |= {role: sequence_identities(more[role]) for role in ("holdout", "validation") if role in more}
+    if "holdout" in more:
         # One text in both is an item of each.
-        identities["sequence_and_holdout"] = (
-            (*forget_texts[0], *(f"holdout-{id}" for id in holdout_texts[0])),
-            (*forget_texts[1], *(f"holdout-{cluster}" for cluster in holdout_texts[1])),
-        )
-    if "prompt" in kinds:
-        identities["prompt"] = _prompt_identities(utility)
+        ids, clusters = ([f"holdout-{each}" for each in part] for part in identities["holdout"])
+        forget_ids, forget_clusters = identities["sequence"]
+        identities["sequence_and_holdout"] = (*forget_ids, *ids), (*forget_clusters, *clusters)
     items = {}
     for metric in metrics:
         is_unknown = math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item
@@ -75,11 +68,6 @@ def sequence_identities(forget: Sequences) -> Identities:
     """Return each sequence's id and cluster; related texts share a cluster."""
     rows = tuple(map(tuple, token_rows(forget)))
     return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
-
-
-def _prompt_identities(utility: Utility) -> Identities:
-    prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
-    return _identities(tuple(map(tuple, token_rows(utility))), prompts, prompts)
 
 
 @lru_cache(maxsize=8)
@@ -100,11 +88,10 @@ def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identit
 
 
 def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:
-    ids_given = evaluation.item_ids.get(metric.name)
     assert metric.items is not None
-    ids, clusters = (
-        (tuple(ids_given), tuple(ids_given)) if ids_given is not None else identities.get(metric.items, ((), ()))
-    )
+    ids, clusters = identities.get(metric.items, ((), ()))
+    if metric.name in evaluation.item_ids:
+        ids = clusters = tuple(evaluation.item_ids[metric.name])
     if len(set(ids)) < len(ids):
         raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
     values = _per_item(evaluation.per_item, metric, len(ids))
@@ -121,15 +108,10 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
 
 
 def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> NDArray[np.float64]:
-    if metric.name not in arrays:
-        raise TrialError(
-            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{metric.name}' among its "
-            f"{len(arrays)} names."
-        )
-    values = np.array(arrays[metric.name], dtype=np.float64)
+    values = np.array(arrays.get(metric.name, ()), dtype=np.float64)
     if values.shape != (count,):
         raise TrialError(
-            f"an array of '{metric.name}' has the shape {values.shape}, and there are {count} items of the kind "
-            f"'{metric.items}': one value for each is needed, NaN where it is not known."
+            f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}, and its array "
+            f"has the shape {values.shape}: one value for each is needed, NaN where it is not known."
         )
     return values

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from harness.base.files import write_whole
-from harness.contracts import Checkpoint, Model, Sequences, Training
+from harness.contracts import Checkpoint, Model, Sequences
 from harness.execution.trial.inputs import device_of, forget_set
 from harness.models.loading import load_model, save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.settings import Engine, TrialSpec
+from harness.settings import TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import memorization_accuracy
-
-SEED = 0
-"""Trials of all seeds share one memorised model."""
 
 
 def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
@@ -52,11 +50,8 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, p
 
 
 def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
-    """Return a fresh memorised model and its MA on the forget set.
-
-    It is trained here only if it was damaged since its job.
-    """
-    folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, progress)
+    """Return a fresh memorised model and its MA on the forget set."""
+    folder = build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
     return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
 
@@ -76,23 +71,10 @@ def accuracy(model: Model, sequences: Sequences) -> float:
 
 def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
     model = load_model(spec.model).to(device_of(spec))
-    task = _MemorizingTask(SEED, forget_set(spec), spec.memorized_training, spec.engine, progress)
+    about = {"forget": forget_set(spec), "retain": None, "training": spec.memorized_training, "engine": spec.engine}
+    # Trials of all seeds share it, and nothing stops it early.
+    task: Any = SimpleNamespace(seed=0, progress=progress, validation_perplexity=lambda model: math.nan, **about)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
         for _ in train(task, model, nll_loss, spec.memorization.epochs):
             pass
     return model
-
-
-@dataclass
-class _MemorizingTask:
-    """Training task without early stop."""
-
-    seed: int
-    forget: Sequences
-    training: Training
-    engine: Engine
-    progress: Callable[[str], None]
-    retain: Sequences | None = None
-
-    def validation_perplexity(self, model: Model) -> float:
-        return float("nan")

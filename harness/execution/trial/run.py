@@ -12,28 +12,23 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
-from harness.contracts import ErasedModel, Evaluation, Evaluator, Json, Number, Precision
+from harness.contracts import ErasedModel, Evaluation, Json, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
-from harness.execution.environment import hardware, versions
-from harness.execution.isolate import guarded
+from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.redact import failure_for_report, sample_for_report
+from harness.execution.trial import inputs, tasks
 from harness.execution.trial.erasing import Erasure, erase
-from harness.execution.trial.inputs import clear_shared, device_of, measured_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
-from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import MeasuredModel, PeakMemory, make_evaluating_task, prepare, release_free_memory
 from harness.execution.trial.walk import run_candidate, walk
-from harness.models.adapters import PATCH_FILE, is_all_of, load_erased, save_adapter, save_patch
+from harness.models import adapters
 from harness.models.loading import load_model, save_model
-from harness.plugins import EVALUATORS, METHODS, plugin_digest
+from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, TrialSpec
@@ -54,34 +49,35 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
+    artifacts = Artifacts(folders.artifacts, progress)
     try:
         if job.kind == "memorize":
-            build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
+            build_memorized(job.spec, artifacts, progress)
         elif job.kind == "prepare":
-            prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
+            tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
-            message = run_candidate(job, folders, watch)
+            message = run_candidate(job, folders, artifacts, progress)
         else:
             run_trial(job, folders, watch)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # A plugin may raise SystemExit, or worse.
-        clear_shared()  # The failure may have harmed it.
+        inputs.clear_shared()  # The failure may have harmed it.
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise
-        record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
+        record_failure(job, folders, watch, *redact.failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):
             raise  # Nothing is kept of it, nor would be of the next ones.
     else:
         watch(Event(job=job.name, kind="finished", message=message, trial_id=job.trial_id))
     finally:
         gc.collect()
-        release_free_memory()
+        tasks.release_free_memory()
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     """Erase and measure a trial's missing points."""
-    spec, journal = job.spec, Journal(folders.results / "journal")
+    spec, journal = job.spec, folders.journal
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
@@ -89,13 +85,13 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         Started(
             trial_id=spec.trial_id,
             spec=spec.model_dump(mode="json"),
-            versions=versions(),
-            hardware=hardware(has_gpu=spec.gpus > 0),
+            versions=environment.versions(),
+            hardware=environment.hardware(has_gpu=spec.gpus > 0),
             commit=own_commit(),
             node=job.node or socket.gethostname(),
         )
     )
-    trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
+    trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
     if spec.until is not None and None in evaluators:
         with trial.memory.not_counting():
             walked = walk(spec, trial.artifacts, trial.progress)
@@ -105,8 +101,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         evaluators = {walked.strength: evaluators[None]}
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
     with trial.memory.not_counting():
-        lacking = {evaluator_spec.key: evaluator_spec for specs in evaluators.values() for evaluator_spec in specs}
-        prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
+        tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
     strengths = [strength for strength in evaluators if strength is not None]
     with closing(yield_models(spec, trial.artifacts, strengths, trial.progress)) as erasures:
@@ -133,7 +128,7 @@ def yield_models(
     spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
-    device = device_of(spec)
+    device = inputs.device_of(spec)
     if spec.is_reference:
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
@@ -144,33 +139,24 @@ def yield_models(
         return
     for strength, folder in folders.items():
         assert folder is not None
-        yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
+        yield Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
 
 
 def run_evaluator(
     spec: TrialSpec,
     evaluator_spec: EvaluatorSpec,
-    measured: MeasuredModel,
+    measured: tasks.MeasuredModel,
     artifacts: Artifacts,
     progress: Callable[[str], None],
 ) -> Evaluation:
-    """Return an evaluator's measurements of a model.
-
-    Args:
-        spec: The trial.
-        evaluator_spec: One of the trial's evaluators.
-        measured: The model, shared by the evaluators.
-        artifacts: Reference features.
-        progress: Receives messages.
+    """Return an evaluator's measurements of a model that evaluators share.
 
     Raises:
         TrialError: The evaluator changed its task, or reported other metrics than it declares.
     """
-    name = evaluator_spec.name
-    evaluator: Evaluator = EVALUATORS.configure(name, dict(evaluator_spec.settings))
-    copy = measured.cast_to(evaluator_spec.precision)
-    task = make_evaluating_task(spec, evaluator_spec, evaluator, copy, artifacts, progress)
-    with guarded(task.plugin, task):
+    name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
+    evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
+    with isolate.guarded(task.plugin, task.changes):
         evaluation = evaluator.evaluate(copy.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
@@ -180,23 +166,18 @@ def run_evaluator(
     return evaluation
 
 
-def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
-    curves = [asdict(curve) for curve in evaluation.curves]
-    return {**evaluation.notes, "curves": curves} if curves else dict(evaluation.notes)
-
-
 class _RunningTrial:
     """State of a trial that runs."""
 
-    def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
-        self.job, self.spec, self.journal = job, job.spec, journal
+    def __init__(self, job: Job, folders: Folders, watch: Watcher, total: int) -> None:
+        self.job, self.spec, self.journal = job, job.spec, folders.journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)
         self.watch, self.total, self.done = watch, total, 0
         self._damage: list[str] = []
-        self.memory = PeakMemory(device_of(self.spec))
+        self.memory = tasks.PeakMemory(inputs.device_of(self.spec))
 
-    def progress(self, message: str) -> None:
-        self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
+    def progress(self, message: str, kind: Literal["progress", "measured"] = "progress") -> None:
+        self.watch(Event(job=self.job.name, kind=kind, message=message, done=self.done, total=self.total))
 
     def warn(self, message: str) -> None:
         """Show a warning, and add it to the next record."""
@@ -207,20 +188,20 @@ class _RunningTrial:
         damage, self._damage = self._damage, []
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
+    def _place(self, strength: Number | None) -> dict[str, Any]:
+        return {"trial_id": self.spec.trial_id, "point_id": self.spec.point_id(strength), "strength": strength}
+
     def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
-        point_id = self.spec.point_id(strength)
         code = "" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method))
         if is_new:
             self.journal.append(
                 Point(
-                    trial_id=self.spec.trial_id,
-                    point_id=point_id,
-                    strength=strength,
+                    **self._place(strength),
                     erase_seconds=seconds,
                     peak_memory_bytes=self.memory.bytes if peak is None else peak,
                     code=code,
@@ -233,51 +214,48 @@ class _RunningTrial:
         names, original = erased.changed_blocks, self.spec.model.digest
         name = erased_key(self.spec.model_id(strength), code)
         if names is not None:
-
-            def make(folder: Path) -> None:
-                save_patch(erased.model, names, original, folder / PATCH_FILE)
-
-            self.artifacts.build("erased", name, make)
-        elif erasure.adapter and is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
-            self.artifacts.build("erased", name, partial(save_adapter, erasure.adapter, self.spec.model))
+            save = partial(adapters.save_patch, erased.model, names, original)
+            self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
+        elif erasure.adapter and adapters.is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
+            self.artifacts.build("erased", name, partial(adapters.save_adapter, erasure.adapter, self.spec.model))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
             self.artifacts.build("erased", name, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
-        release_free_memory()
-        measured = MeasuredModel(erased.model)
-        changed_choices: dict[Precision, dict[str, Json]] = {}
+        tasks.release_free_memory()
+        measured = tasks.MeasuredModel(erased.model)
+        has_counted = False
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
-            evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
+            evaluator = tasks.configured(spec)
             evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
-            notes = _notes_of(evaluation)
-            if spec.precision != "fp32" and spec.precision not in changed_choices:
-                changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))
-                notes["changed_choices"] = changed_choices[spec.precision]
-            more = more_texts(self.spec, spec.texts)
-            items = metric_items(evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), more)
+            notes = dict(evaluation.notes)
+            if evaluation.curves:
+                notes["curves"] = [asdict(curve) for curve in evaluation.curves]
+            if spec.precision != "fp32" and not has_counted:
+                notes["changed_choices"] = measured.changed_choices(spec.precision, inputs.measured_set(self.spec))
+                has_counted = True
+            texts = inputs.measured_set(self.spec), inputs.utility_texts(self.spec)
+            items = metric_items(evaluation, evaluator.metrics, *texts, inputs.more_texts(self.spec, spec.texts))
             self.journal.append_measurement(
                 Measurement(
-                    trial_id=self.spec.trial_id,
-                    point_id=self.spec.point_id(strength),
-                    strength=strength,
+                    **self._place(strength),
                     evaluator=spec.name,
                     key=spec.key,
                     definition=evaluator.definition,
                     numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
-                    samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
+                    samples=tuple(redact.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
                     notes=self._noted(notes),
                     seconds=time.perf_counter() - began,
                     code=plugin_digest(type(evaluator)),
                 ),
                 items,
             )
-            release_free_memory()
+            tasks.release_free_memory()
             self.done += 1
-            self.watch(Event(job=self.job.name, kind="measured", message=spec.name, done=self.done, total=self.total))
-        JUDGES.shrink()
+            self.progress(spec.name, "measured")
+        inputs.JUDGES.make_room()

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import ClassVar, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from harness.base.files import digest_of, write_whole
+from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences
 from harness.errors import TrialError
 from harness.execution import isolate
 from harness.execution.trial import inputs
-from harness.execution.trial.inputs import device_of
-from harness.execution.trial.judges import JUDGES
+from harness.execution.trial.inputs import JUDGES, device_of
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import copied_in, load_model, load_tokenizer
 from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
-from harness.records.artifacts import ARRAYS, Artifacts
+from harness.records.artifacts import Artifacts
 from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, TrialSpec
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
@@ -42,11 +38,29 @@ TABLE_TOP_K = 50
 class _TrialTask:
     spec: TrialSpec
     artifacts: Artifacts
-    process_state: isolate.ProcessState = field(default_factory=isolate.ProcessState.capture, kw_only=True)
-    """Global state in which models, texts and judges are made for the plugin."""
+    _as_given: isolate.Fingerprints = field(init=False, repr=False)
+
+    lent: ClassVar[tuple[str, ...]]
+    """Attributes that a plugin must leave as they are."""
 
     def __post_init__(self) -> None:
         self.seed: int = self.spec.seed
+        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
+        self.process_state = isolate.ProcessState()
+        """Global state in which models, texts and judges are made for the plugin."""
+
+    def _fingerprints(self) -> isolate.Fingerprints:
+        fingerprints: dict[str, Hashable] = {}
+        for name in self.lent:
+            fingerprints |= isolate.fingerprints(f"task.{name}", getattr(self, name))
+        return fingerprints
+
+    def changes(self) -> list[str]:
+        return isolate.compared(self._as_given, self._fingerprints())
+
+    def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
+        with self.process_state.applied():
+            return load_model(checkpoint, DTYPES[precision]).to(device_of(self.spec))
 
 
 @dataclass
@@ -57,38 +71,21 @@ class ErasingTask(_TrialTask):
     progress: Callable[[str], None]
     warnings: list[str] = field(default_factory=list)
 
+    lent: ClassVar = ("strengths", "seed", "training", "engine", "forget", "retain")
+
     def __post_init__(self) -> None:
         """Copy the trial's texts."""
         super().__post_init__()
-        spec = self.spec
-        self.training: Training = spec.training
-        self.engine = spec.engine
-        self.forget = inputs.forget_set(spec)
-        needs_retain = spec.reference == "retain_data"
-        self.retain: Sequences | None = (
-            inputs.retain_set(spec, int(self.forget.lengths_N.max())) if needs_retain else None
-        )
+        self.training: Training = self.spec.training
+        self.engine = self.spec.engine
+        self.forget = inputs.forget_set(self.spec)
+        self.retain: Sequences | None = None
+        if self.spec.reference == "retain_data":
+            self.retain = inputs.retain_set(self.spec, int(self.forget.lengths_N.max()))
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> isolate.Fingerprints:
-        fingerprints: dict[tuple[str, str], Hashable] = {}
-        for name in ("strengths", "seed", "training", "engine"):
-            fingerprints[f"task.{name}", ""] = repr(getattr(self, name))
-        fingerprints |= isolate.sequences_fingerprints("task.forget", self.forget)
-        fingerprints |= isolate.sequences_fingerprints("task.retain", self.retain)
-        return fingerprints
-
-    def changes(self) -> list[str]:
-        return isolate.changes(self._as_given, self._fingerprints())
-
-    @cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """A copy; loading it takes a while."""
-        return copy.deepcopy(load_tokenizer(self.spec.model))
-
     def load_original(self) -> Model:
-        with self.process_state.applied():
-            return load_model(self.spec.model).to(device_of(self.spec))
+        return self._load(self.spec.model)
 
     def memorized_model(self) -> Model:
         """Return a fresh memorised model; warn if it misses its gate."""
@@ -127,6 +124,8 @@ class EvaluatingTask(_TrialTask):
     judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
 
+    lent: ClassVar = ("seed", "forget", "holdout", "retain", "validation", "model")
+
     def __post_init__(self) -> None:
         """Copy the trial's texts and tokenizer."""
         super().__post_init__()
@@ -134,21 +133,13 @@ class EvaluatingTask(_TrialTask):
         self.forget: Sequences = inputs.measured_set(self.spec)
         more = inputs.more_texts(self.spec, self.texts)
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
-        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self.cached_keys: dict[str, None] = {}
         """Artifact keys of the requested arrays, in order."""
-        self._is_making = False
         self._as_given = self._fingerprints()
 
-    def _fingerprints(self) -> isolate.Fingerprints:
-        fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
-        for name in ("forget", *get_args(MoreTexts)):
-            fingerprints |= isolate.sequences_fingerprints(f"task.{name}", getattr(self, name))
-        return fingerprints | dict(isolate.model_fingerprints(self.model))
-
     def changes(self) -> list[str]:
-        """Return the changed parts by name, the model and judges included."""
-        return [*isolate.changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
+        """Return the changed parts by name, judges included."""
+        return [*super().changes(), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
         if definition not in self.shared_generations:
@@ -181,96 +172,80 @@ class EvaluatingTask(_TrialTask):
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
-            outer, self._is_making = self._is_making, True
-            try:
-                arrays = make()
-            finally:
-                self._is_making = outer
-            isolate.refuse_changes(self.plugin, self)
+            arrays = make()
+            isolate.refuse_changes(self.plugin, self.changes)
             return arrays
 
         self.cached_keys[digest_of(list(key))] = None
-        with self.process_state.applied():  # Other trials share the file, so it gets the trial's own umask.
+        with self.process_state.applied():  # Other trials share the arrays.
             return self.artifacts.arrays(tuple(key), make_guarded)
 
     def load_original(self) -> Model:
-        """Return a fresh original in the evaluator's precision.
-
-        Raises:
-            TrialError: The evaluator's `reads` lacks it, so no plan counts its memory.
-        """
-        if "original" not in self.reads and not (self.prepares and self._is_making):
-            raise TrialError(
-                f"{self.plugin} asks for the original, which it does not say that it reads. Compute what it needs of "
-                'the original alone in `prepare`, by `task.cached`; or add reads = ("original",): it is then counted '
-                "beside every model."
-            )
-        with self.process_state.applied():
-            return load_model(self.spec.model, DTYPES[self.precision]).to(device_of(self.spec))
-
-    def original_digest(self) -> str:
-        return self._digest_of(self.spec.model)
-
-    def retrained_digest(self) -> str:
-        return self._digest_of(self._retrained_model())
-
-    def _digest_of(self, checkpoint: Checkpoint) -> str:
-        return checkpoint.digest if self.precision == "fp32" else f"{checkpoint.digest} in {self.precision}"
+        """Return a fresh original; `reads` must have it, so that its memory is counted."""
+        self._require("original", self.prepares or "original" in self.reads)
+        return self._load(self.spec.model, self.precision)
 
     def load_retrained(self) -> Model:
-        """Return a fresh retrained model.
+        """Return a fresh retrained model; `reads` must have it."""
+        return self._load(self._retrained_model(), self.precision)
 
-        Raises:
-            TrialError: The evaluator's `reads` lacks it.
-        """
-        with self.process_state.applied():
-            return load_model(self._retrained_model(), DTYPES[self.precision]).to(device_of(self.spec))
+    def original_digest(self) -> str:
+        return self.spec.model.digest + self._suffix
+
+    def retrained_digest(self) -> str:
+        return self._retrained_model().digest + self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.precision == "fp32" else f" in {self.precision}"
 
     def _retrained_model(self) -> Checkpoint:
-        if self.retrained is None:
-            raise TrialError(
-                f"{self.plugin} asks for the retrained model, which it does not say that it reads. Add it: "
-                'reads = ("retrained",).'
-            )
+        self._require("retrained", self.retrained is not None)
+        assert self.retrained is not None
         return self.retrained
 
+    def _require(self, model: Read, is_read: bool) -> None:
+        if not is_read:
+            raise TrialError(
+                f"{self.plugin} asks for the {model} model, which it does not say that it reads: add reads = "
+                f"('{model}',). What it needs of the original alone may be computed in `prepare`, by `task.cached`."
+            )
 
-def make_evaluating_task(
-    spec: TrialSpec,
-    evaluator_spec: EvaluatorSpec,
-    evaluator: Evaluator,
+
+def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
+    """Return the evaluator with its settings."""
+    return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
+
+
+def lend(
     measured: MeasuredModel,
+    evaluator_spec: EvaluatorSpec,
+    spec: TrialSpec,
     artifacts: Artifacts,
     progress: Callable[[str], None],
-) -> EvaluatingTask:
-    """Return an evaluator's task for a model in its precision."""
-    return EvaluatingTask(
-        spec,
-        artifacts,
-        measured.model,
-        f"the evaluator '{evaluator_spec.name}'",
-        measured.generations,
-        evaluator_spec.texts,
-        retrained=evaluator_spec.retrained,
+) -> tuple[Evaluator, EvaluatingTask]:
+    """Return an evaluator and its task for a model in its precision."""
+    evaluator = configured(evaluator_spec)
+    task = EvaluatingTask(
+        *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", measured.generations),
+        **{name: getattr(evaluator_spec, name) for name in ("texts", "retrained", "precision", "judge_precision")},
         reads=evaluator.reads,
         prepares=prepares(evaluator),
-        precision=evaluator_spec.precision,
-        judge_precision=evaluator_spec.judge_precision,
         progress=progress,
     )
+    return evaluator, task
 
 
 DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-@dataclass
 class MeasuredModel:
-    """A model and its evaluators' shared generations."""
+    """A model in fp32 and its evaluators' shared generations."""
 
-    model: Model
-    """In fp32."""
-    generations: dict[Definition, Generations] = field(default_factory=dict)
-    _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.generations: dict[Definition, Generations] = {}
+        self._lowered: dict[Precision, MeasuredModel] = {}
 
     def cast_to(self, precision: Precision) -> MeasuredModel:
         """Return the model in this precision, copied at the first call."""
@@ -290,9 +265,8 @@ class MeasuredModel:
         return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
-_KIND = "prepared"
-_KEYS = "arrays.json"
-"""File of the keys of an evaluator's arrays."""
+_PREPARED = "prepared"
+"""Artifact kind that says that an evaluator's arrays of an original were made; lost ones are made again where used."""
 
 
 def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
@@ -301,50 +275,31 @@ def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
 
 
 def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
-    """Return whether an evaluator's arrays of this original exist undamaged, or it needs none."""
-    evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
-    if not prepares(evaluator):
-        return True
-    folder = artifacts.find(_KIND, prepared_key(model, evaluator_spec))
-    return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
+    """Return whether an evaluator's arrays of this original were made, or it needs none."""
+    needs_none = EVALUATORS.load(evaluator_spec.name).prepare is Evaluator.prepare
+    return needs_none or artifacts.find(_PREPARED, prepared_key(model, evaluator_spec)) is not None
 
 
-def prepare(
-    spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
-) -> None:
-    """Compute evaluators' missing arrays of the original.
-
-    Args:
-        spec: A trial of the model.
-        evaluators: Those to prepare.
-        artifacts: Location of the arrays.
-        progress: Receives a message for each evaluator.
+def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
+    """Compute the missing arrays of a trial's original.
 
     Raises:
         TrialError: An evaluator changed its task.
     """
-    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
+    unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
-        for evaluator_spec in unprepared:
-            if evaluator_spec.precision == precision:
-                progress(f"{evaluator_spec.name} of the original")
-                evaluator: Evaluator = EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
-                task = make_evaluating_task(spec, evaluator_spec, evaluator, original, artifacts, progress)
-                with isolate.guarded(task.plugin, task):
+        for each in unprepared:
+            if each.precision == precision:
+                progress(f"{each.name} of the original")
+                evaluator, task = lend(original, each, spec, artifacts, progress)
+                with isolate.guarded(task.plugin, task.changes):
                     evaluator.prepare(original.model, task)
-                _keep(spec.model, evaluator_spec, list(task.cached_keys), artifacts)
+                artifacts.build(_PREPARED, prepared_key(spec.model, each), lambda folder: None)
         del original
         release_free_memory()
     if unprepared:
-        JUDGES.shrink()
-
-
-def _keep(model: Checkpoint, evaluator_spec: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
-    def write(folder: Path) -> None:
-        write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
-
-    artifacts.build(_KIND, prepared_key(model, evaluator_spec), write)
+        JUDGES.make_room()
 
 
 class PeakMemory:

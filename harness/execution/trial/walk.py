@@ -6,33 +6,23 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
 from harness.base.messages import reason
-from harness.contracts import Checkpoint, ErasedModel, Json, Model, Number, Sequences, Strength
+from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
-from harness.execution.job import CandidateLog, CandidateTask, Event, Folders, Job, Watcher
+from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, measured_set, more_texts, validation_set
 from harness.models.loading import load_model
-from harness.plugins import METHODS, plugin_digest
+from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Walked
 from harness.records.results import Probe, is_outside
-from harness.settings import (
-    MIN_APART,
-    PROBED_ERASURE,
-    PROBED_UTILITY,
-    RETRAINED,
-    UNSEEN,
-    Level,
-    StudySpec,
-    TrialSpec,
-    replace,
-)
+from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, StudySpec, TrialSpec, replace
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
@@ -76,27 +66,32 @@ def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, arti
 
 def resolve_level(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
     """Return a level's MA: a number, the original's on the holdout, or the retrained model's on the texts."""
+    if not isinstance(level.at, str):
+        return float(level.at)
+    checkpoint = spec.retrained
     if level.at == UNSEEN:
         assert spec.unseen is not None
-        holdout = more_texts(spec, {"holdout": spec.unseen})["holdout"]
-        return shared_probe(spec, spec.model, holdout, artifacts)[PROBED_ERASURE]
-    if level.at == RETRAINED:
-        assert spec.retrained is not None
-        return shared_probe(spec, spec.retrained, texts, artifacts)[PROBED_ERASURE]
-    return float(level.at)
+        checkpoint, texts = spec.model, more_texts(spec, {"holdout": spec.unseen})["holdout"]
+    assert checkpoint is not None
+    return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
 def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
     """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
-        TrialError: The level is not below the original's MA, or equals another level.
+        TrialError: The level is not below the original's MA.
     """
     assert spec.walk_to is not None
+    assert spec.until is not None
     texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
     original = shared_probe(spec, spec.model, texts, artifacts)
-    level = _checked_level(spec, texts, original[PROBED_ERASURE], artifacts)
-    code = plugin_digest(METHODS.load(spec.method))
+    level = resolve_level(spec, spec.until, texts, artifacts)
+    if not level < original[PROBED_ERASURE]:
+        raise TrialError(
+            f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already: nothing is "
+            "left to be erased. Name a lower level (until)."
+        )
 
     def models_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
         with closing(erase(spec, artifacts, tuple(strengths), progress)) as erasures:
@@ -110,28 +105,10 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
                     numbers["stop"] = erased.stop_reason
                 yield numbers
 
-    def shared_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
-        [strength] = strengths
-
-        def make() -> dict[str, np.ndarray]:
-            with closing(models_at(strengths)) as probes:
-                first = next(probes)
-            return {name: np.array(first[name]) for name in (PROBED_ERASURE, PROBED_UTILITY)}
-
-        erasing = replace(spec, until=None, strengths=(strength,)).identified(is_cumulative=False)
-        key = "walk", str(VERSION), erasing.trial_id, code, texts.digest, validation.digest
-        yield {"strength": strength, **{name: float(value) for name, value in artifacts.arrays(key, make).items()}}
-
-    probes, reason = find_level(
-        dial,
-        spec.walk_to,
-        level,
-        {"strength": dial.off, **original},
-        models_at if dial.cumulative else shared_at,
-        spec.steps_per_epoch,
-    )
+    start = {"strength": dial.off, **original}
+    probes, reason = find_level(dial, spec.walk_to, level, start, models_at, spec.steps_per_epoch)
     valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
-    nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default={"strength": dial.off, **original})
+    nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default=start)
     return Walked(
         trial_id=spec.trial_id,
         level=level,
@@ -141,24 +118,6 @@ def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None])
         probes=tuple(probes),
         reason=reason,
     )
-
-
-def _checked_level(spec: TrialSpec, texts: Sequences, original_ma: float, artifacts: Artifacts) -> float:
-    assert spec.until is not None
-    level = resolve_level(spec, spec.until, texts, artifacts)
-    if not level < original_ma:
-        raise TrialError(
-            f"{spec.until} is {level:.3f}, and the original has {original_ma:.3f} already: nothing is left to be "
-            "erased. Name a lower level (until)."
-        )
-    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
-        number = resolve_level(spec, other, texts, artifacts)
-        if abs(number - level) < MIN_APART:
-            raise TrialError(
-                f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}, so both may be "
-                "one model. Remove one of the two levels (until)."
-            )
-    return level
 
 
 def find_level(
@@ -236,60 +195,46 @@ def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -
     return [value] if low < value < high else []
 
 
-def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
+def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Callable[[str], None]) -> str:
     """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
-    task, log = job.candidate, CandidateLog()
-
-    def progress(message: str) -> None:
-        watch(Event(job=job.name, kind="progress", message=message))
-
-    artifacts, began = Artifacts(folders.artifacts, progress), time.perf_counter()
+    found: dict[str, Any] = {"original": {}, "targets": {}, "probes": []}
+    began = time.perf_counter()
     try:
-        end = _erase_and_probe(task, job.spec, artifacts, log, progress)
+        end = _erase_and_probe(job.candidate.study, job.spec, artifacts, found, progress)
     except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
         raise
     except BaseException as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
-    candidate = task.record(log, end, time.perf_counter() - began)
-    Journal(folders.results / "journal").append(candidate)
-    summary = "nothing probed"
-    if log.probes:
-        last = log.probes[-1]
-        numbers = ", ".join(
-            f"{name} {last[name]:.4g}".replace(" inf", " ∞") for name in (PROBED_ERASURE, PROBED_UTILITY)
-        )
-        summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
-    return f"{summary}; {'failed: ' if candidate.error else ''}{reason(end)}"
+    candidate = job.candidate.record(end, time.perf_counter() - began, **found)
+    folders.journal.append(candidate)
+    summary = f"{'failed: ' if candidate.error else ''}{reason(end)}"
+    for last in candidate.probes[-1:]:
+        numbers = ", ".join(f"{name} {last[name]:.4g}" for name in (PROBED_ERASURE, PROBED_UTILITY))
+        summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}; {summary}"
+    return summary
 
 
 def _erase_and_probe(
-    task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, log: CandidateLog, progress: Callable[[str], None]
+    study: StudySpec, spec: TrialSpec, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
-    """Probe each strength, and return the reason of the end."""
-    study = task.study
+    """Add to `found`, whose probes are those of each strength, and return the reason of the end."""
     selection, validation = forget_set(replace(study.trial, forget=study.selection)), validation_set(spec)
-    log.original |= shared_probe(spec, spec.model, selection, artifacts)
-    log.targets |= {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
+    found["original"] = shared_probe(spec, spec.model, selection, artifacts)
+    found["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
     with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             numbers = probe(erased.model, selection, validation)
-            steps = _optimiser_steps(study, spec, erased)
-            log.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
-            if is_outside(study, log.original, numbers):
+            # The training loop notes them; a loop of a plugin's own has the strength, if that counts epochs.
+            epochs = erased.strength if study.is_cumulative else 0
+            steps = int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch)) if study.is_trained else 0
+            found["probes"].append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
+            if is_outside(study, found["original"], numbers):
                 return COLLAPSED
-            if all(numbers[PROBED_ERASURE] <= level for level in log.targets.values()):
+            if all(numbers[PROBED_ERASURE] <= level for level in found["targets"].values()):
                 return PAST
             if erased.stop_reason:
                 return STOPPED
     return WHOLE
-
-
-def _optimiser_steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> int:
-    if not study.is_trained:
-        return 0
-    # The training loop notes them; a loop of a plugin's own has the strength, if that counts epochs.
-    epochs = erased.strength if study.is_cumulative else 0
-    return int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch))

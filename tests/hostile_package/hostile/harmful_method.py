@@ -13,8 +13,6 @@ from harness.errors import WorkerDiedError
 from harness.settings import replace
 from harness.toolkit import token_nll, train_and_yield
 
-ENTERED = []
-
 
 def write_into_forget(task):
     task.forget.tokens_NT[0, :4] = 7
@@ -28,11 +26,6 @@ def draw(task):
     torch.rand(1), np.random.rand(), random.random()
 
 
-def enter_inference_mode(task):
-    ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
-    ENTERED[-1].__enter__()
-
-
 HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
@@ -41,7 +34,6 @@ HARMS = {
 }
 BEFORE_YIELDING = {
     "grad": lambda task: torch.set_grad_enabled(False),
-    "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
 }

@@ -6,8 +6,7 @@ import torch
 from harness.analysis.caveats import changed_choices
 from harness.base.files import digest_of
 from harness.execution.job import Folders, Job
-from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.judges import JudgeCache
+from harness.execution.trial.inputs import JudgeCache, measured_set
 from harness.execution.trial.tasks import EvaluatingTask, MeasuredModel
 from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.ray.session import trial_resources, trials_at_once, worker_resources
-from harness.execution.ray.settings import forwarded_environment
-from harness.execution.trial.judges import JudgeCache
+from harness.execution.ray.session import forwarded_environment, trial_resources, trials_at_once, worker_resources
+from harness.execution.trial.inputs import JudgeCache
 from harness.execution.trial.tasks import EvaluatingTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts

@@ -1,10 +1,8 @@
 """What evaluators compute of the original alone: by a job of its own, once, and again where it was lost."""
 
-import json
 import shutil
 import sys
 
-import numpy as np
 import pytest
 
 from harness.contracts import Evaluation, Evaluator
@@ -53,7 +51,7 @@ def loads(monkeypatch):
 def sweep(tmp_path, make_plan):
     """Return a runner of trials from an empty journal: the kinds of jobs, and every trial's numbers."""
 
-    def run(*specs, lose=lambda: None):
+    def run(*specs):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
         folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
         journal = Journal(folders.results / "journal")
@@ -63,11 +61,7 @@ def sweep(tmp_path, make_plan):
             jobs.extend(wave)
             run_inline(wave, folders, watch)
 
-        def watch(event):
-            if (event.kind, event.message) == ("progress", "memorization"):
-                lose()
-
-        run_waves(read_results(make_plan(*specs), journal), folders, execute, watch)
+        run_waves(read_results(make_plan(*specs), journal), folders, execute, lambda event: None)
         records = [record for spec in specs for record in journal.read(spec.trial_id)]
         assert not [record.error for record in records if isinstance(record, Failed)]
         return [job.kind for job in jobs], [record.numbers for record in records if isinstance(record, Measurement)]
@@ -85,19 +79,14 @@ def test_the_original_is_loaded_once_for_all_trials_and_beside_none(sweep, loads
     assert loads == []
 
 
-def test_what_was_lost_is_computed_by_a_job_again_and_what_is_lost_then_at_the_point(sweep, loads, original, tmp_path):
-    arrays = tmp_path / "artifacts" / "arrays"
+def test_what_was_lost_is_computed_again_where_it_is_used(sweep, loads, original, tmp_path):
     _, numbers = sweep(original)
-    [prepared] = (tmp_path / "artifacts" / "prepared").glob("*/arrays.json")
-    [key] = json.loads(prepared.read_text())
-    for harm in (lambda: shutil.rmtree(arrays / key), lambda: (arrays / key / "arrays.safetensors").write_bytes(b"")):
-        harm()
+    for is_there in (True, False):
+        for arrays in (tmp_path / "artifacts" / "arrays").glob("*/arrays.safetensors"):
+            arrays.write_bytes(b"") if is_there else shutil.rmtree(arrays.parent)
         loads.clear()
-        assert sweep(original) == (["prepare", "trial"], numbers)
-        assert loads == ["alone"]
-        loads.clear()
-        assert sweep(original, lose=harm) == (["trial"], numbers)
-        assert loads == ["beside"], "lost when the trial had begun"
+        assert sweep(original) == (["trial"], numbers)
+        assert loads == ["beside"]
 
 
 def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(original, loads, tmp_path):
@@ -122,9 +111,9 @@ def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row
     assert [job.kind for job in (prepare, of_unseen, memorize)] == ["prepare", "prepare", "memorize"]
     needs = {job.spec.variant: job.needs for job in trials}
     assert needs == {
-        "original": (prepare.provides,),
-        "ta": (prepare.provides, memorize.provides),
-        "holdout": (of_unseen.provides,),
+        "original": (prepare.name,),
+        "ta": (prepare.name, memorize.name),
+        "holdout": (of_unseen.name,),
         "emso": (),
     }
 
@@ -151,14 +140,6 @@ class Silent(Evaluator):
         return Evaluation({})
 
 
-class Prepares(Silent):
-    """Prepares, and asks for the original where it is not cached all the same."""
-
-    def prepare(self, original, task):
-        """Keep a number."""
-        task.cached(("a number",), lambda: {"number": np.zeros(1)})
-
-
 class Reads(Silent):
     """Says so."""
 
@@ -166,17 +147,11 @@ class Reads(Silent):
 
 
 def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
-    for evaluator in (Silent(), Prepares(), Reads()):
-        task = EvaluatingTask(
-            *(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'"),
-            reads=evaluator.reads,
-            prepares=prepares(evaluator),
-        )
-        if isinstance(evaluator, Reads):
-            evaluator.evaluate(task.model, task)
-            continue
-        with pytest.raises(TrialError, match=r"'it' asks for the original, which it does not say that it reads\. .*"):
-            evaluator.evaluate(task.model, task)
+    task = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'")
+    with pytest.raises(TrialError, match="'it' asks for the original model, which it does not say"):
+        Silent().evaluate(task.model, task)
+    reads = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=Reads.reads)
+    Reads().evaluate(reads.model, reads)
 
 
 def test_who_prepares_is_told_by_the_class():

@@ -118,14 +118,6 @@ def test_unseen_texts_are_not_compared_with_themselves(planned, attack, monkeypa
     assert keys(planned(HOLDOUT), "holdout")[1].keys() == {"memorization", "loss_attack"}
 
 
-@pytest.mark.parametrize("group", ["My group", "average", ""])
-def test_a_group_that_names_no_column_is_refused(planned, attack, monkeypatch, group):
-    [metric] = attack.LossAttack().metrics
-    monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (replace(metric, group=group),)))
-    with pytest.raises(ConfigError, match=f"the group of its metric 'loss_auc': '{group}' is no name of a group"):
-        planned(HOLDOUT)
-
-
 def test_an_attack_that_no_difference_of_means_describes_is_refused(planned, attack, monkeypatch):
     [metric] = attack.LossAttack().metrics
     wrong = replace(metric, attack="Loss", aggregate="exp_mean")

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from harness.errors import ModelError
-from harness.execution.trial.judges import JudgeCache
+from harness.execution.trial.inputs import JudgeCache
 from harness.models.loading import check_model, load_encoder, load_model
 from harness.models.resolving import resolve_model
 from harness.toolkit.scoring import CausalJudge

@@ -14,7 +14,7 @@ import pytest
 from harness.base.files import write_whole
 from harness.errors import StorageError
 from harness.execution.job import Folders
-from harness.execution.trial import inputs, judges
+from harness.execution.trial import inputs
 from harness.execution.waves import run_inline, run_waves
 from harness.models.loading import save_model
 from harness.models.resolving import resolve_model
@@ -130,7 +130,7 @@ def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, m
     journal = Journal(folders.results / "journal")
 
     def run(watch=lambda event: None):
-        judges.JUDGES.__init__()
+        inputs.JUDGES.__init__()
         inputs.clear_shared()
         run_waves(read_results(plan, journal), folders, run_inline, watch)
         [trial] = read_results(plan, journal).trials

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from harness.errors import TrialError
-from harness.execution.isolate import ProcessState, changes, model_fingerprints
+from harness.execution.isolate import ProcessState, compared, fingerprints
 from harness.toolkit import chosen_sequences, trained_briefly
 
 RATE = 1e-3
@@ -73,16 +73,16 @@ def test_only_the_steps_that_are_asked_for_come_and_later_ones_change_none_of_th
 @pytest.mark.parametrize("surroundings", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_it_trains_wherever_it_is_called_and_leaves_the_model_and_the_process_alone(model, texts, surroundings):
     lent = copy.deepcopy(model).requires_grad_(False)
-    before, expected = model_fingerprints(lent), trained(model, texts, (1, 2))
+    before, expected = fingerprints("model", lent), trained(model, texts, (1, 2))
     with surroundings():
-        state = ProcessState.capture()
+        state = ProcessState()
         found = {}
         for step, copied in trained_briefly(lent, texts, steps=(1, 2), learning_rate=RATE, batch=3, seed=0):
             assert state.changed() == []
             assert not copied.training
             found[step] = weights(copied)
         assert state.changed() == []
-    assert changes(before, model_fingerprints(lent)) == []
+    assert compared(before, fingerprints("model", lent)) == []
     assert all(torch.equal(found[step], expected[step]) for step in (1, 2))
 
 
