@@ -281,6 +281,8 @@ LAYOUTS: Mapping[str, tuple[tuple[str, ...], str, tuple[object, ...]]] = {
     "hellaswag": (("activity_label", "ctx_a", "ctx_b", "endings"), "label", ("0", "1", "2", "3")),
 }
 """By task: required fields; the label's field; its values, unless each row lists them."""
+AUTHORS_FILES = {"piqa": "piqa_dev.jsonl", "copa": "copa_val.jsonl", "pubmedqa": "pubmedqa_labeled.json"}
+"""Files as a task's authors publish them; PIQA's labels are next to its rows."""
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
@@ -295,7 +297,8 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     for task in tasks:
         try:
             read_questions(task, folder)
-            digests[task] = hashlib.sha256(question_file(task, folder).read_bytes()).hexdigest()
+            paths = filter(Path.is_file, (path := question_file(task, folder), labels_file(path)))
+            digests[task] = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
         except DataError as error:
             problems.append(str(error))
         # A row whose parts are of other kinds than the task's fails wherever they are first used.
@@ -312,13 +315,18 @@ def question_file(task: str, folder: Path) -> Path:
     Raises:
         DataError: There is none.
     """
-    for path in (folder / f"{task}.jsonl", folder / f"{task}.parquet"):
-        if path.is_file():
-            return path
+    names = [f"{task}.jsonl", f"{task}.parquet", *filter(None, [AUTHORS_FILES.get(task)])]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
     raise DataError(
-        f"the task '{task}' has no file in {folder}. Put {task}.jsonl or {task}.parquet there, in the hub's schema, or "
-        "leave the task out."
+        f"the task '{task}' has no file in {folder}. Put {' or '.join(names)} there, or leave the task out."
     )
+
+
+def labels_file(path: Path) -> Path:
+    """Return the file of labels, one a line, that belongs to a file of rows without labels."""
+    return path.with_name(f"{path.stem}_labels.lst")
 
 
 def read_questions(task: str, folder: Path) -> list[Question]:
@@ -329,6 +337,12 @@ def read_questions(task: str, folder: Path) -> list[Question]:
     """
     (fields, label, allowed_labels), path = LAYOUTS[task], question_file(task, folder)
     rows = rows_of_file(path)
+    if labels_file(path).is_file():
+        labels = labels_file(path).read_text(encoding="utf-8").split()
+        if len(labels) != len(rows):
+            raise DataError(f"{labels_file(path)} has {len(labels)} labels for the {len(rows)} rows of {path}.")
+        for row, text in zip(rows, labels, strict=True):
+            row[label] = int(text)
     for number, row in enumerate(rows, start=1):
         if missing := [field for field in fields if row.get(field) is None]:
             every = ", ".join((*fields, label))
@@ -345,9 +359,15 @@ def read_questions(task: str, folder: Path) -> list[Question]:
 
 
 def rows_of_file(path: Path) -> list[Question]:
-    """Return the rows of a parquet file, or of JSON lines."""
+    """Return the rows of a parquet file, of JSON lines, or of PubMedQA's one object."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
         return list(parquet.read_table(path).to_pylist())
+    if path.suffix == ".json":
+        rows = []
+        for row in json.loads(path.read_text(encoding="utf-8")).values():
+            context = {"contexts": row["CONTEXTS"]}
+            rows.append({"question": row["QUESTION"], "context": context, "final_decision": row["final_decision"]})
+        return rows
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]

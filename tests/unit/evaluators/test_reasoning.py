@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
-from evaluators.reasoning import FOLDER, TITLES, Reasoning
+from evaluators.reasoning import FOLDER, TITLES, Reasoning, read_questions
 from harness.errors import TrialError
 from harness.settings import replace
 
@@ -194,3 +194,17 @@ def test_the_digest_of_the_files_is_an_input(folder, tmp_path):
         file.write(json.dumps({**ROWS["piqa"][0], "goal": "How?"}) + "\n")
     assert evaluator.inputs() != before
     assert replace(evaluator, tasks_path="miniature").inputs() == {"piqa": "miniature, version 1.0"}
+
+
+def test_files_are_read_as_their_authors_publish_them(tmp_path):
+    (tmp_path / "piqa_dev.jsonl").write_text(json.dumps({"id": "x", "goal": "g", "sol1": "a", "sol2": "b"}))
+    (tmp_path / "piqa_dev_labels.lst").write_text("1\n")
+    [row] = read_questions("piqa", tmp_path)
+    assert row["label"] == 1
+    answered = {"123": {"QUESTION": "Q?", "CONTEXTS": ["A.", "B."], "final_decision": "no"}}
+    (tmp_path / "pubmedqa_labeled.json").write_text(json.dumps(answered))
+    [row] = read_questions("pubmedqa", tmp_path)
+    assert row == {"question": "Q?", "context": {"contexts": ["A.", "B."]}, "final_decision": "no"}
+    (tmp_path / "piqa_dev_labels.lst").write_text("1\n0\n")
+    with pytest.raises(DataError, match="has 2 labels for the 1 rows"):
+        read_questions("piqa", tmp_path)
