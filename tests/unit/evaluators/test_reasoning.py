@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning, read_questions
-from harness.errors import TrialError
+from harness.errors import DataError, TrialError
 from harness.settings import replace
 
 ROWS = {
