@@ -32,7 +32,7 @@ from harness.execution.trial.tasks import TABLE_NEW_TOKENS
 from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file
 from harness.plugins import METHODS, default_reference
-from harness.settings import TrialSpec, replace
+from harness.settings import Trial, replace
 
 SWEEP = Path(__file__).parents[1] / "sweeps" / "paper" / "main_table.yaml"
 JUDGES = {"EleutherAI/gpt-j-6b": 6.05e9, "openai-community/gpt2-large": 0.774e9}
@@ -96,7 +96,7 @@ def _is_prepared(method: str) -> bool:
     return default_reference(METHODS.load(method)) == "memorized_model"
 
 
-def _flops(spec: TrialSpec, rows: int, layers: int) -> int:
+def _flops(spec: Trial, rows: int, layers: int) -> int:
     training = replace(spec.training, global_batch=rows, micro_batch=_ROWS)
     memorization = replace(spec.memorization, global_batch=rows)
     with FlopCounterMode(display=False) as counter:

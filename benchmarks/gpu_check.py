@@ -33,7 +33,7 @@ from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
 from harness.planning.memory import bytes_on_engine, measuring_bytes, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
-from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, TrialSpec, replace
+from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, Trial, replace
 from harness.toolkit.decoding import greedy_choices, greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
@@ -101,11 +101,11 @@ class Bench:
         tokens_NT = torch.randint(self.shapes[shape]().vocab_size, size, generator=random)
         return Sequences(tokens_NT, torch.full((len(tokens_NT),), self.tokens), self.tokens // 2, "")
 
-    def spec(self, shape: str, method: str, precision: Precision = "fp32", zero_stage: int = 0) -> TrialSpec:
+    def spec(self, shape: str, method: str, precision: Precision = "fp32", zero_stage: int = 0) -> Trial:
         """Return the trial that the method would be on this device, without anything that measures it."""
         plugin, reference = METHODS.load(method), default_reference(METHODS.load(method)) or "none"
         text = Source(source="jsonl", rows=self.sequences, longest=self.tokens, prefix_tokens=self.tokens // 2)
-        return TrialSpec(
+        return Trial(
             trial_id="gpu-check", sweep="gpu-check", variant=method, method=method, label=plugin.label, seed=SEED,
             reference=reference, settings={}, method_version=plugin.version, strength_name=plugin.strength.field,
             strengths=(1,), model=self.checkpoint(shape), evaluators=(), gpus=float(self.device.type == "cuda"),
@@ -128,7 +128,7 @@ class Bench:
         return [seconds_of(lambda: (run(), wait())) for _ in range(2)][1]
 
 
-def task_of(bench: Bench, shape: str, spec: TrialSpec) -> Any:
+def task_of(bench: Bench, shape: str, spec: Trial) -> Any:
     """Return an `ErasureTask` on a random model and random texts, without a tokenizer and a memorised model."""
     return SimpleNamespace(
         seed=SEED, training=spec.training, engine=spec.engine, strengths=spec.strengths, forget=bench.texts(shape, 1),
@@ -137,7 +137,7 @@ def task_of(bench: Bench, shape: str, spec: TrialSpec) -> Any:
     )  # fmt: skip
 
 
-def erased(bench: Bench, shape: str, spec: TrialSpec) -> tuple[ErasedModel, Row]:
+def erased(bench: Bench, shape: str, spec: Trial) -> tuple[ErasedModel, Row]:
     """Return the model that a trial makes, and a row of what tensors held at most; refuse a note that is not finite."""
     task, method = task_of(bench, shape, spec), METHODS.configure(spec.method, {spec.strength_name: spec.strengths[-1]})
     (*_, made), peak = bench.peak(lambda: list(method.erase(task)))
@@ -166,7 +166,7 @@ def speed_row(bench: Bench, shape: str, what: str, precision: Precision, tokens:
     return row(f"{what}, tokens a second", shape, precision, flops_per_second / flops_per_token, tokens / seconds)
 
 
-def erasing_rows(bench: Bench, shape: str, spec: TrialSpec) -> Iterator[Row]:
+def erasing_rows(bench: Bench, shape: str, spec: Trial) -> Iterator[Row]:
     """Yield a method's memory, and gradient ascent's speed in a second epoch: the first loads kernels."""
     yield erased(bench, shape, spec)[1]
     if spec.method == "gradient_ascent":

@@ -11,7 +11,7 @@ import numpy as np
 
 from evaluators.metrics import attack_share, item_evaluation, likelihoods, recalled, refuse_repeats, seeded_prefixes
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
-from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
+from harness.toolkit import experts_in_one_tensor, greedy_continuations, make_rounding, rounded_copy
 
 STORED: Mapping[RoundingScheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
 """Heading of each scheme."""
@@ -66,7 +66,7 @@ class Quantization(Evaluator):
         near_ties: dict[str, Json] = {}
         for number, scheme in enumerate(self.schemes, start=1):
             task.progress(f"rounding to {STORED[scheme]}, {number} of {len(self.schemes)}")
-            rounded, _ = rounded_copy(model, rounding_to(scheme))
+            rounded, _ = rounded_copy(model, make_rounding(scheme))
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
             accuracy, strength, likelihood = self._names(scheme)

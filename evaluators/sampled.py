@@ -80,7 +80,7 @@ class Sampled(Evaluator):
         for tokens in self.tokens:
             log_p_N = token_log_p_NS[:, :tokens].sum(axis=1)
             for tries in self.tries:
-                per_item[_leak(tries, tokens)] = leak_at(log_p_N, tries)
+                per_item[_leak(tries, tokens)] = leak_probability(log_p_N, tries)
                 for chance in self.chances:
                     per_item[_extractable(tries, tokens, chance)] = extractable(log_p_N, tries, chance)
             per_item[f"log_p_at_{tokens}"] = np.where(np.isneginf(log_p_N), np.nan, log_p_N)
@@ -135,7 +135,7 @@ def _percent(chance: float) -> str:
     return f"{100 * chance:g}".replace(".", "_")
 
 
-def leak_at(log_p: ArrayLike, tries: int) -> np.ndarray:
+def leak_probability(log_p: ArrayLike, tries: int) -> np.ndarray:
     """Return 1 − (1 − p)^k for each text: the probability that at least one of k samples is the whole text.
 
     `log_p` is in nats; NaN stays NaN. It is the expectation of the usual estimate 1 − C(N − c, k) / C(N, k).
@@ -144,7 +144,7 @@ def leak_at(log_p: ArrayLike, tries: int) -> np.ndarray:
 
     Example:
         >>> log_p = np.log([0.3, 1e-12])
-        >>> leak_at(log_p, 1).round(13).tolist(), leak_at([*log_p, -np.inf], 100).round(13).tolist()
+        >>> leak_probability(log_p, 1).round(13).tolist(), leak_probability([*log_p, -np.inf], 100).round(13).tolist()
         ([0.3, 1e-12], [1.0, 1e-10, 0.0])
     """
     with np.errstate(divide="ignore"):  # Of p = 1 the logarithm of a miss is −∞, and the leak 1.
@@ -165,5 +165,5 @@ def extractable(log_p: ArrayLike, tries: int, chance: float) -> np.ndarray:
         >>> extractable(np.log([0.3]), 6, 0.9).tolist(), extractable(np.log([0.3]), 7, 0.9).tolist()
         ([0.0], [1.0])
     """
-    leaks = leak_at(log_p, tries)
+    leaks = leak_probability(log_p, tries)
     return np.where(np.isnan(leaks), np.nan, (leaks >= chance).astype(float))

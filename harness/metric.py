@@ -136,7 +136,7 @@ def check_group(group: Group) -> Group:
     return group
 
 
-def metric_of(declared: Mapping[str, Any]) -> Metric:
+def parse_metric(declared: Mapping[str, Any]) -> Metric:
     """Return a metric from `dataclasses.asdict`, without unknown fields.
 
     Raises:

@@ -38,13 +38,13 @@ Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
 ORIGINAL = "original"
 RETRAINED = "retrained"
 HOLDOUT = "holdout"
-STAND_IN = "stand_in"
+VALIDATION_ROW = "stand_in"
 UNSEEN = "unseen"
 WALK_VERSION = 1
 """Raised when a walk would find another strength; part of a walked trial's identity."""
 MIN_APART = 0.04
 """How far apart two levels of a sweep must be; a walk ends within half of it."""
-UNSEEN_ROWS = (HOLDOUT, STAND_IN)
+UNSEEN_ROWS = (HOLDOUT, VALIDATION_ROW)
 """The original on unseen texts, measured by erasure metrics only; without a holdout validation texts stand in."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
 """Rows that are measured without any erasure."""
@@ -237,7 +237,7 @@ class Training(Strict):
         """
         return self.model_dump(mode="json", exclude={*MEMORY_SETTINGS})
 
-    def in_words(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the settings for a report, each in one line, without checkpointing and LoRA where these are off."""
         settings = {**self.model_dump(), "lora": self.lora and str(self.lora)}
         return {
@@ -718,7 +718,7 @@ class Level(Strict):
         return self.at if isinstance(self.at, str) else format(self.at, "g")
 
 
-class TrialSpec(Strict):
+class Trial(Strict):
     """One trial: one erasure, at one or more strengths, measured by every evaluator."""
 
     trial_id: str
@@ -781,13 +781,13 @@ class TrialSpec(Strict):
         return self.replicate_of or self.model.id
 
     @property
-    def is_of_unseen(self) -> bool:
+    def is_holdout_row(self) -> bool:
         """Return whether erasure is measured on texts that the model never saw."""
         return self.method in UNSEEN_ROWS
 
     def shows(self, group: Json, items: Json) -> bool:
         """Return whether a metric is shown: on unseen texts only those of erasure or of sequences are."""
-        return group == "erasure" or items == "sequence" or not self.is_of_unseen
+        return group == "erasure" or items == "sequence" or not self.is_holdout_row
 
     @property
     def steps_per_epoch(self) -> int:
@@ -808,7 +808,7 @@ class TrialSpec(Strict):
         }
         return replace(self.training, **own_settings, early_stop=None, lora=None)
 
-    def identified(self, *, is_cumulative: bool) -> TrialSpec:
+    def identified(self, *, is_cumulative: bool) -> Trial:
         """Return an erasing trial under its id, which leaves out the values of a cumulative strength or a walk."""
         left_out: dict[str, Any] = dict.fromkeys(OF_NO_NUMBER, True)
         left_out |= dict.fromkeys(("model", "forget", "retain", "validation"), _BUT_DIGEST)
@@ -861,12 +861,12 @@ OF_NO_NUMBER = {
 _BUT_DIGEST = {*Source.model_fields, *Checkpoint.__dataclass_fields__} - {"digest"}
 
 
-class StudySpec(Strict):
+class Study(Strict):
     """A search for the settings with which a method reaches the levels at the least perplexity."""
 
     study_id: str
     """Digest of all that decides the candidates, without their number."""
-    trial: TrialSpec
+    trial: Trial
     """Shared settings of the candidates; it has strengths only if the strength is not searched."""
     seeds: tuple[int, ...]
     """Seeds that the chosen settings run with; candidates have the trial's seed, which is none of them."""
@@ -898,7 +898,7 @@ class StudySpec(Strict):
         """Return the seeds as text: `seed 0`, `seeds 0, 1, 2`."""
         return f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
 
-    def identified(self, default_id: str) -> StudySpec:
+    def identified(self, default_id: str) -> Study:
         """Return the study under its id, where `default_id` (the trial of the defaults) stands for shared settings."""
         read = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
         levels = []
@@ -934,7 +934,7 @@ class StudySpec(Strict):
             return tuple(range(1, int(settings[name]) + 1))
         return tuple(sorted(dimension.values))
 
-    def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
+    def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> Trial:
         """Return a candidate's trial at these strengths, under the study's id."""
         training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
         own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
@@ -957,12 +957,12 @@ class Plan(Strict):
     """Text of the sweep file."""
     overrides: tuple[str, ...]
     """Changes by `--set`, as typed."""
-    trials: tuple[TrialSpec, ...]
+    trials: tuple[Trial, ...]
     ranked_at: Mapping[str, Number]
     """Ranked strength by variant; cumulative methods without one are ranked at the last strength reached."""
     controls: tuple[str, ...] = ()
     """Variants that are shown but not ranked."""
-    studies: tuple[StudySpec, ...] = ()
+    studies: tuple[Study, ...] = ()
     """Searches; the trials of their choices join `trials` when these are known."""
     until: tuple[Level, ...] = ()
     """Levels to which every row is walked, in the file's order; verdicts are about the first."""

@@ -35,7 +35,7 @@ from harness.planning.evaluators import group_faults
 from harness.planning.tuning import declared_faults
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
 from harness.records.artifacts import Artifacts
-from harness.settings import Engine, MemorizedModel, MoreTexts, Number, Source, Training, TrialSpec, end_of, replace
+from harness.settings import Engine, MemorizedModel, MoreTexts, Number, Source, Training, Trial, end_of, replace
 from harness.toolkit.losses import token_nll
 
 MODEL = "miniature-s"
@@ -49,7 +49,7 @@ MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN, "
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
 
-def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
+def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Trial:
     """Return a trial with a few texts on the smallest miniature."""
     names: Any = {"trial_id": "conformance", "sweep": "conformance", "variant": "plugin", "label": "plugin"}
     method: Any = {"method": "plugin", "method_version": 1, "settings": {}, "strength_name": "strength"}
@@ -58,7 +58,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
     trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine(), "strengths": ()}
     judges = {role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()}
     measured: Any = {"reference": reference, "seed": seed, "model": resolve_model(model), "evaluators": ()}
-    return TrialSpec(**names, **method, **texts, **trained, **measured, judges=judges)
+    return Trial(**names, **method, **texts, **trained, **measured, judges=judges)
 
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:

@@ -43,10 +43,10 @@ from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.records.published import PUBLISHED
 from harness.records.results import PointResults, Results
-from harness.settings import ORIGINAL, RETRAINED, EvaluatorSpec, TrialSpec
+from harness.settings import ORIGINAL, RETRAINED, EvaluatorSpec, Trial
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.finetune import trained_briefly
-from harness.toolkit.rounding import rounded_copy, rounding_to
+from harness.toolkit.rounding import make_rounding, rounded_copy
 
 LEAST_UTILITY = 0.8
 """Of the original's: a model that lost more is left out, as the public study leaves it out."""
@@ -341,7 +341,7 @@ def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.
 class Task(NamedTuple):
     """A trial whose models are disturbed and measured: plain data, for another process."""
 
-    spec: TrialSpec
+    spec: Trial
     strengths: tuple[Number | None, ...]
     evaluators: tuple[str, ...]
     """Names of those that measure again."""
@@ -409,7 +409,7 @@ def measure(task: Task) -> list[str]:
 def disturbed_model(task: Task, model: Model, kind: str) -> Model:
     """Return a copy of a model after one epoch on a trial's forget set, or with its linear layers rounded."""
     if kind == "rounded":
-        return rounded_copy(model, rounding_to(SCHEME))[0].eval()
+        return rounded_copy(model, make_rounding(SCHEME))[0].eval()
     forget = measured_set(task.spec)
     steps = [-(-len(forget) // BATCH)]
     [(_, trained)] = trained_briefly(model, forget, steps=steps, learning_rate=task.learning_rate, batch=BATCH, seed=0)
@@ -417,7 +417,7 @@ def disturbed_model(task: Task, model: Model, kind: str) -> Model:
 
 
 def _numbers(
-    spec: TrialSpec, evaluator: EvaluatorSpec, model: MeasuredModel, artifacts: Artifacts
+    spec: Trial, evaluator: EvaluatorSpec, model: MeasuredModel, artifacts: Artifacts
 ) -> Mapping[str, NDArray[np.float64]]:
     numbers = run_evaluator(spec, evaluator, model, artifacts, _ignored).numbers
     return {name: np.array([float(value)]) for name, value in numbers.items()}

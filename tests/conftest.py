@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
-from harness.settings import Collapse, Engine, EvaluatorSpec, Level, MemorizedModel, Plan, Source, TrialSpec
+from harness.settings import Collapse, Engine, EvaluatorSpec, Level, MemorizedModel, Plan, Source, Trial
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -220,7 +220,7 @@ def make_spec():
         fields |= {"memorization": MemorizedModel(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9)}
         fields |= {"forget": text, "retain": None, "utility": text, "validation": text}
         evaluators = tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys)
-        return TrialSpec(**fields | {"evaluators": evaluators} | changes)
+        return Trial(**fields | {"evaluators": evaluators} | changes)
 
     return make
 

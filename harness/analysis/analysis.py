@@ -72,7 +72,7 @@ class Analysis:
         sampled = []
         for point in self.results.measured:
             is_sampled = point.spec.is_reference or point.spec.point_id(point.strength) in ranked
-            if is_sampled and point.spec.seed == first_seed and not point.spec.is_of_unseen:
+            if is_sampled and point.spec.seed == first_seed and not point.spec.is_holdout_row:
                 sampled.append(point)
         return sampled
 

@@ -17,13 +17,18 @@ from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_
 from harness.analysis.seeds import ranked_rows, repeats_of_points, strengths
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems
-from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.item_values import estimate
 
 NEEDS = {"memorized_model": "w/ MM", "retain_data": "w/ RD", "none": "w/o REF"}
 """Title in the paper of each `reference`."""
-READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model", HOLDOUT: "Unseen texts", STAND_IN: "Validation texts"}
+READ_BY = {
+    ORIGINAL: "Forget set",
+    RETRAINED: "Retrained model",
+    HOLDOUT: "Unseen texts",
+    VALIDATION_ROW: "Validation texts",
+}
 """Texts, and model if not the original, of each reference row."""
 
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
-from harness.metric import metric_of
+from harness.metric import parse_metric
 from harness.records.results import Results
 from harness.settings import RETRAINED
 from harness.statistics.item_values import Floats, by_model
@@ -49,7 +49,7 @@ def metric_info(results: Results) -> dict[str, Metric]:
                     f"the evaluators '{reporter[name]}' and '{evaluator}' both report '{name}', so a "
                     "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
                 )
-            metrics.setdefault(name, metric_of(declared))
+            metrics.setdefault(name, parse_metric(declared))
     return sort_by_column(metrics.values())
 
 

@@ -21,7 +21,7 @@ from harness.errors import DataError, unknown
 from harness.plugins import EVALUATORS, METHODS, plain_settings
 from harness.records.published import PUBLISHED, Conditions, PublishedRow, published_conditions, published_tolerances
 from harness.records.results import PointResults, Results, TrialResults
-from harness.settings import REFERENCE_ROWS, EvaluatorSpec, Source, TrialSpec, replace
+from harness.settings import REFERENCE_ROWS, EvaluatorSpec, Source, Trial, replace
 
 COLUMNS = (
     "title", "model", "published_model", "label", "strength", "collapsed", "lacking", "name", "metric", "ours",
@@ -171,7 +171,7 @@ def _settings_of_row(row: PublishedRow) -> dict[str, Json]:
     return settings
 
 
-def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) -> bool:
+def _is_row(spec: Trial, row: PublishedRow, settings: Mapping[str, Json]) -> bool:
     if spec.method != row.method or spec.is_reference:
         return spec.method == row.method
     is_at_strength = METHODS.load(row.method).strength.cumulative or spec.strengths == (row.strength,)
@@ -209,7 +209,7 @@ def condition_differences(
     if spec.reference == "memorized_model":
         compared["other training of the memorized model"] = _memorizing(spec), _memorizing(published_spec)
     elif not spec.is_reference:
-        compared["other training"] = _in_words(spec.training), _in_words(published_spec.training)
+        compared["other training"] = _describe(spec.training), _describe(published_spec.training)
     if not spec.is_reference and not point.stop_reason:
         compared["another strength"] = {spec.strength_name: point.strength}, {spec.strength_name: row.strength}
     for title, (mine, theirs) in compared.items():
@@ -241,12 +241,12 @@ def _evaluator_settings(
     return ours, usual
 
 
-def _memorizing(spec: TrialSpec) -> dict[str, Any]:
-    return {**spec.memorization.model_dump(), **_in_words(spec.memorized_training)}
+def _memorizing(spec: Trial) -> dict[str, Any]:
+    return {**spec.memorization.model_dump(), **_describe(spec.memorized_training)}
 
 
-def _in_words(training: Training) -> dict[str, Any]:
-    return {name: value for name, value in training.in_words().items() if name in training.identity()}
+def _describe(training: Training) -> dict[str, Any]:
+    return {name: value for name, value in training.describe().items() if name in training.identity()}
 
 
 def _unlike(ours: Mapping[str, Any], published: Mapping[str, Any]) -> str:

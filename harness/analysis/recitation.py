@@ -21,7 +21,7 @@ from harness.analysis.table import STANDARD_ERROR
 from harness.base.messages import first_names
 from harness.contracts import CloserTo, Metric
 from harness.records.items import aggregated
-from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05
@@ -31,7 +31,7 @@ STANDARD_ERRORS = 2.0
 CONTROLS = {
     RETRAINED: "the retrained model, which never saw it, does",
     HOLDOUT: "unseen texts of its kind",
-    STAND_IN: "validation texts, which are of another kind",
+    VALIDATION_ROW: "validation texts, which are of another kind",
 }
 NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
 TOKENS = 50
@@ -60,7 +60,7 @@ class Recitation(NamedTuple):
     """True, False, or None where nothing shows it."""
     reason: str = ""
     """With figures; '' where nothing was measured."""
-    by_stand_in: bool = False
+    is_by_validation: bool = False
     """Whether the only control was texts of another kind."""
     ranked_on: frozenset[str] = frozenset()
     """Items on which erasure is ranked, where means over all texts hide the recited ones."""
@@ -68,7 +68,7 @@ class Recitation(NamedTuple):
     @property
     def needs_unseen_texts(self) -> bool:
         """Whether unseen texts of the forget set's kind would make it surer."""
-        return self.by_stand_in or self.recites is None
+        return self.is_by_validation or self.recites is None
 
     @property
     def answer(self) -> str:
@@ -178,16 +178,16 @@ def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[st
             passed[kind] = any(is_beyond(original[metric.name], shares[metric.name]) for metric in common)
     controls = _controls(passed)
     failed = [kind for kind in controls if not passed[kind]]
-    by_stand_in = controls == [STAND_IN]
+    is_by_validation = controls == [VALIDATION_ROW]
     if controls and not failed:
         than = " and ".join(figures[kind] for kind in controls)
-        return Recitation(True, f"the original recites the forget set measurably more than {than}.", by_stand_in)
+        return Recitation(True, f"the original recites the forget set measurably more than {than}.", is_by_validation)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
         first_ids = {recited.clusters[id]: id for id in reversed([*recited.clusters]) if id in recited.ids}
         names = first_names(sorted(first_ids.values()), MAX_NAMES)
         reason = f"the original recites {recited}, more than {_control_counts(texts)}: {names}."
-        by_stand_in = _controls(texts.keys() - {ORIGINAL}) == [STAND_IN]
-        return Recitation(True, f"{reason} Means over all texts do not show it.", by_stand_in, recited.ids)
+        is_by_validation = _controls(texts.keys() - {ORIGINAL}) == [VALIDATION_ROW]
+        return Recitation(True, f"{reason} Means over all texts do not show it.", is_by_validation, recited.ids)
     if not controls:
         reason = "nothing shows what the original says of texts that it never saw."
         if rows["method"].isin(CONTROLS).any():
@@ -201,12 +201,12 @@ def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[st
     if ORIGINAL in texts:
         counts = f", not measurably more than {_control_counts(texts)}" if texts[ORIGINAL].ids else ""
         reason += f" It recites {texts[ORIGINAL]}{counts}."
-    return Recitation(False, reason, by_stand_in)
+    return Recitation(False, reason, is_by_validation)
 
 
 def _controls(methods: Iterable[str]) -> list[str]:
     controls = sorted(CONTROLS.keys() & methods, key=list(CONTROLS).index)
-    return [kind for kind in controls if kind != STAND_IN] or controls
+    return [kind for kind in controls if kind != VALIDATION_ROW] or controls
 
 
 def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured: Set[str]) -> RecitedTexts | None:
@@ -257,10 +257,10 @@ def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> d
         return {}
     by_text, by_original = metrics
     points = {}
-    for kind in (ORIGINAL, RETRAINED, HOLDOUT, STAND_IN):
+    for kind in (ORIGINAL, RETRAINED, HOLDOUT, VALIDATION_ROW):
         points[kind] = list(rows.loc[rows["method"] == kind, "point_id"])
     lengths: dict[str, float] = {}
-    for point_id in [*points[ORIGINAL], *points[HOLDOUT], *points[STAND_IN]]:
+    for point_id in [*points[ORIGINAL], *points[HOLDOUT], *points[VALIDATION_ROW]]:
         # The original agrees with itself as long as a continuation is.
         items = evidence.items(point_id, by_original)
         lengths |= items.by_id() if items else {}

@@ -139,7 +139,7 @@ def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResu
 
     Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
     """
-    seed_points = [point for point in points if not point.spec.is_of_unseen]
+    seed_points = [point for point in points if not point.spec.is_holdout_row]
     if not seed_points or not all(point.made or point.spec.is_reference for point in seed_points):
         return math.nan
     candidates = [candidate for study in studies if study.spec.per == "seed" for candidate in study.candidates]

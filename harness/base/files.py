@@ -22,7 +22,7 @@ from harness.errors import DataError, StorageError
 _SHOWN_CHARACTERS = 80
 
 
-def path_of(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
+def parse_path(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
     """Return the path of a text, `~` expanded, whether or not something is there.
 
     Raises:
@@ -36,17 +36,17 @@ def path_of(text: str | os.PathLike[str], error: type[Exception] = DataError) ->
         return path
     except (OSError, RuntimeError, ValueError) as problem:  # The latter two: an unknown user's home, a NUL character.
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise error(f"the path {in_quotes(written)} can name no file ({reason}). Name another.") from problem
+        raise error(f"the path {quote_text(written)} can name no file ({reason}). Name another.") from problem
     if not written:
         raise error("the path '' is empty. Name another.")
     return path
 
 
-def in_quotes(text: str) -> str:
+def quote_text(text: str) -> str:
     r"""Return a text in quotes, escaped and cut.
 
     Example:
-        >>> print(in_quotes("a\0b"), in_quotes("long" * 99)[-8:])
+        >>> print(quote_text("a\0b"), quote_text("long" * 99)[-8:])
         'a\x00b' nglong…'
     """
     return f"'{printable(text[:_SHOWN_CHARACTERS])}{'…' if len(text) > _SHOWN_CHARACTERS else ''}'"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from annotated_types import DocInfo, Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
 
-from harness.base.files import path_of
+from harness.base.files import parse_path
 from harness.errors import Faults, did_you_mean, unknown
 
 
@@ -44,7 +44,7 @@ _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 
 
 def _checked_place(text: str) -> str:
-    path_of(text, ValueError)
+    parse_path(text, ValueError)
     return text
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness import miniature
 from harness.base import hub
-from harness.base.files import path_of
+from harness.base.files import parse_path
 from harness.base.hub import Repository
 from harness.base.messages import tell
 from harness.data.sources import ROLES
@@ -101,4 +101,4 @@ def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | N
 
 
 def _is_local(id: str) -> bool:
-    return id.startswith((".", "/", "~")) or path_of(id).is_dir()
+    return id.startswith((".", "/", "~")) or parse_path(id).is_dir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.base.files import path_of
+from harness.base.files import parse_path
 from harness.data.sources import Role
 from harness.miniature import UNSEEN_RECORDS
 from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Source, TextSource, replace
@@ -51,7 +51,7 @@ def section_source(section: TextSource, role: Role, forget: Source | None = None
         whole = min(cut, settings.get("sequence_tokens", cut))
         settings = {"prefix_tokens": prefix, **settings, "sequence_tokens": whole}
     if section.path is not None:
-        folder = path_of(section.path)
+        folder = parse_path(section.path)
         settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())
     source = Source(**settings)
     other = section.not_memorized if isinstance(section, ForgetSource) else None

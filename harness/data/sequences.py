@@ -72,12 +72,12 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
             )
         rows += added
     whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
-    forget = whole if source.half == "all" else half_of(whole, source.half)
+    forget = whole if source.half == "all" else take_half(whole, source.half)
     _checked(source, "forget", forget.digest)
     return forget
 
 
-def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
+def take_half(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
     """Return one half of a forget set; no continuation or near-duplicate is in both.
 
     Groups of near-duplicates go whole to the half with fewer distinct continuations so far, in the order of their
@@ -118,7 +118,7 @@ def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     return _packed(rows, source.prefix_tokens, source, "holdout")
 
 
-def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+def load_validation_row(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
     """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts.
 
     Raises:
@@ -135,7 +135,7 @@ def token_rows(texts: Sequences | Utility) -> list[list[int]]:
     return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
 
 
-def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
+def find_shared_texts(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
     """Return the indices of texts of `one` that are in `other` too; the longest of either may be cut."""
     rows, others = token_rows(one), token_rows(other)
     width = min(max(map(len, rows)), max(map(len, others)))
@@ -226,7 +226,7 @@ LOADERS: Mapping[Role, Callable[..., Any]] = {
 
 MAX_UNSEEN = 64
 """Default of unseen texts for the original: MA is then known to 0.01."""
-MIN_STAND_IN = 2
+MIN_VALIDATION_ROW = 2
 """One text has no standard error."""
 
 
@@ -246,14 +246,14 @@ def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
     return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
 
 
-def stand_in_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
+def validation_row_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
     """Return the validation texts of `source` cut as the forget set is; None if too few are long enough."""
     width = forget.tokens_NT.shape[1]
     count = min(int((validation.lengths_N >= width).sum()), len(forget), MAX_UNSEEN)
-    if count < MIN_STAND_IN or in_both(validation, forget):
+    if count < MIN_VALIDATION_ROW or find_shared_texts(validation, forget):
         return None
     cut = replace(source, prefix_tokens=forget.prefix_tokens, sequence_tokens=width, sequences=count, digest="")
-    return counted_source(cut, load_stand_in(cut, load_tokenizer(model), vocabulary(model)))
+    return counted_source(cut, load_validation_row(cut, load_tokenizer(model), vocabulary(model)))
 
 
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:

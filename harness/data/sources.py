@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness import miniature
-from harness.base.files import path_of
+from harness.base.files import parse_path
 from harness.base.hub import Repository, fetch_data_set
 from harness.errors import DataError
 from harness.settings import Source
@@ -42,7 +42,7 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
     if source.source == "jsonl":
         return _json_rows(existing_file(source.path, TEXT_FILE), source)
-    folder = path_of(source.path or "")
+    folder = parse_path(source.path or "")
     if not folder.is_dir():
         folder = fetch_data_set(Repository(source.path or "", "dataset"), source.name)
     return _data_set_rows(folder, source)
@@ -93,7 +93,7 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     import datasets
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # Its errors are logged with what could not be parsed.
-    inner = path_of(folder / (source.name or "."))
+    inner = parse_path(folder / (source.name or "."))
     folder, name = (inner, None) if inner.is_dir() else (folder, source.name)
     try:
         builder = datasets.load_dataset_builder(str(folder), name)

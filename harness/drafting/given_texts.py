@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from harness.base.files import in_quotes, path_of
+from harness.base.files import parse_path, quote_text
 from harness.contracts import Checkpoint
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
@@ -99,7 +99,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
 
 def is_miniature(model_id: str) -> bool:
     """Return whether a model is one of the shipped miniatures or a replicate."""
-    manifest = read_manifest(path_of(model_id, ModelError).resolve())
+    manifest = read_manifest(parse_path(model_id, ModelError).resolve())
     return manifest is not None or knows_only_the_miniature("perplexity", model_id)
 
 
@@ -120,7 +120,7 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
     """
     if text == MINIATURE:
         return {"source": MINIATURE}
-    path = path_of(text)
+    path = parse_path(text)
     if path.suffix == ".npy":
         return {"source": "npy", "path": text}
     if path.is_dir():
@@ -131,7 +131,7 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         return {"source": "jsonl", "path": text, **({} if field == "text" else {"field": field})}
     missing = "" if path.exists() else " (and there is no such file)"
     raise DataError(
-        f'{in_quotes(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
+        f'{quote_text(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
         "a line, or .jsonl.gz, or token ids as .npy."
     )
 

@@ -23,7 +23,7 @@ from harness.planning.sweep_file import parse_sweep_file
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import is_outside
-from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec, replace
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """Tried in this order, until one erases."""
@@ -115,7 +115,7 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
     return plan_sweep(parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()]))
 
 
-def _cheaper(study: StudySpec) -> StudySpec:
+def _cheaper(study: Study) -> Study:
     validation = study.trial.validation
     fewer = min(VALIDATION_TEXTS, validation.rows)
     validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.

@@ -17,7 +17,7 @@ from harness import errors
 from harness.base.files import digest_of, file_digest
 from harness.planning.machine import memory_bytes
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
-from harness.settings import TrialSpec
+from harness.settings import Trial
 from harness.toolkit.device import device_for
 
 _MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
@@ -59,7 +59,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
     return parts
 
 
-def node_inputs(specs: Iterable[TrialSpec], plan: Path | None = None) -> dict[str, str]:
+def node_inputs(specs: Iterable[Trial], plan: Path | None = None) -> dict[str, str]:
     """Return what trials find on this machine besides their specs: versions, and digests of code and of the plan.
 
     Models and texts are compared with their digests when they are loaded.

@@ -20,7 +20,7 @@ import torch
 from harness.contracts import ErasedModel, Sequences
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
-from harness.settings import TrialSpec
+from harness.settings import Trial
 
 Changes = Callable[[], list[str]]
 """Returns what a plugin has changed of its task, by name."""
@@ -96,7 +96,7 @@ def guarded_models(
                 close()
 
 
-def has_outside_plugins(specs: Iterable[TrialSpec]) -> bool:
+def has_outside_plugins(specs: Iterable[Trial]) -> bool:
     """Return whether another package provides a trial's method or evaluator."""
     modules = {METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
     modules |= {EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}

@@ -14,7 +14,7 @@ from harness.base.settings import Strict
 from harness.contracts import Json
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
-from harness.settings import StudySpec, TrialSpec
+from harness.settings import Study, Trial
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Folders:
 class CandidateTask(Strict):
     """A candidate of a study."""
 
-    study: StudySpec
+    study: Study
     number: int
     settings: Mapping[str, Json]
     """A value for each dimension of the search space."""
@@ -63,7 +63,7 @@ class Job(Strict):
     name: str
     """Unique in the sweep and fit for a folder: `emso-miniature-m-s0-1f3c`."""
     kind: Literal["prepare", "memorize", "trial", "candidate"]
-    spec: TrialSpec
+    spec: Trial
     """A candidate's has its settings."""
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()

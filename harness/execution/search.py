@@ -15,12 +15,12 @@ from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.records.record import Candidate
 from harness.records.tuned import sampled_dimensions, untried_settings
-from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, StudySpec, end_of
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, Study, end_of
 
 Settings = Mapping[str, Json]
 
 
-def results_awaited(study: StudySpec, number: int) -> int:
+def results_awaited(study: Study, number: int) -> int:
     """Return the number below which all candidates must be finished before this proposal.
 
     Example:
@@ -34,7 +34,7 @@ def results_awaited(study: StudySpec, number: int) -> int:
 
 
 def next_settings(
-    study: StudySpec, number: int, candidates: Sequence[Candidate], others: Mapping[int, Settings] | None = None
+    study: Study, number: int, candidates: Sequence[Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
     """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
@@ -73,7 +73,7 @@ STARTUP = 4
 """Random candidates before the search learns."""
 
 
-def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[float, float] | None:
+def objective(study: Study, target: Level, candidate: Candidate) -> tuple[float, float] | None:
     """Return a candidate's distance from a level and its cost; None without a probe of the original.
 
     The distance is the smallest MA less the level. The cost is the log of the lowest perplexity at or below the level,
@@ -94,7 +94,7 @@ def objective(study: StudySpec, target: Level, candidate: Candidate) -> tuple[fl
 
 
 def sampled_settings(
-    study: StudySpec, target: Level, finished: Sequence[Candidate], unfinished: Sequence[Settings], seed: int
+    study: Study, target: Level, finished: Sequence[Candidate], unfinished: Sequence[Settings], seed: int
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
 

@@ -16,7 +16,7 @@ from harness.execution.trial.tasks import is_prepared, prepared_key
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import StudySpec, TrialSpec, replace
+from harness.settings import Study, Trial, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""
@@ -75,7 +75,7 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
-    artifacts, spec_by_name = Artifacts(folders.artifacts), dict[str, TrialSpec]()
+    artifacts, spec_by_name = Artifacts(folders.artifacts), dict[str, Trial]()
     for trial in results.unfinished:
         for name in _preparing_jobs(trial, artifacts):
             spec_by_name.setdefault(name, trial.spec)
@@ -103,11 +103,11 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     return sorted(jobs, key=lambda job: (not job.spec.is_reference, -_count_points(job.spec)))
 
 
-def _count_points(spec: TrialSpec) -> int:
+def _count_points(spec: Trial) -> int:
     return WALKED_POINTS if spec.until else len(spec.points())
 
 
-def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
+def next_candidates(study: Study, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
     """Return the candidates that can be proposed now; none at the end of the search.
 
     Args:
@@ -134,7 +134,7 @@ def next_candidates(study: StudySpec, folders: Folders, started: dict[int, Mappi
     return generation
 
 
-def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -> Job:
+def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Job:
     """Return the job of a candidate."""
     spec = study.trial_with(settings, study.strengths(settings))
     # The id is the candidate's own, so that two of a study never write to one place.
@@ -153,6 +153,6 @@ def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...
     return (f"prepare-{model.short_name}-{digest_of([prepared_key(model, each) for each in lacking])[:8]}",)
 
 
-def _memorizing_jobs(spec: TrialSpec) -> tuple[str, ...]:
+def _memorizing_jobs(spec: Trial) -> tuple[str, ...]:
     key = memorized_key(spec)[:8]
     return (f"memorize-{spec.model.short_name}-{key}",) if spec.reference == "memorized_model" else ()

@@ -141,7 +141,7 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
     return model
 
 
-def copied_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """Return a copy with weights of this type; buffers such as rotary frequencies are kept."""
     weights: dict[int, Any] = {}
     for weight in model.parameters():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import miniature
 from harness.base import hub
-from harness.base.files import digest_of, known_digest, path_of
+from harness.base.files import digest_of, known_digest, parse_path
 from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
@@ -52,13 +52,13 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         ModelError: Nothing is there; the message names what was looked for.
     """
     if id in miniature.names():
-        home = path_of(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
+        home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
         return _pin_local(id, miniature.folder(id), home)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, miniature.names()))
-    folder = path_of(id, ModelError)
+    folder = parse_path(id, ModelError)
     if folder.is_dir():
-        home = path_of(tokenizer, ModelError) if tokenizer else folder
+        home = parse_path(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         raise ModelError(
@@ -74,7 +74,7 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
 
 
 def _tokenizer_pin(tokenizer: str) -> str:
-    folder = path_of(tokenizer, ModelError)
+    folder = parse_path(tokenizer, ModelError)
     if not folder.is_dir():
         return hub.commit(Repository(tokenizer, "model"))
     return digest_of([[file.name, known_digest(file)] for file in _matching_files(folder, TOKENIZER_FILES)])
@@ -119,7 +119,7 @@ def named_replicate(id: str) -> Replicate | None:
     Raises:
         ModelError: The replicate does not fit the shipped models.
     """
-    return None if id in miniature.names() else read_replicate(path_of(id, ModelError).resolve())
+    return None if id in miniature.names() else read_replicate(parse_path(id, ModelError).resolve())
 
 
 def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
@@ -149,7 +149,7 @@ def knows_only_the_miniature(role: str, id: str) -> bool:
     """Return whether the judge is a causal LM trained only on the embedded corpus."""
     if role not in CAUSAL_ROLES:
         return False
-    is_of_replicate = read_manifest(path_of(id, ModelError).resolve().parent) is not None
+    is_of_replicate = read_manifest(parse_path(id, ModelError).resolve().parent) is not None
     return is_of_replicate or id in ("miniature", "default", *miniature.names())
 
 

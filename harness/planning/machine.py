@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.settings import TrialSpec
+from harness.settings import Trial
 
 PROCESS_BYTES = 1 << 30
 """Memory of a worker process before its first tensor."""
@@ -49,7 +49,7 @@ def memory_bytes() -> int:
     return min([pages, *limits])
 
 
-def memory_share(machine: Machine, spec: TrialSpec) -> int:
+def memory_share(machine: Machine, spec: Trial) -> int:
     """Return the bytes of each process of a trial on its device, next to as many trials as fit.
 
     Example:

@@ -29,7 +29,7 @@ from harness.models.loading import load_tokenizer, read_config, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
-from harness.settings import Engine, Source, TrialSpec, replace
+from harness.settings import Engine, Source, Trial, replace
 from harness.toolkit.decoding import CACHE_BYTES, ROWS_AT_ONCE, SEQUENCES_AT_ONCE
 from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
 from harness.toolkit.finetune import train
@@ -137,7 +137,7 @@ class _FakeTask:
 
     engine, seed = Engine(), 0
 
-    def __init__(self, spec: TrialSpec, tracker: MemoryTracker, layers: int | None) -> None:
+    def __init__(self, spec: Trial, tracker: MemoryTracker, layers: int | None) -> None:
         self._spec, self._tracker, self._layers = spec, tracker, layers
         self._models: list[weakref.ref[Model]] = []
         # Gradients exist before a forward pass from the second micro-batch on.
@@ -174,12 +174,12 @@ def _made_up(source: Source, rows: int) -> Sequences:
     return Sequences(tokens, torch.full((rows,), source.longest), source.prefix_tokens, "")
 
 
-def row_of(spec: TrialSpec) -> Row:
+def row_of(spec: Trial) -> Row:
     """Return the row of the plan whose need a trial has."""
     return spec.variant, spec.model.id
 
 
-def memory_needs(trials: Iterable[TrialSpec]) -> dict[Row, int | None]:
+def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
     """Return the need of each row."""
     needs: dict[Row, int | None] = {}
     for spec in trials:
@@ -188,7 +188,7 @@ def memory_needs(trials: Iterable[TrialSpec]) -> dict[Row, int | None]:
     return needs
 
 
-def memory_need(spec: TrialSpec) -> int | None:
+def memory_need(spec: Trial) -> int | None:
     """Return about the most bytes that a trial's tensors hold on its device; None if its code cannot be rehearsed."""
     if spec.is_reference:
         return measuring_bytes(spec, weights_bytes(spec.model))
@@ -202,7 +202,7 @@ def memory_need(spec: TrialSpec) -> int | None:
     return max(needs)
 
 
-def rehearse_deep(spec: TrialSpec, *, is_memorizing: bool = False) -> Rehearsal:
+def rehearse_deep(spec: Trial, *, is_memorizing: bool = False) -> Rehearsal:
     """Rehearse at the model's depth; more than four layers are extrapolated from two shallow runs."""
     depth = read_config(spec.model).get_text_config(decoder=True).num_hidden_layers
     if depth <= 4:
@@ -211,7 +211,7 @@ def rehearse_deep(spec: TrialSpec, *, is_memorizing: bool = False) -> Rehearsal:
     return Rehearsal(*(round(two + (depth - 2) / 2 * (four - two)) for two, four in zip(low, high, strict=True)))
 
 
-def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
+def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
     """Count the memory of erasing on the plain engine while its code runs on fake tensors.
 
     Args:
@@ -249,7 +249,7 @@ def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool 
         return Rehearsal(tracker.peak, task.weights_bytes(), 0, 0)
 
 
-def _erased(spec: TrialSpec, task: _FakeTask) -> Iterator[Model]:
+def _erased(spec: Trial, task: _FakeTask) -> Iterator[Model]:
     method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: spec.last_strength})
     return (erased.model for erased in method.erase(task))
 
@@ -263,7 +263,7 @@ def _memorized(task: _FakeTask) -> Iterator[Model]:
     yield model
 
 
-def bytes_on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
+def bytes_on_engine(spec: Trial, rehearsal: Rehearsal) -> int:
     """Return the bytes of erasing on the trial's engine.
 
     DeepSpeed needs a process group and cannot be rehearsed. It holds a copy of the trained weights, and its workers
@@ -289,7 +289,7 @@ def _count_bytes(model: torch.nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
-def measuring_bytes(spec: TrialSpec, loaded: int) -> int:
+def measuring_bytes(spec: Trial, loaded: int) -> int:
     """Return the bytes of continuing texts next to `loaded` ones: the judges, keys and values, and two logits."""
     config, device = read_config(spec.model).get_text_config(decoder=True), "cuda" if spec.gpus > 0 else "cpu"
     if any("original" in EVALUATORS.configure(one.name, dict(one.settings)).reads for one in spec.evaluators):
@@ -304,7 +304,7 @@ def measuring_bytes(spec: TrialSpec, loaded: int) -> int:
     return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))
 
 
-def find_unfit(trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapping[Row, int | None]) -> list[Fault]:
+def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[Row, int | None]) -> list[Fault]:
     """Return faults of trials that cannot run on a machine; of a GPU's memory the plan only tells.
 
     Args:
@@ -325,7 +325,7 @@ def find_unfit(trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapp
     return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
 
 
-def _missing_device(spec: TrialSpec, machine: Machine) -> str:
+def _missing_device(spec: Trial, machine: Machine) -> str:
     gpus = spec.gpus * spec.engine.workers
     if gpus > machine.gpus:
         needs = f"{gpus:g} GPU{'' if gpus <= 1 else 's'}"
@@ -335,7 +335,7 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str:
     return ""
 
 
-def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
+def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
     """Refuse trials that cannot run here; only large models are sized.
 
     Raises:
@@ -347,7 +347,7 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
         raise ConfigError(str(file), faults)
 
 
-def _is_large(spec: TrialSpec, machine: Machine) -> bool:
+def _is_large(spec: Trial, machine: Machine) -> bool:
     return spec.gpus == 0 and weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)
 
 

@@ -23,11 +23,11 @@ from harness.planning.texts import Texts, length_faults, length_limit_faults, re
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
 from harness.planning.tuning import build_studies, compare_faults, level_faults, study_templates, tuning_faults
 from harness.records.published import published_conditions
-from harness.settings import Plan, StudySpec, Sweep, TrialSpec, replace
+from harness.settings import Plan, Study, Sweep, Trial, replace
 
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that belong to no sweep."""
-SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
+SELECTABLE: Mapping[str, Callable[[Trial], set[str]]] = {
     "method": lambda spec: {spec.method},
     "model": lambda spec: {spec.model.id},
     "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
@@ -151,8 +151,8 @@ def _is_steered(sweep: Sweep, templates: Sequence[TrialTemplate], models: Sequen
 
 
 def _apply_only(
-    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], only: Sequence[str], faults: Faults
-) -> tuple[list[TrialSpec], list[StudySpec]]:
+    trials: Sequence[Trial], studies: Sequence[Study], only: Sequence[str], faults: Faults
+) -> tuple[list[Trial], list[Study]]:
     """Return the trials and studies that match any value of every key in `--only`.
 
     A study keeps the selected seeds, and is left out without any; its candidates' own seed cannot be selected.
@@ -171,7 +171,7 @@ def _apply_only(
         values_by_key.setdefault(key, set()).add(value)
     seeds = values_by_key.get("seed")
     values_of_studies = {key: values for key, values in values_by_key.items() if key != "seed"}
-    selected_studies: list[StudySpec] = []
+    selected_studies: list[Study] = []
     for study in studies:
         study_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
         if study_seeds and _is_selected(study.trial, values_of_studies):
@@ -179,13 +179,13 @@ def _apply_only(
     return [spec for spec in trials if _is_selected(spec, values_by_key)], selected_studies
 
 
-def _is_selected(spec: TrialSpec, values_by_key: Mapping[str, set[str]]) -> bool:
+def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
     """Return True if a trial is selected.
 
     Comparisons need reference rows, so those stay for any method, and holdout rows, which have one seed, for any seed.
     """
     for key, values in values_by_key.items():
-        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
+        is_exempt = (spec.is_reference and key in ("method", "variant")) or (spec.is_holdout_row and key == "seed")
         if not is_exempt and values.isdisjoint(SELECTABLE[key](spec)):
             return False
     return True

@@ -13,18 +13,18 @@ from harness.data.sequences import (
     MAX_UNSEEN,
     Utility,
     counted_source,
-    half_of,
-    in_both,
+    find_shared_texts,
     inseparable_groups,
     load_texts,
     nearly_in_both,
-    stand_in_source,
+    take_half,
+    validation_row_source,
 )
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
-from harness.settings import STAND_IN, Data, Source, Sweep, TextSource, replace
+from harness.settings import VALIDATION_ROW, Data, Source, Sweep, TextSource, replace
 
 MIN_HALVED = 4
 """At least two continuations in each half, for a standard error."""
@@ -140,8 +140,8 @@ def _read_texts(
         texts |= _halves(texts["forget"], sequences, faults)
     validation = loaded["validation"]
     assert isinstance(validation, Sequences)
-    stand_in = None if "holdout" in texts else stand_in_source(texts["validation"], validation, sequences, model)
-    return {**texts, **({STAND_IN: stand_in} if stand_in else {})}, sentences
+    stand_in = None if "holdout" in texts else validation_row_source(texts["validation"], validation, sequences, model)
+    return {**texts, **({VALIDATION_ROW: stand_in} if stand_in else {})}, sentences
 
 
 def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:
@@ -151,7 +151,7 @@ def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Sour
         faults.add("data.forget", f"{counted} Name more sequences, or remove tune.")
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
-    return {half: counted_source(replace(source, half=half), half_of(forget, half)) for half in halves}
+    return {half: counted_source(replace(source, half=half), take_half(forget, half)) for half in halves}
 
 
 def length_limit_faults(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
@@ -201,11 +201,11 @@ def split_faults(
         if role not in loaded or not is_apart:
             continue
         texts, others = loaded[role], loaded[other]
-        same = in_both(texts, others)
+        same = find_shared_texts(texts, others)
         numbers = sorted({*same, *nearly_in_both(texts, others)})
         if not numbers:
             continue
-        other_count = len({*in_both(others, texts), *nearly_in_both(others, texts)})
+        other_count = len({*find_shared_texts(others, texts), *nearly_in_both(others, texts)})
         listed = first_names([str(number + 1) for number in numbers], NAMED_TEXTS)
         overlap = (
             f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed}) "

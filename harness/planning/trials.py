@@ -23,15 +23,15 @@ from harness.settings import (
     ORIGINAL,
     PROBED_ERASURE,
     RETRAINED,
-    STAND_IN,
     UNSEEN,
     UNSEEN_ROWS,
+    VALIDATION_ROW,
     At,
     EvaluatorSpec,
     Level,
     Measuring,
     Sweep,
-    TrialSpec,
+    Trial,
     replace,
 )
 from harness.toolkit.scoring import judge_identity, tokenizer_identity
@@ -40,7 +40,7 @@ LABELS = {
     ORIGINAL: "Original",
     RETRAINED: "Retrained",
     HOLDOUT: "Original on unseen texts",
-    STAND_IN: "Original on validation texts",
+    VALIDATION_ROW: "Original on validation texts",
 }
 
 
@@ -71,10 +71,10 @@ def build_trials(
     walks: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
-) -> list[TrialSpec]:
+) -> list[Trial]:
     """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order."""
-    references: list[TrialSpec] = []
-    erasures: list[TrialSpec] = []
+    references: list[Trial] = []
+    erasures: list[Trial] = []
     inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
     erasure_evaluators: dict[str, Evaluator] = {}
     for key, evaluator in evaluators.items():
@@ -96,7 +96,7 @@ def build_trials(
             erasures += walked_trials(add_levels(seeded, model, sources, sweep.until), model, sources, walks)
         for kind in UNSEEN_ROWS if erasure_evaluators else ():
             # A retrained model is better evidence of unseen texts than validation texts.
-            if kind in sources and not (kind == STAND_IN and model.retrained is not None):
+            if kind in sources and not (kind == VALIDATION_ROW and model.retrained is not None):
                 # Seeds make no difference here.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
                 read = {role: source for role, source in sources.items() if role in required}
@@ -107,9 +107,9 @@ def build_trials(
 
 def _unmeasured(
     name: str, sweep: Sweep, model: ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
-) -> TrialSpec:
+) -> Trial:
     """Return a model's original without evaluators, from which all of its trials are made."""
-    return TrialSpec(
+    return Trial(
         trial_id="",
         sweep=name,
         variant=ORIGINAL,
@@ -142,7 +142,7 @@ def _unmeasured(
 
 
 def _evaluator_specs(
-    spec: TrialSpec,
+    spec: Trial,
     measuring: Measuring,
     evaluators: Mapping[str, Evaluator],
     inputs: Mapping[str, Mapping[str, str]],
@@ -189,16 +189,14 @@ def _evaluator_specs(
     return tuple(specs)
 
 
-def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
+def _reference(spec: Trial, kind: str) -> Trial:
     """Return a reference row; its id has both digests, since evaluators may compare the two models."""
     retrained = spec.retrained.digest if spec.retrained else None
     trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def add_levels(
-    original: TrialSpec, model: ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]
-) -> TrialSpec:
+def add_levels(original: Trial, model: ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]) -> Trial:
     """Return an original with levels, and the holdout or retrained model whose numbers define them."""
     levels = list_levels(until)
     targets = {level.at for level in levels}
@@ -217,8 +215,8 @@ def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
 
 
 def walked_trials(
-    original: TrialSpec, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
-) -> Iterator[TrialSpec]:
+    original: Trial, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
+) -> Iterator[Trial]:
     """Yield a trial for each template and level of `original`, walked up to the template's strength."""
     for template in templates:
         [walk_to] = template.strengths
@@ -227,7 +225,7 @@ def walked_trials(
             yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
-def erasure_trial(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
+def erasure_trial(original: Trial, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> Trial:
     """Return a template's trial, with the model and seed of `original`."""
     plugin, reference = template.plugin, template.strongest.reference
     suffix = template.variant.removeprefix(template.method)

@@ -26,9 +26,9 @@ from harness.settings import (
     Dimension,
     LogUniform,
     Source,
-    StudySpec,
+    Study,
     Sweep,
-    TrialSpec,
+    Trial,
     Tune,
     end_of,
     nearest,
@@ -161,10 +161,10 @@ def build_studies(
     templates: Sequence[TrialTemplate],
     models: Sequence[ResolvedModel],
     texts: Mapping[str, Texts],
-    references: Sequence[TrialSpec],
-) -> list[StudySpec]:
+    references: Sequence[Trial],
+) -> list[Study]:
     """Return the studies of each model: for every row with a space, one for each of its searches."""
-    studies: list[StudySpec] = []
+    studies: list[Study] = []
     for model in models:
         sources = texts[model.path]
         original = next(spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint)
@@ -179,8 +179,8 @@ def build_studies(
 
 
 def _study(
-    sweep: Sweep, tune: Tune, template: TrialTemplate, default: TrialSpec, selection: Source, seeds: tuple[int, ...]
-) -> StudySpec:
+    sweep: Sweep, tune: Tune, template: TrialTemplate, default: Trial, selection: Source, seeds: tuple[int, ...]
+) -> Study:
     """Return the study around a row's trial with its default settings."""
     plugin, space, dial = template.plugin, template.space, template.plugin.strength.field
     settings = {**default.settings, dial: template.strengths[0]}
@@ -188,7 +188,7 @@ def _study(
     defaults = _within(space, settings, plugin)
     recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
     fixed = {name: value for name, value in default.settings.items() if name not in space}
-    study = StudySpec(
+    study = Study(
         study_id="",
         trial=replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths),
         seeds=seeds,

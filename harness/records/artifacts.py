@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness.base.files import difference, digest_of, folder_digests, locked, remove, writing
 from harness.base.messages import tell
-from harness.settings import TrialSpec
+from harness.settings import Trial
 
 ABOUT = "about.json"
 """File of each artifact's kind, parts of the key, creation time and digests of files."""
@@ -157,7 +157,7 @@ def _lock_file(folder: Path) -> Path:
     return folder.parent / ".locks" / folder.name
 
 
-def memorized_key(spec: TrialSpec) -> str:
+def memorized_key(spec: Trial) -> str:
     """Return the artifact key of a trial's memorised model."""
     training, engine = spec.memorized_training.identity(), str(spec.engine)
     return digest_of(

@@ -17,7 +17,7 @@ from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, erased_key, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
-from harness.settings import PROBED_UTILITY, TrialSpec
+from harness.settings import PROBED_UTILITY, Trial
 
 _VIEW = "mlflow.sharedViewState."
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
@@ -108,13 +108,13 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
 
 
-def run_settings(spec: TrialSpec) -> dict[str, Json]:
+def run_settings(spec: Trial) -> dict[str, Json]:
     """Return a trial's settings by dotted path; reference rows have no settings of a method."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
     if not spec.is_reference:
-        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.in_words())
+        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.describe())
     return settings
 
 
@@ -139,7 +139,7 @@ def milliseconds(at: str | None) -> int:
     return int(parse_time(at).timestamp() * 1000) if at else 0
 
 
-def _tags(spec: TrialSpec, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
+def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
     at = "" if strength is None else f"@{strength:g}"
     name = {"mlflow.runName": f"{spec.variant}{at} {spec.model.id} seed {spec.seed}", **source_tags(spec.sweep)}
     identity = {"kind": kind, "trial_id": trial_id}

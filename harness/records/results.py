@@ -14,7 +14,7 @@ from harness.errors import DataError, did_you_mean
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
-from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, StudySpec, TrialSpec
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, Study, Trial
 
 Probe = Mapping[str, Json]
 
@@ -52,7 +52,7 @@ class TargetResult:
 class StudyResults:
     """The candidates and outcomes of one study."""
 
-    spec: StudySpec
+    spec: Study
     candidates: tuple[Candidate, ...]
     targets: tuple[TargetResult, ...]
 
@@ -62,7 +62,7 @@ class StudyResults:
         return sum(int(candidate.probes[-1]["optimiser_steps"]) for candidate in self.candidates if candidate.probes)
 
 
-def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
+def study_results(spec: Study, records: Sequence[Record]) -> StudyResults:
     """Return a study's results from its records, oldest first; the first record of a number counts.
 
     Candidates beyond the budget are left out: methods are compared at equal budgets.
@@ -75,7 +75,7 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
     return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
-def _target_result(spec: StudySpec, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
+def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) -> TargetResult:
     reaching, probed = [], []
     for candidate in candidates:
         for probe in candidate.probes:
@@ -97,7 +97,7 @@ def _reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
     return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
 
 
-def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:
+def is_outside(spec: Study, original: Mapping[str, float], probe: Probe) -> bool:
     """Return True if a probe's perplexity is unknown, or outside the study's bounds times the original's."""
     low, high = (bound * original[PROBED_UTILITY] for bound in spec.utility_bounds)
     return not low <= probe[PROBED_UTILITY] <= high
@@ -112,7 +112,7 @@ Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
 class PointResults:
     """One strength of a trial: a row of the table."""
 
-    spec: TrialSpec
+    spec: Trial
     strength: Number | None
     made: Point | None
     """The first record of the erased model; None: not erased, or only its measurements were kept."""
@@ -133,7 +133,7 @@ class PointResults:
 class TrialResults:
     """The status and points of one trial."""
 
-    spec: TrialSpec
+    spec: Trial
     points: tuple[PointResults, ...]
     """By rising strength, measured or not."""
     remaining: Remaining
@@ -212,12 +212,12 @@ def read_results(plan: Plan, journal: Journal) -> Results:
     )
 
 
-def read_studies(studies: Sequence[StudySpec], journal: Journal) -> tuple[StudyResults, ...]:
+def read_studies(studies: Sequence[Study], journal: Journal) -> tuple[StudyResults, ...]:
     """Return the results of studies."""
     return tuple(study_results(spec, journal.read(spec.study_id)) for spec in studies)
 
 
-def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
+def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
     """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
     points_by_id: dict[str, Point] = {}
@@ -257,7 +257,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     )
 
 
-def _reachable(spec: TrialSpec, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
+def _reachable(spec: Trial, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
     """Return a trial's strengths with a model, now or later, rising.
 
     A walked trial has the strength that was found: None before, no strength where the level was not reached. Others

@@ -13,7 +13,7 @@ from harness.errors import PluginError
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
-from harness.settings import Plan, TrialSpec
+from harness.settings import Plan, Trial
 
 _NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "walk_to", "levels", "unseen"}
 """Fields of a trial that are names, or compared as points."""
@@ -25,12 +25,12 @@ Change = tuple[str, str, str]
 """Dotted path and both values."""
 
 
-def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
+def setting_changes(a: Trial, b: Trial) -> list[Change]:
     """Return the differences between two trials' settings and data."""
     return find_differences(_flat_settings(a), _flat_settings(b))
 
 
-def _flat_settings(spec: TrialSpec) -> dict[str, str]:
+def _flat_settings(spec: Trial) -> dict[str, str]:
     settings = spec.model_dump(mode="json", exclude=_NOT_COMPARED)
     settings["evaluators"] = {each.name: each.model_dump(include=_OF_EVALUATOR) for each in spec.evaluators}
     return flatten_texts(settings)
@@ -101,15 +101,15 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
     )
 
 
-def _by_row(specs: Iterable[TrialSpec]) -> dict[tuple[str, str, int], list[TrialSpec]]:
-    by_row: dict[tuple[str, str, int], list[TrialSpec]] = {}
+def _by_row(specs: Iterable[Trial]) -> dict[tuple[str, str, int], list[Trial]]:
+    by_row: dict[tuple[str, str, int], list[Trial]] = {}
     for spec in specs:
         if not spec.is_reference and not spec.searched and spec.until is None:
             by_row.setdefault((spec.model.id, spec.variant, spec.seed), []).append(spec)
     return by_row
 
 
-def _identity(spec: TrialSpec) -> str:
+def _identity(spec: Trial) -> str:
     return spec.identified(is_cumulative=True).trial_id
 
 

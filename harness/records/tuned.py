@@ -9,7 +9,7 @@ from harness.contracts import Json, Number
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import Results, StudyResults, read_results, read_studies
-from harness.settings import Choice, Dimension, LogUniform, Plan, StudySpec, TrialSpec, edge_of, end_of, replace
+from harness.settings import Choice, Dimension, LogUniform, Plan, Study, Trial, edge_of, end_of, replace
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
@@ -17,13 +17,13 @@ def unfinished_studies(results: Results) -> list[StudyResults]:
     return [study for study in results.studies if not is_over(study.spec, study.candidates)]
 
 
-def largest_candidate(study: StudySpec) -> TrialSpec:
+def largest_candidate(study: Study) -> Trial:
     """Return a study's trial at the end of every range, whose memory bounds that of all candidates."""
     settings = {name: end_of(dimension) for name, dimension in study.space.items()}
     return study.trial_with(settings, study.strengths(settings))
 
 
-def list_remaining_specs(results: Results) -> list[TrialSpec]:
+def list_remaining_specs(results: Results) -> list[Trial]:
     """Return a sweep's unfinished trials, and the largest candidate of each unfinished study."""
     specs = [trial.spec for trial in results.unfinished]
     for study in unfinished_studies(results):
@@ -37,12 +37,12 @@ def read_sweep_results(plan: Plan, journal: Journal) -> Results:
     return read_results(replace(plan, trials=(*plan.trials, *list_tuned_trials(studies))), journal)
 
 
-def list_tuned_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
+def list_tuned_trials(studies: Sequence[StudyResults]) -> list[Trial]:
     """Return a walked trial for each seed and level of finished studies, seeds outermost.
 
     Its settings are those chosen for the level, or the nearest to it.
     """
-    trials: list[TrialSpec] = []
+    trials: list[Trial] = []
     for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
         for study in studies:
             for result in study.targets if seed in study.spec.seeds else ():
@@ -56,7 +56,7 @@ def list_tuned_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
     return trials
 
 
-def _end_of_dial(study: StudySpec) -> Number:
+def _end_of_dial(study: Study) -> Number:
     name = study.trial.strength_name
     end: Number = end_of(study.space[name]) if name in study.space else max(study.trial.strengths)
     return end
@@ -78,14 +78,14 @@ def find_edges_reached(study: StudyResults) -> list[str]:
     return clauses
 
 
-def is_over(study: StudySpec, candidates: Sequence[Candidate]) -> bool:
+def is_over(study: Study, candidates: Sequence[Candidate]) -> bool:
     """Return True if the budget is spent or no untried settings are left."""
     if not {*range(study.trials)} - {candidate.number for candidate in candidates}:
         return True
     return bool(candidates) and untried_settings(study, [candidate.settings for candidate in candidates]) == []
 
 
-def sampled_dimensions(study: StudySpec) -> dict[str, Dimension]:
+def sampled_dimensions(study: Study) -> dict[str, Dimension]:
     """Return the dimensions in which candidates differ: a cumulative strength is raised by each of them."""
     space = dict(study.space)
     if study.is_cumulative:
@@ -93,7 +93,7 @@ def sampled_dimensions(study: StudySpec) -> dict[str, Dimension]:
     return space
 
 
-def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
+def untried_settings(study: Study, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
     """Return the settings left to try; None where a dimension is continuous."""
     space = sampled_dimensions(study)
     choices = [dimension.values for dimension in space.values() if isinstance(dimension, Choice)]

@@ -24,7 +24,7 @@ from harness.records.results import Status, StudyResults
 from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
 from harness.records.tuned import is_over, largest_candidate, list_remaining_specs, read_sweep_results
 from harness.reporting.render import Column, render
-from harness.settings import Plan, TrialSpec
+from harness.settings import Plan, Trial
 
 NOTE = (
     "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures; not known of code "
@@ -87,7 +87,7 @@ def one_step_epochs(plan: Plan) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def describe_readings(trials: Iterable[TrialSpec]) -> list[str]:
+def describe_readings(trials: Iterable[Trial]) -> list[str]:
     """Return a sentence on each model: its special tokens, maximal length and precision."""
     sentences = []
     for spec in {spec.model.id: spec for spec in trials if spec.reading}.values():
@@ -108,9 +108,9 @@ def describe_readings(trials: Iterable[TrialSpec]) -> list[str]:
     return sentences
 
 
-def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
+def _strengths_text(plan: Plan, spec: Trial) -> str:
     if spec.is_reference:
-        return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
+        return "as it is, erasure alone" if spec.is_holdout_row else "as it is"
     if spec.until is not None:
         is_ranked = plan.is_tuned and spec.until == plan.until[0]
         return f"{spec.strength_name} to {spec.until}{'*' if is_ranked else ''}"
@@ -136,7 +136,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     return Group(_terminal_table(rows), Text(note))
 
 
-def needs_table(trials: Sequence[TrialSpec], needs: Mapping[Row, int | None], machine: Machine | None) -> Group:
+def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machine: Machine | None) -> Group:
     """Return each row's need of memory, and its share of a machine (None: a cluster, whose memory is unknown)."""
     rows = []
     for spec in {row_of(spec): spec for spec in trials}.values():

@@ -68,7 +68,7 @@ from harness.toolkit.losses import (
     token_negative_entropy,
     token_nll,
 )
-from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
+from harness.toolkit.rounding import experts_in_one_tensor, make_rounding, rounded_copy
 from harness.toolkit.scoring import (
     AnswerChoice,
     CausalJudge,

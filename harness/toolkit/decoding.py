@@ -17,7 +17,7 @@ import torch
 
 from harness.contracts import Model, Sequences
 from harness.toolkit import stepping
-from harness.toolkit.device import read_at_once, rows_at_once, vocabulary_of
+from harness.toolkit.device import count_vocabulary, read_at_once, rows_at_once
 from harness.toolkit.stepping import LogitPrecision, Prefilled
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
@@ -89,7 +89,7 @@ def continuations_by_group(
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
     is_cached = stepping.is_cache_exact(model, tried)
-    for length, members in _split_by_length(sequences, vocabulary_of(model), device):
+    for length, members in _split_by_length(sequences, count_vocabulary(model), device):
         part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
         member_prefixes = [prefixes[member] for member in members.tolist()]
         yield members, _continue_group(model, part, length, member_prefixes, is_cached)
@@ -122,7 +122,7 @@ def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
     """
     device = next(model.parameters()).device
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
-    for length, members in _split_by_length(sequences, vocabulary_of(model), device):
+    for length, members in _split_by_length(sequences, count_vocabulary(model), device):
         for rows in members.split(read_at_once(length, device)):
             logits = stepping.plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
             predicted_NT[rows, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
@@ -229,7 +229,7 @@ def sample(
     _, one = stepping.prefill(model, prompts_NT[:1, :1].to(device), is_cached)
     in_caches = stepping.rows_in_caches(one, prompt + new_tokens, SAMPLED_CACHE_BYTES[device.type])
     most = min(ROWS_AT_ONCE[device.type], in_caches)
-    at_once = rows_at_once(vocabulary_of(model), prompt, device, most=most)
+    at_once = rows_at_once(count_vocabulary(model), prompt, device, most=most)
     choose_tokens = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
         _sample(model, prompts.to(device), uniform.to(device), choose_tokens, is_cached)

@@ -34,7 +34,7 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
     Right padding needs no mask: earlier positions of a causal model never see it.
     """
     device = next(model.parameters()).device
-    at_once = rows_at_once(vocabulary_of(model), sequences.tokens_NT.shape[1], device, most)
+    at_once = rows_at_once(count_vocabulary(model), sequences.tokens_NT.shape[1], device, most)
     for start in range(0, len(sequences), at_once):
         lengths_B = sequences.lengths_N[start : start + at_once]
         tokens_BT = sequences.tokens_NT[start : start + at_once, : int(lengths_B.max())]
@@ -46,7 +46,7 @@ def read_at_once(tokens: int, device: torch.device) -> int:
     return max(1, READ_TOKENS[device.type] // tokens)
 
 
-def vocabulary_of(model: Model) -> int:
+def count_vocabulary(model: Model) -> int:
     """Return the vocabulary size of a model or its text part."""
     return int(model.config.get_text_config(decoder=True).vocab_size)
 

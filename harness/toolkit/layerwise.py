@@ -109,7 +109,7 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
         calls.append((arguments, named))
 
     def keep_state(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
-        states.append(state_of(output))
+        states.append(take_hidden_state(output))
         if layer is not layers[-1]:
             return output
         states[0] = states[0].detach().requires_grad_(True)  # The graph begins here.
@@ -154,7 +154,7 @@ def _layer_gradients(
             state = _input_state(arguments, named).detach().requires_grad_(not is_lowest)
             computed = _as_computed(state)
             given = (computed, *arguments[1:]) if arguments else ()
-            output = state_of(layer(*given, **named if arguments else named | {"hidden_states": computed}))
+            output = take_hidden_state(layer(*given, **named if arguments else named | {"hidden_states": computed}))
             inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
             for index, output_gradient in enumerate(one_pass.gradients):
                 parts = list(torch.autograd.grad(output, inputs, output_gradient, retain_graph=index < losses - 1))
@@ -368,7 +368,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
         states.append(_input_state(arguments, named))
 
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        states.append(state_of(output))
+        states.append(take_hidden_state(output))
 
     layers = model_layers(model)
     with ExitStack() as hooks:
@@ -419,7 +419,7 @@ class LogitLens:
         return logits
 
 
-def state_of(output: Any) -> torch.Tensor:
+def take_hidden_state(output: Any) -> torch.Tensor:
     """Return the hidden state in a layer's output."""
     state: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return state

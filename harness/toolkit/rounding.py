@@ -89,7 +89,7 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
     return (values[nearest_KB] * magnitude_K1).flatten()[: len(flat)].view_as(weight_OI)
 
 
-def rounding_to(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
+def make_rounding(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that rounds a matrix, outputs by inputs."""
     if scheme == "nf4":
         return rounded_to_normal_float

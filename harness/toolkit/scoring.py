@@ -28,11 +28,11 @@ from harness.toolkit import stepping
 from harness.toolkit.decoding import CACHE_BYTES
 from harness.toolkit.device import (
     computing_device,
+    count_vocabulary,
     judges_dtype,
     padded_batches,
     read_at_once,
     rows_at_once,
-    vocabulary_of,
 )
 from harness.toolkit.losses import token_nll
 from harness.toolkit.stepping import TRIED_ROWS, UNFIT, LogitPrecision
@@ -122,7 +122,7 @@ def _read_contexts(
 
 
 def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -> int:
-    return min(rows_at_once(vocabulary_of(model), tokens, device, most), read_at_once(tokens, device))
+    return min(rows_at_once(count_vocabulary(model), tokens, device, most), read_at_once(tokens, device))
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:

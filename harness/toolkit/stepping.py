@@ -12,7 +12,7 @@ import torch
 from harness.contracts import Model
 from harness.errors import TrialError
 from harness.models.loading import longest_context, reads_beyond
-from harness.toolkit.device import rows_at_once, vocabulary_of
+from harness.toolkit.device import count_vocabulary, rows_at_once
 
 if TYPE_CHECKING:
     from transformers.cache_utils import Cache
@@ -183,7 +183,7 @@ class ReadingStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         self._rows_RT[: self._live, self._length] = tokens_R
         self._length += 1
-        vocabulary, device = vocabulary_of(self._model), tokens_R.device
+        vocabulary, device = count_vocabulary(self._model), tokens_R.device
         at_once = rows_at_once(vocabulary, self._length, device, most=self._live)
         parts = self._rows_RT[: self._live, : self._length].split(at_once)
         return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])

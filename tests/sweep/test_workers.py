@@ -28,14 +28,14 @@ WORKER = """
 import sys
 from pathlib import Path
 from harness.execution.trial.erasing import erase_on_worker
-from harness.settings import TrialSpec
+from harness.settings import Trial
 import json, deepspeed, torch
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 deepspeed.init_distributed("gloo", verbose=False)
 for spec, data, folder in given:
-    erase_on_worker(TrialSpec.model_validate_json(spec), data, Path(folder), lambda message: None)
+    erase_on_worker(Trial.model_validate_json(spec), data, Path(folder), lambda message: None)
 """
 SWEEP = """
 # Do two workers do what one does?

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExecutorError, signals_kept
-from harness.settings import TrialSpec
+from harness.settings import Trial
 
 IS_LOCAL = "RAY_ADDRESS" not in os.environ
 """False on a cluster that is joined."""
@@ -136,7 +136,7 @@ _WORKERS_CPUS = 0.9
 _ROUNDING = 1e-9
 
 
-def trial_resources(spec: TrialSpec) -> dict[str, float]:
+def trial_resources(spec: Trial) -> dict[str, float]:
     """Return the resources of a trial's own process.
 
     With workers it gets a small share of a GPU to measure on. With several GPUs a worker it measures on CPUs, since Ray
@@ -156,7 +156,7 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
     return _resources(_OWN_SHARE, _OWN_SHARE if _is_shared(spec) else 0)
 
 
-def worker_resources(spec: TrialSpec) -> dict[str, float]:
+def worker_resources(spec: Trial) -> dict[str, float]:
     """Return the resources of each worker.
 
     Example:
@@ -169,7 +169,7 @@ def worker_resources(spec: TrialSpec) -> dict[str, float]:
     return _resources(spec.cpus * _WORKERS_CPUS, gpus)
 
 
-def trials_at_once(specs: Sequence[TrialSpec], has: Mapping[str, float]) -> int:
+def trials_at_once(specs: Sequence[Trial], has: Mapping[str, float]) -> int:
     """Return the number of trials with several workers that fit at once; 0 if none has several.
 
     Tune does not count a trial's workers: without a bound, trials would wait for each other's.
@@ -191,5 +191,5 @@ def _resources(cpus: float, gpus: float) -> dict[str, float]:
     return {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
 
 
-def _is_shared(spec: TrialSpec) -> bool:
+def _is_shared(spec: Trial) -> bool:
     return _OWN_SHARE < spec.gpus <= 1

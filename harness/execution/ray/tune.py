@@ -28,7 +28,7 @@ from harness.settings import replace
 import ray  # isort: skip
 from ray import tune  # isort: skip
 from ray.tune.execution import class_cache  # isort: skip
-from ray.tune.experiment import Trial  # isort: skip
+from ray.tune.experiment import Trial as RayTrial  # isort: skip
 
 class_cache.ENV_VARS_TO_PROPAGATE &= session.PASSED_BY_TUNE
 if session.IS_LOCAL:  # Workers inherit them; an actor with variables of its own could use no worker that has started.
@@ -111,7 +111,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
     def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
-        self._end_by_trial: dict[Trial, float] = {}
+        self._end_by_trial: dict[RayTrial, float] = {}
         """Monotonic seconds at which a running trial's time is over."""
         self.over: set[str] = set()
         self.is_room_held = False
@@ -127,7 +127,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return tune.Callback, ()
 
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+    def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         if self.is_room_held or self.unwritable:
             self._end_by_trial.clear()
             raise _EndedError
@@ -138,7 +138,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
             ray.kill(trial.temporary_state.ray_actor)  # It may hang in code that no signal reaches.
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
     ) -> None:
         job = self._job_by_name[trial.config["job"]]
         if "refusal" in result:
@@ -151,11 +151,11 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
                 self._end_by_trial[trial] = time.monotonic() + 60 * job.spec.time_limit
             self._watch(event)
 
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
         self.over.add(trial.config["job"])
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
         job = self._job_by_name[trial.config["job"]]
         self.is_room_held |= job.spec.engine.workers > 1
@@ -187,5 +187,5 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         raise
 
 
-def _death_of(trial: Trial) -> str:
+def _death_of(trial: RayTrial) -> str:
     return _SHORT_OF_MEMORY if "low on memory" in Path(trial.error_file).read_text(errors="replace") else _DIED

@@ -21,7 +21,7 @@ from harness.errors import TrialError, WorkerDiedError
 from harness.execution.environment import input_differences, node_inputs
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
 from harness.execution.redact import failure_for_report
-from harness.settings import TrialSpec
+from harness.settings import Trial
 from harness.toolkit.deepspeed import loopback_variables
 
 import ray  # isort: skip
@@ -33,7 +33,7 @@ POLL_SECONDS = 1.0
 
 
 def run_on_workers(
-    work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
+    work: str, spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> tuple[str, ...]:
     """Call `work` on every worker of a trial's engine, and return their nodes.
 
@@ -109,7 +109,7 @@ def _join(backend: str, store: str, workers: int, rank: int) -> None:
 def _run_worker(config: dict[str, Any]) -> None:
     import torch
 
-    spec, logs = TrialSpec.model_validate_json(config["spec"]), Path(config["logs"])
+    spec, logs = Trial.model_validate_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
     (logs / f"{rank}.node").write_text(node_name())
     torch.set_num_threads(max(1, spec.cpus))
@@ -150,7 +150,7 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
         follower.join()
 
 
-def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
+def _failure(error: train.TrainingFailedError, spec: Trial, logs: Path) -> TrialError:
     """Return the error of the worker that failed first."""
     failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
     if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):

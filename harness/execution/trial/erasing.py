@@ -16,13 +16,13 @@ import torch
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Number
 from harness.execution.isolate import guarded_models
-from harness.execution.trial.inputs import device_of
+from harness.execution.trial.inputs import choose_device
 from harness.execution.trial.tasks import ErasingTask, PeakMemory
 from harness.models import adapters
 from harness.models.loading import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.settings import TrialSpec
+from harness.settings import Trial
 
 FACTS = "erased.json"
 """File of a worker's notes on the model in its folder."""
@@ -43,7 +43,7 @@ class Erasure:
 
 
 def erase(
-    spec: TrialSpec, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
     """Yield the erasures at these strengths; close the generator to stop early.
 
@@ -64,14 +64,14 @@ def erase(
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            model = adapters.load_erased(spec.model, checkpoint).to(device_of(spec))
+            model = adapters.load_erased(spec.model, checkpoint).to(choose_device(spec))
             is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
             adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
             erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def _erased(spec: TrialSpec, task: ErasingTask) -> Generator[ErasedModel, None, None]:
+def _erased(spec: Trial, task: ErasingTask) -> Generator[ErasedModel, None, None]:
     dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
     if task.strengths:
         last = max(task.strengths)
@@ -80,14 +80,14 @@ def _erased(spec: TrialSpec, task: ErasingTask) -> Generator[ErasedModel, None, 
     return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
-def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and its notes."""
-    memory = PeakMemory(device_of(spec))
+    memory = PeakMemory(choose_device(spec))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, task)):
         peak = memory.bytes
         if peak is not None:
-            largest = torch.tensor(peak, device=device_of(spec))
+            largest = torch.tensor(peak, device=choose_device(spec))
             torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
             peak = int(largest)
         if torch.distributed.get_rank() == 0:

@@ -16,7 +16,7 @@ from harness.data.sequences import Utility
 from harness.execution.isolate import Fingerprints, compared, weights_fingerprints
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.models.resolving import check_unchanged, ensure_local
-from harness.settings import HOLDOUT, STAND_IN, Source, TrialSpec, replace
+from harness.settings import HOLDOUT, VALIDATION_ROW, Source, Trial, replace
 from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype
 
 Texts = TypeVar("Texts", Sequences, Utility)
@@ -37,42 +37,42 @@ def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
     )
 
 
-def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
+def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
     return shared_texts(load, source, load_tokenizer(spec.model), vocabulary(spec.model), *more)
 
 
-def forget_set(spec: TrialSpec) -> Sequences:
+def forget_set(spec: Trial) -> Sequences:
     """Return the texts to erase; for a holdout row, the unseen texts."""
-    of_unseen = {HOLDOUT: sequences.load_holdout, STAND_IN: sequences.load_stand_in}
+    of_unseen = {HOLDOUT: sequences.load_holdout, VALIDATION_ROW: sequences.load_validation_row}
     return _texts_of(spec, of_unseen.get(spec.method, sequences.load_forget), spec.forget)
 
 
-def measured_set(spec: TrialSpec) -> Sequences:
+def measured_set(spec: Trial) -> Sequences:
     """Return the texts that erasure is measured on: the forget set or the trial's half of it."""
     return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))
 
 
-def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
+def retain_set(spec: Trial, sequence_tokens: int) -> Sequences | None:
     """Return the retain set, cut at `sequence_tokens`; None if the sweep has none."""
     return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
 
 
-def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
+def more_texts(spec: Trial, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
     """Return an evaluator's unseen, retain and validation texts."""
     return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
 
 
-def validation_set(spec: TrialSpec) -> Sequences:
+def validation_set(spec: Trial) -> Sequences:
     """Return the texts of early stopping."""
     return _texts_of(spec, sequences.load_validation, spec.validation)
 
 
-def utility_texts(spec: TrialSpec) -> Utility:
+def utility_texts(spec: Trial) -> Utility:
     """Return the human texts whose beginnings are prompts."""
     return _texts_of(spec, sequences.load_utility, spec.utility)
 
 
-def device_of(spec: TrialSpec) -> torch.device:
+def choose_device(spec: Trial) -> torch.device:
     """Return the GPU if the sweep gives the trial one, else the CPU."""
     return device_for(spec.gpus)
 

@@ -13,17 +13,17 @@ import torch
 
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, Model, Sequences
-from harness.execution.trial.inputs import device_of, forget_set
+from harness.execution.trial.inputs import choose_device, forget_set
 from harness.models.loading import load_model, save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
-from harness.settings import TrialSpec
+from harness.settings import Trial
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import memorization_accuracy
 
 
-def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
+def build_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
     """Return the folder of the memorised model, trained if it is missing."""
 
     def make(folder: Path) -> None:
@@ -31,7 +31,7 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
             from harness.execution.ray.workers import run_on_workers
 
             run_on_workers("harness.execution.trial.memorized:memorize_on_worker", spec, {}, folder, progress)
-            memorized = load_model(_memorized_checkpoint(spec, folder)).to(device_of(spec))
+            memorized = load_model(_memorized_checkpoint(spec, folder)).to(choose_device(spec))
         else:
             memorized = _trained(spec, progress)
             save_model(memorized, folder)
@@ -42,21 +42,21 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
 
 
-def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+def memorize_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
     model = _trained(spec, progress)
     if torch.distributed.get_rank() == 0:
         save_model(model, folder)
 
 
-def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
+def load_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
     """Return a fresh memorised model and its MA on the forget set."""
     folder = build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
     return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
 
 
-def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
+def _memorized_checkpoint(spec: Trial, folder: Path) -> Checkpoint:
     # Without a digest: `Artifacts.find` compared the artifact's own.
     return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
 
@@ -69,8 +69,8 @@ def accuracy(model: Model, sequences: Sequences) -> float:
     return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
-def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
-    model = load_model(spec.model).to(device_of(spec))
+def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
+    model = load_model(spec.model).to(choose_device(spec))
     about = {"forget": forget_set(spec), "retain": None, "training": spec.memorized_training, "engine": spec.engine}
     # Trials of all seeds share it, and nothing stops it early.
     task: Any = SimpleNamespace(seed=0, progress=progress, validation_perplexity=lambda model: math.nan, **about)

@@ -31,7 +31,7 @@ from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
 from harness.records.results import trial_results
-from harness.settings import EvaluatorSpec, TrialSpec
+from harness.settings import EvaluatorSpec, Trial
 from harness.toolkit.cached_models import PairModel
 
 
@@ -125,10 +125,10 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def yield_models(
-    spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
-    device = inputs.device_of(spec)
+    device = inputs.choose_device(spec)
     if spec.is_reference:
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
@@ -143,7 +143,7 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: TrialSpec,
+    spec: Trial,
     evaluator_spec: EvaluatorSpec,
     measured: tasks.MeasuredModel,
     artifacts: Artifacts,
@@ -174,7 +174,7 @@ class _RunningTrial:
         self.artifacts = Artifacts(folders.artifacts, self.warn)
         self.watch, self.total, self.done = watch, total, 0
         self._damage: list[str] = []
-        self.memory = tasks.PeakMemory(inputs.device_of(self.spec))
+        self.memory = tasks.PeakMemory(inputs.choose_device(self.spec))
 
     def progress(self, message: str, kind: Literal["progress", "measured"] = "progress") -> None:
         self.watch(Event(job=self.job.name, kind=kind, message=message, done=self.done, total=self.total))

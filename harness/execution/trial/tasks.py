@@ -18,13 +18,13 @@ from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Mo
 from harness.errors import TrialError
 from harness.execution import isolate
 from harness.execution.trial import inputs
-from harness.execution.trial.inputs import JUDGES, device_of
+from harness.execution.trial.inputs import JUDGES, choose_device
 from harness.execution.trial.memorized import load_memorized
-from harness.models.loading import copied_in, load_model, load_tokenizer
+from harness.models.loading import copy_as, load_model, load_tokenizer
 from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
-from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, TrialSpec
+from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, Trial
 from harness.toolkit.decoding import greedy_choices, sample
 from harness.toolkit.device import judging_on, room_after
 from harness.toolkit.scoring import own_perplexity
@@ -36,7 +36,7 @@ TABLE_TOP_K = 50
 
 @dataclass
 class _TrialTask:
-    spec: TrialSpec
+    spec: Trial
     artifacts: Artifacts
     _as_given: isolate.Fingerprints = field(init=False, repr=False)
 
@@ -60,7 +60,7 @@ class _TrialTask:
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
-            return load_model(checkpoint, DTYPES[precision]).to(device_of(self.spec))
+            return load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
 
 
 @dataclass
@@ -96,7 +96,7 @@ class ErasingTask(_TrialTask):
                 f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "
                 f"{self.spec.memorization.gate:g}: train it longer (memorized_model.epochs)"
             )
-        return model.to(device_of(self.spec))
+        return model.to(choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
         with self.process_state.applied():
@@ -161,7 +161,7 @@ class EvaluatingTask(_TrialTask):
         return Generations(prompts, texts, references, texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        with self.process_state.applied(), judging_on(device_of(self.spec), DTYPES[self.judge_precision]):
+        with self.process_state.applied(), judging_on(choose_device(self.spec), DTYPES[self.judge_precision]):
             return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -220,7 +220,7 @@ def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
 def lend(
     measured: MeasuredModel,
     evaluator_spec: EvaluatorSpec,
-    spec: TrialSpec,
+    spec: Trial,
     artifacts: Artifacts,
     progress: Callable[[str], None],
 ) -> tuple[Evaluator, EvaluatingTask]:
@@ -252,7 +252,7 @@ class MeasuredModel:
         if precision == "fp32":
             return self
         if precision not in self._lowered:
-            self._lowered[precision] = MeasuredModel(copied_in(self.model, DTYPES[precision]))
+            self._lowered[precision] = MeasuredModel(copy_as(self.model, DTYPES[precision]))
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
@@ -280,7 +280,7 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
     return needs_none or artifacts.find(_PREPARED, prepared_key(model, evaluator_spec)) is not None
 
 
-def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
+def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
     """Compute the missing arrays of a trial's original.
 
     Raises:
@@ -288,7 +288,7 @@ def prepare(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], Non
     """
     unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
-        original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(device_of(spec)))
+        original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")

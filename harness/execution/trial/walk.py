@@ -16,13 +16,20 @@ from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import clear_shared, device_of, forget_set, measured_set, more_texts, validation_set
+from harness.execution.trial.inputs import (
+    choose_device,
+    clear_shared,
+    forget_set,
+    measured_set,
+    more_texts,
+    validation_set,
+)
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Walked
 from harness.records.results import Probe, is_outside
-from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, StudySpec, TrialSpec, replace
+from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
@@ -52,19 +59,19 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
     return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
 
 
-def shared_probe(spec: TrialSpec, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
+def shared_probe(spec: Trial, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
     """Return the probe of a model that is not erased, shared by all trials."""
     validation = validation_set(spec)
 
     def make() -> dict[str, np.ndarray]:
-        numbers = probe(load_model(checkpoint).to(device_of(spec)), texts, validation)
+        numbers = probe(load_model(checkpoint).to(choose_device(spec)), texts, validation)
         return {name: np.array(value) for name, value in numbers.items()}
 
     key = "probe", str(VERSION), checkpoint.digest, texts.digest, validation.digest
     return {name: float(value) for name, value in artifacts.arrays(key, make).items()}
 
 
-def resolve_level(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
+def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifacts) -> float:
     """Return a level's MA: a number, the original's on the holdout, or the retrained model's on the texts."""
     if not isinstance(level.at, str):
         return float(level.at)
@@ -76,7 +83,7 @@ def resolve_level(spec: TrialSpec, level: Level, texts: Sequences, artifacts: Ar
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
-def walk(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
+def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
     """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
@@ -217,7 +224,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
 
 
 def _erase_and_probe(
-    study: StudySpec, spec: TrialSpec, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
+    study: Study, spec: Trial, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
     """Add to `found`, whose probes are those of each strength, and return the reason of the end."""
     selection, validation = forget_set(replace(study.trial, forget=study.selection)), validation_set(spec)

@@ -19,7 +19,7 @@ from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, details, paragraph
-from harness.settings import HOLDOUT, STAND_IN, Plan
+from harness.settings import HOLDOUT, VALIDATION_ROW, Plan
 
 MAX_POINTS = MAX_TRIALS = 2000
 """Largest numbers of listed points of a model, and of trials of a sweep."""
@@ -109,7 +109,7 @@ def list_inputs(plan: Plan) -> list[tuple[str, str]]:
         read = {"model": spec.model, "retrained model": spec.retrained}
         read |= {f"judge of {role}": judge for role, judge in spec.judges.items()}
         inputs += [(role, f"{checkpoint.id} {checkpoint.digest}") for role, checkpoint in read.items() if checkpoint]
-        first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
+        first = {HOLDOUT: "holdout", VALIDATION_ROW: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
             if source:

@@ -11,7 +11,7 @@ from harness.analysis.published import COLLAPSED_THERE, published_frame
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions
-from harness.settings import MEMORY_SETTINGS, EvaluatorSpec, MemorizedModel, Source, TrialSpec, replace
+from harness.settings import MEMORY_SETTINGS, EvaluatorSpec, MemorizedModel, Source, Trial, replace
 
 NEO = "EleutherAI/gpt-neo-125m"
 SETTINGS = {
@@ -180,7 +180,7 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
 
 
 def test_no_field_of_a_trial_is_forgotten():
-    assert len(TrialSpec.model_fields) <= 36, "is a new one compared with published tables, or decides it no number?"
+    assert len(Trial.model_fields) <= 36, "is a new one compared with published tables, or decides it no number?"
 
 
 def test_another_judge_spoils_what_it_judges_and_no_more(compare, measured, ablation):

@@ -243,7 +243,7 @@ def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recite
     [known] = of_items(**given).recitations.values()
     assert known.recites is recites
     assert len(known.ranked_on) == count
-    assert known.by_stand_in == (recites is True and "stand_in" in given and "holdout" not in given)
+    assert known.is_by_validation == (recites is True and "stand_in" in given and "holdout" not in given)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.contracts import Sequences
 from harness.data.overlap import MIN_TOKENS, NGRAM, RELATED_SHARE, SHARE, near_duplicate_groups, near_duplicates
-from harness.data.sequences import half_of, token_rows
+from harness.data.sequences import take_half, token_rows
 
 TEXT = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.just(1), min_size=18, max_size=24)
 TEXTS = st.lists(TEXT, max_size=6)
@@ -85,7 +85,7 @@ def test_no_near_duplicate_is_in_both_halves_and_nothing_is_lost():
     letters = np.random.default_rng(0).integers(50_000, size=(8, 60)).tolist()
     rows = [*letters, *([*letter[:58], 1, number] for number, letter in enumerate(letters[:3] * 2))]
     forget = Sequences(torch.tensor(rows), torch.full((len(rows),), 60), 20, "")
-    selection, report = (token_rows(half_of(forget, half)) for half in ("selection", "report"))
+    selection, report = (token_rows(take_half(forget, half)) for half in ("selection", "report"))
     assert near_duplicates(selection, report) == []
     assert sorted([*selection, *report]) == sorted(rows)
     assert min(len(selection), len(report)) >= 4, "neither is left with little"

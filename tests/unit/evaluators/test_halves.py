@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.data.sequences import half_of, inseparable_groups, load_forget
+from harness.data.sequences import inseparable_groups, load_forget, take_half
 from harness.errors import DataError
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.settings import Source, replace
@@ -28,7 +28,7 @@ def repeating(make_sequences):
 
 
 def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(repeating):
-    halves = [half_of(repeating, half) for half in ("selection", "report")]
+    halves = [take_half(repeating, half) for half in ("selection", "report")]
     assert continuations(halves[0]).isdisjoint(continuations(halves[1]))
     assert sorted([*rows(halves[0]), *rows(halves[1])]) == sorted(rows(repeating))
     assert sorted(len(set(inseparable_groups(half))) for half in halves) == [2, 3]
@@ -43,7 +43,7 @@ def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
     whole = load_forget(FORGET, *model)
     for half in ("selection", "report"):
         loaded = load_forget(replace(FORGET, half=half), *model)
-        assert torch.equal(loaded.tokens_NT, half_of(whole, half).tokens_NT)
+        assert torch.equal(loaded.tokens_NT, take_half(whole, half).tokens_NT)
         assert load_forget(replace(FORGET, half=half, digest=loaded.digest), *model).digest == loaded.digest
         with pytest.raises(DataError, match="is not what it was"):
             load_forget(replace(FORGET, half=half, digest=whole.digest), *model)

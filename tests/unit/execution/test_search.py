@@ -9,7 +9,7 @@ from harness.execution.search import STARTUP, next_settings, objective, results_
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.results import is_outside, study_results
 from harness.records.tuned import is_over
-from harness.settings import Choice, Level, LogUniform, Source, StudySpec, replace
+from harness.settings import Choice, Level, LogUniform, Source, Study, replace
 
 RATE = "training.learning_rate"
 TARGETS = tuple(Level(metric="ma", at=at) for at in (0.9, 0.5, "retrained"))
@@ -38,7 +38,7 @@ def make_study(make_spec):
         fields = {"study_id": "study", "trial": trial, "seeds": (0,), "space": SPACES[kind], "defaults": DEFAULTS[kind]}
         fields |= {"is_cumulative": True, "is_trained": True, "search": "optuna", "trials": 12}
         fields |= {"targets": TARGETS, "utility_bounds": (0.5, 5.0)}
-        return StudySpec(selection=Source(source="miniature"), **fields | changes)
+        return Study(selection=Source(source="miniature"), **fields | changes)
 
     return make
 

@@ -8,7 +8,7 @@ from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.records.results import Results, StudyResults, trial_results
-from harness.settings import Choice, Level, Source, StudySpec, replace
+from harness.settings import Choice, Level, Source, Study, replace
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def make_study(make_spec):
     """Return a maker of studies that try one value of k after the other."""
 
     def make(name, trials=3, values=(1, 2, 3, 4), search="random", **changes):
-        return StudySpec(
+        return Study(
             study_id=name,
             trial=make_spec(trial_id=name, variant=name, strengths=(), settings={}, **changes),
             seeds=(0,),

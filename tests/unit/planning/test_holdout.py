@@ -8,10 +8,10 @@ from string import ascii_lowercase
 import pytest
 
 from harness import miniature
-from harness.data.sequences import MAX_UNSEEN, in_both, load_holdout, load_stand_in
+from harness.data.sequences import MAX_UNSEEN, find_shared_texts, load_holdout, load_validation_row
 from harness.errors import ConfigError
 from harness.miniature import texts
-from harness.settings import STAND_IN
+from harness.settings import VALIDATION_ROW
 
 FILE = """# What is unseen?
 models: [{id: MODEL}]
@@ -75,9 +75,9 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
 
 def test_without_any_the_validation_texts_stand_in_cut_as_the_forget_set(planned, tokenizer):
     spec = unseen(planned())
-    assert (spec.method, spec.label) == (STAND_IN, "Original on validation texts")
+    assert (spec.method, spec.label) == (VALIDATION_ROW, "Original on validation texts")
     assert (spec.forget.rows, spec.forget.prefix_tokens, spec.forget.longest) == (4, 10, 50)
-    read = load_stand_in(spec.forget, tokenizer, 256)
+    read = load_validation_row(spec.forget, tokenizer, 256)
     assert read.digest == spec.forget.digest
     assert set(read.lengths_N.tolist()) == {50}
 
@@ -148,10 +148,10 @@ def test_faults_of_a_holdout(planned, holdout, path, reason):
 
 def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make_sequences):
     letters = make_sequences([[5, 6, 7, 8], [5, 8]])
-    assert in_both(make_sequences([[5, 6, 7, 8]]), letters) == [0]
-    assert in_both(make_sequences([[5, 6]]), letters) == [0]
-    assert in_both(make_sequences([[5, 6, 7, 8, 9, 9]]), letters) == [0]
-    assert in_both(make_sequences([[5, 6, 7, 9], [5, 8, 0], [8, 5]]), letters) == []
+    assert find_shared_texts(make_sequences([[5, 6, 7, 8]]), letters) == [0]
+    assert find_shared_texts(make_sequences([[5, 6]]), letters) == [0]
+    assert find_shared_texts(make_sequences([[5, 6, 7, 8, 9, 9]]), letters) == [0]
+    assert find_shared_texts(make_sequences([[5, 6, 7, 9], [5, 8, 0], [8, 5]]), letters) == []
 
 
 LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"

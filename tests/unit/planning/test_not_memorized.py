@@ -7,7 +7,7 @@ from harness.commands.prefetch import hub_contents
 from harness.data.sequences import load_forget
 from harness.errors import DataError
 from harness.miniature import texts
-from harness.settings import HOLDOUT, Source, TrialSpec, replace
+from harness.settings import HOLDOUT, Source, Trial, replace
 
 MIXED = "{source: miniature, sequences: 3, not_memorized: {source: miniature, sequences: 5}}"
 VOCABULARY = 256
@@ -99,7 +99,7 @@ def test_the_miniature_mixes_its_records_with_unseen_ones_and_keeps_others_as_it
     found = planned(MIXED)
     spec = found.trials[0]
     assert (spec.forget.rows, spec.forget.not_memorized.sequences) == (8, 5)
-    assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert Trial.model_validate_json(spec.model_dump_json()) == spec
     decoded = tokenizer.batch_decode(load_forget(spec.forget, tokenizer, VOCABULARY).tokens_NT)
     expected = [*texts("forget")[:3], *texts("holdout")[:5]]
     assert decoded == [text[:128] for text in expected]

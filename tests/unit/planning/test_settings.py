@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from harness.commands.plugins import sweep_schema
 from harness.planning.plan import check_form, plan_sweep
 from harness.planning.sweep_file import read_sweep_file
-from harness.settings import Plan, Training, TrialSpec, replace
+from harness.settings import Plan, Training, Trial, replace
 
 SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
 SHIPPED = sorted(str(file.relative_to(SWEEPS)) for file in SWEEPS.rglob("*.yaml"))
@@ -43,7 +43,7 @@ def test_a_trial_carries_the_files_own_settings(world, name):
         assert spec.memorization.model_dump(
             include=sweep.memorized_model.model_fields_set
         ) == sweep.memorized_model.model_dump(exclude_unset=True)
-        assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
+        assert Trial.model_validate_json(spec.model_dump_json()) == spec
     assert (found.compare, found.collapse) == (sweep.compare, sweep.collapse)
     assert Plan.model_validate_json(found.model_dump_json()) == found
 

@@ -23,7 +23,7 @@ from harness.records.mlflow_runs import candidate_run, erased_tags, experiment_t
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.files import point_tags
-from harness.settings import Level, StudySpec, replace
+from harness.settings import Level, Study, replace
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 DAY = "2026-02-03T04:05:{:02d}Z"
@@ -121,7 +121,7 @@ def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utili
 
 
 def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_target(spec, make_plan):
-    study = StudySpec(
+    study = Study(
         study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
         is_trained=True, search="optuna", trials=2, targets=(Level(metric="ma", at=0.9),),
         utility_bounds=(0.5, 5.0), selection=spec.forget,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.sampled import Sampled, extractable, leak_at
+from evaluators.sampled import Sampled, extractable, leak_probability
 from harness.contracts import TextsShape
 from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, sampling_log_p
@@ -110,13 +110,13 @@ def test_equal_logits_are_in_or_out_by_position_as_they_are_drawn(top_k, top_p):
 def test_a_leak_is_the_chance_of_at_least_one_hit(p):
     with np.errstate(divide="ignore"):
         log_p = np.log(p)
-    assert leak_at(log_p, 1) == pytest.approx(p, rel=1e-9)
-    assert leak_at(log_p, 3) == pytest.approx(p**3 + 3 * p**2 * (1 - p) + 3 * p * (1 - p) ** 2, rel=1e-9)
+    assert leak_probability(log_p, 1) == pytest.approx(p, rel=1e-9)
+    assert leak_probability(log_p, 3) == pytest.approx(p**3 + 3 * p**2 * (1 - p) + 3 * p * (1 - p) ** 2, rel=1e-9)
     for chance in (0.1, 0.9):
         needed = math.log(1 - chance) / math.log1p(-p) if 0 < p < 1 else math.inf if p == 0 else 0.0
         for tries in (1, 5, 50, 10_000):
             assert extractable(log_p, tries, chance) == float(tries >= needed)
-    assert np.isnan(leak_at([math.nan], 5)).all()
+    assert np.isnan(leak_probability([math.nan], 5)).all()
     assert np.isnan(extractable([math.nan], 5, 0.5)).all()
 
 
