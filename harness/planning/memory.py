@@ -294,7 +294,11 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
     config, device = read_config(spec.model).get_text_config(decoder=True), "cuda" if spec.gpus > 0 else "cpu"
     if any("original" in EVALUATORS.configure(one.name, dict(one.settings)).reads for one in spec.evaluators):
         loaded += weights_bytes(spec.model)
-    judges = [weights_bytes(judge) for judge in {spec.judges[role] for role in CAUSAL_ROLES if role in spec.judges}]
+    judges = []
+    for judge, role in {judge: role for role, judge in spec.judges.items()}.items():
+        files = Path(judge.location).rglob("*.safetensors")  # None of an encoder that is on the hub yet.
+        encoder = sum(file.stat().st_size for file in files)
+        judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else encoder)
     token_bytes, held = 8 * config.num_hidden_layers * config.hidden_size, []
     for source, most in ((spec.forget, SEQUENCES_AT_ONCE), (spec.utility, ROWS_AT_ONCE[device])):
         rows = min(source.rows, rows_at_once(config.vocab_size, source.longest, torch.device(device), most))
