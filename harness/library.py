@@ -15,13 +15,11 @@ from harness.analysis.curves import Curve, curves
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
-from harness.base.csv_text import joined_lists
-from harness.base.files import file_digest, folder_whole
+from harness.base import csv_text, files
 from harness.errors import DataError, ModelError
+from harness.records import record, tuned
 from harness.records.journal import Journal
-from harness.records.record import erased_key
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
-from harness.records.tuned import unfinished_studies
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint, Model
@@ -50,12 +48,12 @@ class SweepResults:
     @property
     def table(self) -> pd.DataFrame:
         """One row for each measured point, with the columns of table.csv."""
-        return joined_lists(restore_replicates(self.ranked.table))
+        return csv_text.joined_lists(restore_replicates(self.ranked.table))
 
     @property
     def ranking(self) -> pd.DataFrame:
         """One row for each model and variant: its ranks, and why it lacks one."""
-        return joined_lists(self.ranked.ranking)
+        return csv_text.joined_lists(self.ranked.ranking)
 
     @property
     def unfinished(self) -> list[TrialResults]:
@@ -65,7 +63,7 @@ class SweepResults:
     @property
     def unfinished_studies(self) -> list[StudyResults]:
         """Searches of a tuned sweep with candidates left to try."""
-        return unfinished_studies(self.results)
+        return tuned.unfinished_studies(self.results)
 
     @property
     def metrics(self) -> MetricInfo:
@@ -190,13 +188,13 @@ class SweepResults:
         recorded = original or named.spec.model
         packages = {"Lethe": "lethe", "transformers": "transformers"} | ({"peft": "peft"} if adapter_alone else {})
         made_by = {name: version(package) for name, package in packages.items()}
-        with folder_whole(out, "the exported model") as folder:
+        with files.folder_whole(out, "the exported model") as folder:
             if adapter_alone:
                 save_adapter(self.adapter(point), recorded, folder)
             else:
                 save_model(self.model(point, original), folder)
             copy_tokenizer(recorded, folder)
-            weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
+            weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
             (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -205,7 +203,7 @@ class SweepResults:
         from harness.records.artifacts import damage
 
         spec, point_id = point.spec, point.spec.point_id(point.strength)
-        name = erased_key(spec.model_id(point.made.strength), point.made.code) if point.made else point_id
+        name = record.erased_key(spec.model_id(point.made.strength), point.made.code) if point.made else point_id
         folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
-from harness.execution.job import Event, Executor, Folders, Watcher
+from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
-from harness.execution.waves import run_inline, run_waves, shared_jobs
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
+from harness.records import mlflow, setting_changes, tuned
 from harness.records.journal import Journal
-from harness.records.mlflow import LiveCopy
 from harness.records.results import Results, trial_results
-from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
-from harness.records.tuned import list_remaining_specs, read_sweep_results, unfinished_studies
 from harness.reporting.plan import one_step_epochs
 from harness.settings import Plan, replace
 
@@ -73,16 +70,18 @@ def run_planned(
     keep: bool = False,
 ) -> SweepResults:
     """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
-    folders = Folders.of_sweep(results, planned.sweep)
+    folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
-    with journal.held(), LiveCopy(folders.results) as tracking:
-        replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
+    with journal.held(), mlflow.LiveCopy(folders.results) as tracking:
+        replaced = setting_changes.replaced_sentence(
+            setting_changes.replaced_rows(planned, journal), folders.results, planned.sweep
+        )
         if replaced and not replace_rows:
             raise ConfigError(str(file), [Fault("name", replaced)])
-        measured = read_sweep_results(planned, journal)
-        if not keep and (sentences := changed_sentences(measured)):
+        measured = tuned.read_sweep_results(planned, journal)
+        if not keep and (sentences := setting_changes.changed_sentences(measured)):
             raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
-        specs = list_remaining_specs(measured)
+        specs = tuned.list_remaining_specs(measured)
         refuse_unfit(file, specs)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
@@ -96,17 +95,19 @@ def run_planned(
         return _reported(measured, folders.results, tracking)
 
 
-def _finish(planned: Plan, before: Results, folders: Folders, executor: ExecutorName, tracking: LiveCopy) -> Results:
+def _finish(
+    planned: Plan, before: Results, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
+) -> Results:
     folders.journal.write_plan(before.plan)
     tracking.start()
     measured, wave, known = before, before, set[str]()
-    if not list_remaining_specs(before):
+    if not tuned.list_remaining_specs(before):
         return before
     with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
-        while list_remaining_specs(wave):
-            run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
+        while tuned.list_remaining_specs(wave):
+            waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             known |= {trial.spec.model_dump_json() for trial in measured.trials}
-            measured = read_sweep_results(planned, folders.journal)
+            measured = tuned.read_sweep_results(planned, folders.journal)
             folders.journal.write_plan(measured.plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in known)
@@ -114,20 +115,20 @@ def _finish(planned: Plan, before: Results, folders: Folders, executor: Executor
     return measured
 
 
-def _executor(name: ExecutorName) -> AbstractContextManager[Executor]:
+def _executor(name: ExecutorName) -> AbstractContextManager[job.Executor]:
     if name == "inline":
-        return nullcontext(run_inline)
+        return nullcontext(waves.run_inline)
     from harness.execution.ray.tune import ray_executor  # It imports Ray.
 
     return ray_executor()
 
 
-def _job_count(results: Results, folders: Folders) -> int:
-    candidates = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
-    return len(shared_jobs(results, folders)) + len(results.unfinished) + candidates
+def _job_count(results: Results, folders: job.Folders) -> int:
+    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(results))
+    return len(waves.shared_jobs(results, folders)) + len(results.unfinished) + candidates
 
 
-def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResults:
+def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:
     from harness.analysis.analysis import Analysis
     from harness.library import SweepResults
     from harness.reporting.files import point_tags, write
@@ -139,11 +140,11 @@ def _reported(measured: Results, folder: Path, tracking: LiveCopy) -> SweepResul
     return SweepResults(folder, analysis)
 
 
-def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveCopy) -> Watcher:
+def watch_trials(watch: job.Watcher, wave: Results, journal: Journal, tracking: mlflow.LiveCopy) -> job.Watcher:
     """Return a watcher that also updates MLflow after each trial."""
     spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
 
-    def watch_both(event: Event) -> None:
+    def watch_both(event: job.Event) -> None:
         watch(event)
         if event.trial_id in spec_by_id:
             records = journal.read(event.trial_id)

@@ -25,14 +25,10 @@ from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
-from harness.execution.trial.inputs import clear_shared, forget_set, more_texts, utility_texts
+from harness.execution.trial import inputs, memorized, tasks
 from harness.execution.trial.items import metric_items
-from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask, EvaluatingTask
-from harness.models.loading import configuration, load_model
-from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
-from harness.planning.evaluators import group_faults
-from harness.planning.tuning import declared_faults
+from harness.models import loading, resolving
+from harness.planning import evaluators, tuning
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
 from harness.records.artifacts import Artifacts
 from harness.settings import Engine, MemorizedModel, MoreTexts, Number, Source, Training, Trial, end_of, replace
@@ -56,23 +52,23 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
     texts: Any = {"forget": FORGET, "retain": RETAIN, "utility": UTILITY, "validation": VALIDATION}
     memorization = MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0)
     trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine(), "strengths": ()}
-    judges = {role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()}
-    measured: Any = {"reference": reference, "seed": seed, "model": resolve_model(model), "evaluators": ()}
+    judges = {role: resolving.resolve_judge(role, name) for role, name in resolving.DEFAULT_JUDGES.items()}
+    measured: Any = {"reference": reference, "seed": seed, "model": resolving.resolve_model(model), "evaluators": ()}
     return Trial(**names, **method, **texts, **trained, **measured, judges=judges)
 
 
-def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:
+def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:
     """Return the small trial's task for an evaluator."""
     read = {*evaluator.reads, *evaluator.reads_if_given}
     texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
-    twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
+    twin = resolving.resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
     given: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(evaluator)}
-    return EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **given)
+    return tasks.EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **given)
 
 
 def one_word_model() -> Model:
     """Return a collapsed model that repeats one token."""
-    model = load_model(resolve_model(MODEL))
+    model = loading.load_model(resolving.resolve_model(MODEL))
     with torch.no_grad():
         final = model.base_model.ln_f
         final.weight.zero_()
@@ -82,7 +78,7 @@ def one_word_model() -> Model:
 
 def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
     """Return each forget sequence's mean NLL under these logits."""
-    return token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
+    return token_nll(logits_NTV[:, :-1], inputs.forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
 
 
 class Conformance:
@@ -96,14 +92,14 @@ class Conformance:
 
 
 @contextmanager
-def left_alone(task: ErasingTask | EvaluatingTask) -> Iterator[None]:
+def left_alone(task: tasks.ErasingTask | tasks.EvaluatingTask) -> Iterator[None]:
     """Assert that the block leaves its task and the process unchanged."""
     try:
         yield
         assert_unchanged([*task.process_state.changed(), *task.changes()])
     finally:
         task.process_state.restore()  # The next test is no neighbour to harm.
-        clear_shared()
+        inputs.clear_shared()
 
 
 def assert_unchanged(changed: list[str]) -> None:
@@ -157,16 +153,18 @@ class MethodConformance(Conformance):
         configured = self.configured(method, name, max(strengths))
         yield from configured.erase(self.task(configured, artifacts, strengths, seed))
 
-    def task(self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0) -> ErasingTask:
+    def task(
+        self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
+    ) -> tasks.ErasingTask:
         """Return the small trial's task."""
         spec = small_spec(method.reference, seed, self.model)
         if method.reference == "memorized_model":
-            build_memorized(spec, artifacts, print)
-        return ErasingTask(spec, artifacts, strengths, print)
+            memorized.build_memorized(spec, artifacts, print)
+        return tasks.ErasingTask(spec, artifacts, strengths, print)
 
     def original(self) -> Model:
         """Return the original model."""
-        return load_model(small_spec(model=self.model).model)
+        return loading.load_model(small_spec(model=self.model).model)
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
         """Return a quick method at a strength."""
@@ -176,7 +174,7 @@ class MethodConformance(Conformance):
     def logits(self, model: Model) -> torch.Tensor:
         """Return the model's logits on the forget set."""
         with torch.inference_mode():
-            logits: torch.Tensor = model(input_ids=forget_set(small_spec()).tokens_NT).logits
+            logits: torch.Tensor = model(input_ids=inputs.forget_set(small_spec()).tokens_NT).logits
         return logits
 
     def only(
@@ -190,12 +188,12 @@ class MethodConformance(Conformance):
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
         assert method.strength.field in method.__dataclass_fields__
         configured = METHODS.configure(name, dict(self.settings))
-        assert configured.refuses(configuration(small_spec(model=self.model).model)) is None
+        assert configured.refuses(loading.configuration(small_spec(model=self.model).model)) is None
 
     def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
         """A search may vary its strength, within allowed values."""
         assert method.strength.field in declared_space(method)
-        assert list(declared_faults(method)) == []
+        assert list(tuning.declared_faults(method)) == []
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """At the off strength the logits are the original's, bit for bit."""
@@ -342,19 +340,19 @@ class EvaluatorConformance(Conformance):
         def measure_model(name: str) -> Evaluation:
             key = repr(evaluator), name
             if key not in kept:
-                model = one_word_model() if name == STUCK else load_model(resolve_model(name))
+                model = one_word_model() if name == STUCK else loading.load_model(resolving.resolve_model(name))
                 kept[key] = self.measure(evaluator, model, artifacts)
             return kept[key]
 
         return measure_model
 
-    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> EvaluatingTask:
+    def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:
         """Return the small trial's task."""
         return small_task(evaluator, model, artifacts)
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """Each metric is in its range or NaN, and the aggregate of its items."""
-        faults = list(group_faults(evaluator))
+        faults = list(evaluators.group_faults(evaluator))
         assert not faults, faults[0]
         evaluation = measured(MODEL)
         numbers = evaluation.numbers
@@ -365,15 +363,15 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        more = more_texts(spec, MORE_TEXTS)
-        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), more)
+        more = inputs.more_texts(spec, MORE_TEXTS)
+        items = metric_items(evaluation, evaluator.metrics, inputs.forget_set(spec), inputs.utility_texts(spec), more)
         assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
 
     def test_it_leaves_everything_as_it_was(
         self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
     ) -> None:
         """Model, task, judges and torch's state are unchanged."""
-        model = load_model(resolve_model(MODEL))
+        model = loading.load_model(resolving.resolve_model(MODEL))
         task = self.task(evaluator, model, artifacts)
         with left_alone(task):
             kept[repr(evaluator), AGAIN] = evaluator.evaluate(model, task)
@@ -388,7 +386,9 @@ class EvaluatorConformance(Conformance):
         """Measuring twice gives the same numbers, with a fresh or filled cache."""
         first = measured(MODEL).numbers
         if (repr(evaluator), AGAIN) not in kept:  # The test above measures a second time, if it is run too.
-            kept[repr(evaluator), AGAIN] = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
+            kept[repr(evaluator), AGAIN] = self.measure(
+                evaluator, loading.load_model(resolving.resolve_model(MODEL)), artifacts
+            )
         again = kept[repr(evaluator), AGAIN].numbers
         assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
 
@@ -398,7 +398,7 @@ class EvaluatorConformance(Conformance):
         """Prepared arrays are found later, and change neither task nor numbers."""
         if not prepares(evaluator):
             pytest.skip("it prepares nothing of the original")
-        artifacts, original = Artifacts(tmp_path), load_model(resolve_model(MODEL))
+        artifacts, original = Artifacts(tmp_path), loading.load_model(resolving.resolve_model(MODEL))
         preparing, measuring = (self.task(evaluator, original, artifacts) for _ in range(2))
         with left_alone(preparing):
             evaluator.prepare(original, preparing)

@@ -6,15 +6,13 @@ from functools import cached_property
 
 import pandas as pd
 
+from harness.analysis import main_table, metrics, ranking
 from harness.analysis.answer import Answer, answer
 from harness.analysis.attacks import attack_curves, attack_frame
 from harness.analysis.blocks import selected_blocks
 from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.main_table import agreement_frame, reasoning_frame
-from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published import published_frame
-from harness.analysis.ranking import RankedTable, rank
 from harness.analysis.table import table
 from harness.records.results import PointResults, Results
 
@@ -27,9 +25,9 @@ class Analysis:
         self.results = results
 
     @cached_property
-    def info(self) -> MetricInfo:
+    def info(self) -> metrics.MetricInfo:
         """Declarations of the measured metrics, in the order of the table's columns."""
-        return metric_info(self.results)
+        return metrics.metric_info(self.results)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -46,16 +44,16 @@ class Analysis:
         return table(self.results, self.info, self.evidence)
 
     @cached_property
-    def ranked(self) -> RankedTable:
+    def ranked(self) -> ranking.RankedTable:
         """The table with the ranks of every variant.
 
         Raises:
             DataError: A variant and seed has two ranked rows.
         """
-        return rank(self.table, self.info, self.evidence)
+        return ranking.rank(self.table, self.info, self.evidence)
 
     @property
-    def shown(self) -> RankedTable:
+    def shown(self) -> ranking.RankedTable:
         """The ranked rows, with erasure as it is ranked."""
         return self.ranked.on_recited_texts
 
@@ -109,12 +107,12 @@ class Analysis:
     @cached_property
     def agreements(self) -> pd.DataFrame:
         """Agreement with the original on memorised and on other sequences."""
-        return agreement_frame(self.shown) if self.results.plan.erases else pd.DataFrame()
+        return main_table.agreement_frame(self.shown) if self.results.plan.erases else pd.DataFrame()
 
     @cached_property
     def answers(self) -> pd.DataFrame:
         """Accuracies on reasoning tasks."""
-        return reasoning_frame(self.shown)
+        return main_table.reasoning_frame(self.shown)
 
     @cached_property
     def blocks(self) -> pd.DataFrame:

@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.analysis.damage import is_any
+from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
-from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import match_originals, seconds_per_seed, strengths
 from harness.contracts import Metric
 from harness.metric import exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan
-from harness.statistics.contrasts import paired_contrast
-from harness.statistics.protocol import judge_methods
+from harness.statistics import contrasts, protocol
 
 BAND = 1.5
 """Ratio below which the prices of two single runs may differ by luck.
@@ -61,7 +58,7 @@ class Answer(NamedTuple):
         return self.frame[(self.frame["model"] == model) & (self.frame["level"] == level.key)]
 
 
-def answer(results: Results, ranked: RankedTable) -> Answer:
+def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
     """Return the price of each method at each level, with verdicts at the first."""
     cost = ranked.info.get(results.plan.compare.cost)
     rows: list[dict[str, Any]] = []
@@ -72,7 +69,7 @@ def answer(results: Results, ranked: RankedTable) -> Answer:
             level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return Answer(frame, heads, cost, log_prices, seconds_per_seed(results.measured, results.studies))
+    return Answer(frame, heads, cost, log_prices, seeds.seconds_per_seed(results.measured, results.studies))
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
@@ -120,14 +117,14 @@ def _level_rows(
     logs = pd.DataFrame({name: pd.Series(by_run) for name, by_run in prices.items() if by_run}, dtype=float)
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs):
-        starts = match_originals(points[name], originals)
+        starts = seeds.match_originals(points[name], originals)
         paid[name] = _item_variance(points[name], starts, cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)
-    alone = judge_methods({name: logs[name].to_numpy() for name in paid}, paid, margin)
-    judged = judge_methods(differences, variances, margin)
+    alone = protocol.judge_methods({name: logs[name].to_numpy() for name in paid}, paid, margin)
+    judged = protocol.judge_methods(differences, variances, margin)
     for name, row in rows.items():
         for column, judgements in (("price", alone), ("ratio", judged)):
             ends = judgements[name][:3] if name in judgements else (math.nan,) * 3
@@ -159,7 +156,7 @@ def _walk(
         "gets_there": "yes" if measured else "no" if missed else "not run",
         "reached": len(measured),
         "runs": len(walks) or sum(len(study.spec.seeds) for study in studies),
-        "strength": f"{name} {strengths([float(point.strength or 0) for point in measured])}" if measured else "",
+        "strength": f"{name} {seeds.strengths([float(point.strength or 0) for point in measured])}" if measured else "",
         "setting": "; ".join(dict.fromkeys(settings)),
         "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
         "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
@@ -175,7 +172,7 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
     """
     over_erased = [None if flag is None or flag != flag else bool(flag) for flag in points["over_erased"]]
-    flags = {"collapsed": is_any(points["collapsed"]), "over_erased": None}
+    flags = {"collapsed": damage.is_any(points["collapsed"]), "over_erased": None}
     if over_erased and None not in over_erased:
         flags["over_erased"] = over_erased.count(True) > len(over_erased) / 2
     return {
@@ -183,7 +180,7 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
         "unseen_ma": _mean(points, "unseen_ma"),
         "unseen_ma_before": _mean(originals, "unseen_ma"),
         "unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll"),
-        "broken": is_any(flags.values()),
+        "broken": damage.is_any(flags.values()),
         **flags,
     }
 
@@ -203,7 +200,7 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))
     both = evidence.of(pd.concat([ours, theirs]), cost) if len(ours) else None
-    contrast = paired_contrast(*split_rows(both, len(ours))) if both else None
+    contrast = contrasts.paired_contrast(*split_rows(both, len(ours))) if both else None
     return contrast.items_variance if contrast else math.nan
 
 
@@ -212,7 +209,7 @@ def _mean(rows: pd.DataFrame, name: str) -> float:
 
 
 def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:
-    starts = match_originals(points, originals) if cost and len(points) else None
+    starts = seeds.match_originals(points, originals) if cost and len(points) else None
     if cost is None or starts is None:
         return {}
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -14,8 +14,7 @@ from harness.analysis.seeds import points_by_target, ranked_rows, strengths
 from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.settings import ORIGINAL, RETRAINED
-from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.contrasts import holm, paired_contrast
+from harness.statistics import bootstrap, contrasts
 
 COLUMNS = (
     "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",
@@ -80,7 +79,7 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     sign = -1.0 if metric.better == "higher" else 1.0
     row["excess"] = sign * (mean_over(own, metric) - mean_over(twin, metric))
     both = evidence.of(pd.concat([own, twin]), metric)
-    if both is not None and (contrast := paired_contrast(*split_rows(both, len(own)))) is not None:
+    if both is not None and (contrast := contrasts.paired_contrast(*split_rows(both, len(own)))) is not None:
         row["excess_low"], row["excess_high"] = sorted(sign * end for end in contrast.interval())
         row["p"] = contrast.p
     return row
@@ -99,7 +98,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     tests = frame[recites & frame["strength"].ne("") & ~frame["collapsed"]]
     if tests.empty:
         return []
-    is_back = pd.Series(holm(list(tests["p"])), index=tests.index) < 1 - CONFIDENCE
+    is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < 1 - bootstrap.CONFIDENCE
     sentences, quiet = [], []
     for (_, label), variant_tests in tests.groupby(["variant", "label"], sort=False):
         attacks = variant_tests.loc[is_back[variant_tests.index] & variant_tests["excess"].gt(0), "attack"]

@@ -7,14 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.analysis.damage import collapse_bounds, unmeasured_damage
+from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
-from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
+from harness.records import setting_changes, tuned
 from harness.records.results import PointResults, Results, point_name
-from harness.records.setting_changes import changed_plugins
-from harness.records.tuned import find_edges_reached
 from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MIN_MAUVE_PROMPTS = 256
@@ -93,7 +90,7 @@ def _rounded(perplexity: float) -> str:
     return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")
 
 
-def caveats(results: Results, ranked: RankedTable, readings: Sequence[HumanReading]) -> list[str]:
+def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[HumanReading]) -> list[str]:
     """Return the limits of the numbers, as sentences."""
     sentences = []
     for trial in results.trials:
@@ -103,16 +100,16 @@ def caveats(results: Results, ranked: RankedTable, readings: Sequence[HumanReadi
     if missing := list(results.statuses.values()).count("missing"):
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
-    for file, clause in changed_plugins(results):
+    for file, clause in setting_changes.changed_plugins(results):
         sentences.append(
             f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's."
         )
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        sentences += [f"{search}: {edge}." for edge in find_edges_reached(study)]
+        sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]
     sentences += [*_few_texts(results.measured, ranked.info), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
-    sentences += filter(None, [unmeasured_damage(ranked.table)] if results.plan.erases else [])
+    sentences += filter(None, [damage.unmeasured_damage(ranked.table)] if results.plan.erases else [])
     sentences += [*_unknown_health(results, ranked), *unranked_metrics(ranked.on_recited_texts)]
     return sentences + _warnings_of_plugins(results.measured)
 
@@ -129,8 +126,8 @@ def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str
         yield f"{title} comes from {prompts} prompts: under {least} it is not to be trusted, nor are collapse flags."
 
 
-def _unknown_health(results: Results, ranked: RankedTable) -> Iterator[str]:
-    bounds = collapse_bounds(ranked.info, results.plan.collapse)
+def _unknown_health(results: Results, ranked: ranking.RankedTable) -> Iterator[str]:
+    bounds = damage.collapse_bounds(ranked.info, results.plan.collapse)
     points = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
     lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
@@ -151,9 +148,9 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
     return [f"{'; '.join(names)}: {warning}" for warning, names in places.items()]
 
 
-def unranked_metrics(ranked: RankedTable) -> Iterator[str]:
+def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
     """Yield a sentence for each model about metrics that rank nothing, or have no interval."""
-    for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
+    for model, rows in seeds.ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
                 f"Nothing on {model} is ranked by {' and '.join(titles)}: it is the better, the closer it is to the "

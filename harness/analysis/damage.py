@@ -19,8 +19,7 @@ from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo, lower_title
 from harness.contracts import Metric
 from harness.settings import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, Collapse
-from harness.statistics.bootstrap import draws, interval
-from harness.statistics.item_values import ItemValues, estimate
+from harness.statistics import bootstrap, item_values
 
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 Side = Literal["inside", "below", "above"]
@@ -176,7 +175,9 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
     return points
 
 
-def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence) -> ItemValues | None:
+def _rise(
+    point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence
+) -> item_values.ItemValues | None:
     values = evidence.point_values([point_id, original], info[name])
     if values is None:
         return None
@@ -184,13 +185,15 @@ def _rise(point_id: str, original: str, name: str, info: MetricInfo, evidence: E
     return replace(values, values_RN=rise_1N, weights_RN=values.weights_RN[:1], low=-math.inf, high=math.inf)
 
 
-def _is_above(one: ItemValues | None, other: ItemValues | None, by: float = 0.0) -> bool | None:
+def _is_above(one: item_values.ItemValues | None, other: item_values.ItemValues | None, by: float = 0.0) -> bool | None:
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
-    if estimate(one) - estimate(other) <= by + error:  # No interval excludes 0: drawing it takes long.
+    if (
+        item_values.estimate(one) - item_values.estimate(other) <= by + error
+    ):  # No interval excludes 0: drawing it takes long.
         return False
-    low, _ = interval(draws(one) - draws(other))
+    low, _ = bootstrap.interval(bootstrap.draws(one) - bootstrap.draws(other))
     return None if math.isnan(low) else low > by
 
 

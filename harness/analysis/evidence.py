@@ -16,8 +16,7 @@ from harness.base.files import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.statistics.bootstrap import CONFIDENCE, DRAWS, draws, interval, replicate_draws, row_intervals
-from harness.statistics.item_values import Floats, ItemValues
+from harness.statistics import bootstrap, item_values
 
 ROWS_AT_ONCE = 64
 """Points whose intervals are drawn together, in about ten megabytes."""
@@ -42,7 +41,7 @@ class Evidence:
         """Return a point's items of a metric; None where it has none."""
         return self.by_point.get(point_id, {}).get(metric.name)
 
-    def of(self, rows: pd.DataFrame, metric: Metric) -> ItemValues | None:
+    def of(self, rows: pd.DataFrame, metric: Metric) -> item_values.ItemValues | None:
         """Return the items of one variant's rows (seeds or replicates); None where a row has none.
 
         An item that a row lacks is NaN there.
@@ -51,7 +50,7 @@ class Evidence:
 
     def point_values(
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
-    ) -> ItemValues | None:
+    ) -> item_values.ItemValues | None:
         """Return the items of points; `models_R` as in `ItemValues`."""
         items_by_point = []
         for point_id in point_ids:
@@ -70,7 +69,7 @@ class Evidence:
         if ids not in self._names:
             self._names[ids] = digest_of(list(ids))
         _, clusters_N = np.unique(items_by_point[0].clusters, return_inverse=True)
-        return ItemValues(
+        return item_values.ItemValues(
             values_RN=np.stack([items.values_N for items in items_by_point]),
             weights_RN=np.stack([items.weights_N for items in items_by_point]),
             clusters_N=clusters_N,
@@ -81,30 +80,30 @@ class Evidence:
             high=metric.high,
         )
 
-    def draws(self, rows: pd.DataFrame, metric: Metric) -> Floats:
+    def draws(self, rows: pd.DataFrame, metric: Metric) -> item_values.Floats:
         """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.
 
         Items and rows are drawn. Without items, several rows are drawn, and one row gets the metric's declared noise,
         independently for each variant.
         """
         if not len(rows):
-            return np.full(DRAWS, np.nan)
+            return np.full(bootstrap.DRAWS, np.nan)
         if (values := self.of(rows, metric)) is not None:
-            drawn_D = draws(values)
-            self._intervals[metric.name, *rows["point_id"]] = interval(drawn_D)
+            drawn_D = bootstrap.draws(values)
+            self._intervals[metric.name, *rows["point_id"]] = bootstrap.interval(drawn_D)
             return drawn_D
         numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
         if len(numbers_R) > 1 and metric.aggregate == "mean":
-            return replicate_draws(numbers_R, models_R, metric.low, metric.high)
+            return bootstrap.replicate_draws(numbers_R, models_R, metric.low, metric.high)
         if len(numbers_R) > 1:
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-                drawn_D = np.exp(replicate_draws(np.log(numbers_R), models_R))
+                drawn_D = np.exp(bootstrap.replicate_draws(np.log(numbers_R), models_R))
             return np.clip(drawn_D, metric.low, metric.high)
         value = float(numbers_R[0])
         if not math.isfinite(value):
-            return np.full(DRAWS, np.nan)
+            return np.full(bootstrap.DRAWS, np.nan)
         names = [str(rows[name].iloc[0]) for name in (REPLICATE, "variant", "seed")]
-        normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
+        normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(bootstrap.DRAWS)
         return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
@@ -116,11 +115,11 @@ class Evidence:
         if key in self._intervals:
             return self._intervals[key]
         if len(rows) > 1 or self.of(rows, metric) is not None:
-            return interval(self.draws(rows, metric))
+            return bootstrap.interval(self.draws(rows, metric))
         value = float(rows[metric.name].iloc[0])
         if not math.isfinite(value):
             return math.nan, math.nan
-        half = float(ndtri(0.5 + CONFIDENCE / 2)) * noise_deviation(value, metric)
+        half = float(ndtri(0.5 + bootstrap.CONFIDENCE / 2)) * noise_deviation(value, metric)
         low, high = np.clip([value - half, value + half], metric.low, metric.high)
         return float(low), float(high)
 
@@ -179,12 +178,12 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 part = rows[start : start + ROWS_AT_ONCE]
                 if (values := evidence.point_values([point_ids[row] for row in part], metric)) is not None:
-                    bounds_P2[part] = row_intervals(values)
+                    bounds_P2[part] = bootstrap.row_intervals(values)
         columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
     return columns
 
 
-def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:
+def split_rows(values: item_values.ItemValues, first: int) -> tuple[item_values.ItemValues, item_values.ItemValues]:
     """Return the values of the first replicates, and of the others."""
     parts = []
     for part in (slice(None, first), slice(first, None)):

@@ -18,8 +18,7 @@ from harness.analysis.seeds import ranked_rows, repeats_of_points, strengths
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems
 from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
-from harness.statistics.bootstrap import draws, interval
-from harness.statistics.item_values import estimate
+from harness.statistics import bootstrap, item_values
 
 NEEDS = {"memorized_model": "w/ MM", "retain_data": "w/ RD", "none": "w/o REF"}
 """Title in the paper of each `reference`."""
@@ -181,8 +180,8 @@ def _rows(
             for group, group_evidence in by_group.items():
                 values, ends = group_evidence.of(repeats, bounded), (math.nan, math.nan)
                 if values is not None and first["method"] != ORIGINAL:  # It agrees with itself by definition.
-                    ends = interval(draws(values))
-                row[group] = estimate(values) if values is not None else math.nan
+                    ends = bootstrap.interval(bootstrap.draws(values))
+                row[group] = item_values.estimate(values) if values is not None else math.nan
                 row[f"{group}_low"], row[f"{group}_high"] = ends
             yield row
 

@@ -12,10 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.damage import is_any
+from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import mean_over, read_declarations, select_metrics
-from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import strength_text
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
 from harness.errors import DataError, unknown
 from harness.plugins import EVALUATORS, METHODS, plain_settings
@@ -34,7 +32,7 @@ _FOLLOWS = {"digest", "rows", "longest"}
 """Fields of a source that follow from the others and the texts."""
 
 
-def published_frame(results: Results, ranked: RankedTable) -> pd.DataFrame:
+def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFrame:
     """Return the published table next to ours: a row for each model, row and figure.
 
     A model of ours is matched with the published one of its id, else with the one at its place in the list. `obstacles`
@@ -72,7 +70,7 @@ def _row_cells(
     row: PublishedRow,
     figures: Mapping[Hashable, Any],
     metrics: Mapping[str, Metric],
-    ranked: RankedTable,
+    ranked: ranking.RankedTable,
     conditions: Conditions,
     theirs: str,
 ) -> Iterator[dict[str, Any]]:
@@ -81,7 +79,7 @@ def _row_cells(
     has_collapsed, is_collapsed = figures.get("collapsed") is True, bool(ours["collapsed"].eq(True).any())
     about = {"label": row.label, "lacking": lacking, "collapsed": is_collapsed, "strength": ""}
     if points and points[0].strength is not None:
-        about["strength"] = strength_text(points[0].spec.strength_name, float(points[0].strength))
+        about["strength"] = seeds.strength_text(points[0].spec.strength_name, float(points[0].strength))
 
     def differences(*metrics: Metric) -> list[str]:
         found: dict[str, None] = {}
@@ -111,7 +109,7 @@ def _row_cells(
         obstacles = differences(*judges)
         if lacking or not judges:
             obstacles = [lacking or "this sweep measures nothing that shows a collapse"]
-        flag = is_any(ours["collapsed"])
+        flag = damage.is_any(ours["collapsed"])
         cell = _cell("collapsed", math.nan if flag is None else flag, has_collapsed, 0.0, tuple(obstacles))
         printed = {"ours": flag, "published": has_collapsed, "difference": None, "tolerance": None}
         yield about | cell | printed | {"metric": None, "is_set_aside": False}

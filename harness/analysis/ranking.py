@@ -31,8 +31,7 @@ from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, wo
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.settings import ORIGINAL, REFERENCE_ROWS
-from harness.statistics.bootstrap import CONFIDENCE, DRAWS
-from harness.statistics.item_values import Floats
+from harness.statistics import bootstrap, item_values
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
@@ -211,7 +210,7 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
     }
 
 
-def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats:
+def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> item_values.Floats:
     """Return the costs of one variant's means over its seeds (M,).
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
@@ -222,9 +221,9 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats
     return np.array([aims.cost(finite, metric) for metric in metrics])
 
 
-def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
+def rank_bounds(ranks_DR: item_values.Floats) -> list[tuple[str, str]]:
     """Return the bounds of 95 % of each row's drawn ranks, as text; '' where not known."""
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - bootstrap.CONFIDENCE) / 2
     bounds = []
     for drawn_D in ranks_DR.T:
         ranks_D = drawn_D[~np.isnan(drawn_D)]
@@ -236,10 +235,10 @@ def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
 def drawn_ranks(
     variants: Sequence[pd.DataFrame],
     groups: Sequence[Sequence[Metric]],
-    scores: Sequence[Floats],
+    scores: Sequence[item_values.Floats],
     evidence: Evidence,
     aims: Aims,
-) -> tuple[Floats, tuple[Metric, ...]]:
+) -> tuple[item_values.Floats, tuple[Metric, ...]]:
     """Return the ranks of rows in every draw (D, K, R), and the metrics without an interval.
 
     A rank is NaN where a row is unranked, or no metric of its group has an interval.
@@ -258,7 +257,7 @@ def drawn_ranks(
             drawn_DR = np.full((RANK_DRAWS, len(variants)), np.nan)
             for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
                 is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
-                drawn_D = np.full(DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
+                drawn_D = np.full(bootstrap.DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
                 drawn_DR[:, row] = aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
@@ -270,7 +269,7 @@ def drawn_ranks(
     return all_ranks(group_draws), tuple(left_out)
 
 
-def competition_ranks(scores_R: Floats) -> Floats:
+def competition_ranks(scores_R: item_values.Floats) -> item_values.Floats:
     """Return the rank of every score along the last axis; 1 is the lowest, NaN has none.
 
     Example:
@@ -282,7 +281,7 @@ def competition_ranks(scores_R: Floats) -> Floats:
     return np.asarray(rankdata(alike_R, method="min", axis=-1, nan_policy="omit"), dtype=np.float64)
 
 
-def group_ranks(scores_RM: Floats) -> Floats:
+def group_ranks(scores_RM: item_values.Floats) -> item_values.Floats:
     """Return the ranks of the rows' mean ranks over a group's metrics; lower scores are better.
 
     A row that lacks a metric is left out; so are all in a group without metrics.
@@ -294,7 +293,7 @@ def group_ranks(scores_RM: Floats) -> Floats:
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))
 
 
-def all_ranks(scores: Sequence[Floats]) -> Floats:
+def all_ranks(scores: Sequence[item_values.Floats]) -> item_values.Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
     Args:

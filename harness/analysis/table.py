@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, read_declarations
-from harness.base.csv_text import split_lists
-from harness.base.files import read_file
-from harness.base.messages import shown as shown_text
-from harness.base.messages import storable
+from harness.base import csv_text, files, messages
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.records.results import PointResults, Results, TrialResults
@@ -121,7 +118,7 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         "point_id": spec.point_id(point.strength),
     }
     for name, value in row.items():
-        row[name] = storable(value) if isinstance(value, str) else value
+        row[name] = messages.storable(value) if isinstance(value, str) else value
     for measurement in point.measurements:
         errors = measurement.notes.get("standard_errors", {})
         metrics = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
@@ -169,12 +166,12 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
         DataError: The file is missing or no CSV, lacks columns, or has an invalid number (with line and column).
     """
     try:
-        content = BytesIO(read_file(path, "a table"))
+        content = BytesIO(files.read_file(path, "a table"))
         frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
     except ValueError as error:  # pandas' own errors are of that kind.
-        raise DataError(f"{path} cannot be read as a table: {shown_text(str(error).strip())}.") from error
+        raise DataError(f"{path} cannot be read as a table: {messages.shown(str(error).strip())}.") from error
     columns = ", ".join(map("'{}'".format, frame.columns))
     lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
     if lacking:
@@ -189,7 +186,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     parsers |= dict.fromkeys(_FLAGS, (_TRUTHS.__getitem__, "true or false"))
     for name in frame.columns.intersection(list(parsers)):
         frame[name] = _parsed_column(path, frame[name], *parsers[name])
-    return _typed(split_lists(_filled(frame, path.stem)), numbers), info
+    return _typed(csv_text.split_lists(_filled(frame, path.stem)), numbers), info
 
 
 def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], expectation: str) -> pd.Series:
@@ -199,7 +196,7 @@ def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], ex
             values.append(parse(cell.strip().lower()) if cell.strip() else None)
         except (ValueError, KeyError):
             raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {expectation}."
+                f"{path}, line {line}, column '{cells.name}': '{messages.shown(cell, 100)}' is not {expectation}."
             ) from None
     return pd.Series(values, index=cells.index, dtype=object)
 

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import miniature
-from harness.base import hub
-from harness.base.files import parse_path
+from harness.base import files, hub, messages
 from harness.base.hub import Repository
-from harness.base.messages import tell
 from harness.data.sources import ROLES
 from harness.errors import LetheError
 from harness.models.resolving import DEFAULT_JUDGES, resolve_model
-from harness.planning.plan import check_form
-from harness.planning.sweep_file import read_sweep_file
+from harness.planning import plan, sweep_file
 from harness.settings import ORIGINAL, TextSource
 
 AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
@@ -63,13 +60,15 @@ class HubContent(NamedTuple):
             except LetheError as error:
                 reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
-        tell(f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}{reason}")
+        messages.tell(
+            f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}{reason}"
+        )
         return is_here
 
 
 def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     """Return every model and data set of the hub that a sweep file names, each once."""
-    checked = check_form(read_sweep_file(file, overrides))
+    checked = plan.check_form(sweep_file.read_sweep_file(file, overrides))
     sweep, evaluators = checked.sweep, checked.evaluators
     contents: list[HubContent] = []
     for number, model in enumerate(sweep.models):
@@ -101,4 +100,4 @@ def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | N
 
 
 def _is_local(id: str) -> bool:
-    return id.startswith((".", "/", "~")) or parse_path(id).is_dir()
+    return id.startswith((".", "/", "~")) or files.parse_path(id).is_dir()

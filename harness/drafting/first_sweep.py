@@ -16,15 +16,12 @@ from harness.contracts import Checkpoint, Method, Number
 from harness.drafting import given_texts
 from harness.drafting.rate_probe import probed_rates, rate_settings
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution.job import Folders
+from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
-from harness.execution.waves import run_inline, run_waves
 from harness.miniature import FORGET_RECORDS
 from harness.models.loading import positions
+from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
-from harness.planning.memory import refuse_unfit, weights_bytes
-from harness.planning.plan import plan_sweep
-from harness.planning.sweep_file import parse_sweep_file
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.section import fill_template
@@ -169,7 +166,7 @@ def _file_parts(
         "global_batch": batch,
         "steps": -(-count // batch),
         "count": count,
-        "weights_bytes": weights_bytes(read.model),
+        "weights_bytes": memory.weights_bytes(read.model),
         "resources": _resources(cpus=1),
     }
 
@@ -201,7 +198,7 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
             raise DataError("No method is left that could erase from this model: " + "; ".join(left_out.values()))
         content = fill_template("harness.drafting", "init.yaml.j2", **parts, methods=methods, evaluators=evaluators)
         try:
-            plan_sweep(parse_sweep_file(content, out))
+            plan.plan_sweep(sweep_file.parse_sweep_file(content, out))
         except ConfigError as error:
             reasons = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
             if len(reasons) < len(error.faults) or reasons.keys() <= left_out.keys():
@@ -233,14 +230,14 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
     """Measure a model on texts in this process, in the results folder or a temporary one."""
     with nullcontext(str(results)) if results else tempfile.TemporaryDirectory(prefix="lethe-audit-") as root:
         with given_texts.faults_of_given(given):
-            planned = plan_sweep(parse_sweep_file(audit_file(given, attacks=attacks), FILE))
-            refuse_unfit(FILE, planned.trials)
-        folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
+            planned = plan.plan_sweep(sweep_file.parse_sweep_file(audit_file(given, attacks=attacks), FILE))
+            memory.refuse_unfit(FILE, planned.trials)
+        folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")
         with journal.held():
             journal.write_plan(planned)
             with SweepProgress(len(planned.trials)) as progress:
-                run_waves(read_results(planned, journal), folders, run_inline, progress)
+                waves.run_waves(read_results(planned, journal), folders, waves.run_inline, progress)
             measured = read_results(planned, journal)
         yield Analysis(measured)
 

@@ -12,13 +12,10 @@ import yaml
 
 from harness.base.files import parse_path, quote_text
 from harness.contracts import Checkpoint
-from harness.data.rows import read_rows
-from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
-from harness.data.sources import CHALLENGE_FILES, Role
+from harness.data import rows, sections, sources
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
-from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
-from harness.models.resolving import knows_only_the_miniature, resolve_original
+from harness.models import loading, resolving
 from harness.settings import Source
 
 
@@ -64,7 +61,7 @@ class ReadTexts(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
-        given, (prefix, length) = self.given, MINIATURE_TOKENS
+        given, (prefix, length) = self.given, sections.MINIATURE_TOKENS
         cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
         return {
             "model": flow({"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model),
@@ -81,16 +78,16 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
         DataError: The texts cannot be read, or are too short.
         ModelError: The model or its tokenizer cannot be loaded, or the tokenizer is another model's.
     """
-    model = resolve_original(given.model, given.tokenizer)
-    check_model(model)
-    check_tokenizer(model)
+    model = resolving.resolve_original(given.model, given.tokenizer)
+    loading.check_model(model)
+    loading.check_tokenizer(model)
     block = named_source(given.texts, given.field)
     names = ("prefix_tokens", "sequence_tokens", "sequences")
     settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
         return ReadTexts(given, model, {**block, **settings}, ())
-    usual = (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
-    lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, positions(model)))
+    usual = (sections.MINIATURE_TOKENS if is_miniature(model.id) else sections.DEFAULT_TOKENS)[1]
+    lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, loading.positions(model)))
     count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
     cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}
     sample = {"sequences": count, "sample_seed": 0} if given.sequences or len(lengths) > count else {}
@@ -100,7 +97,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
 def is_miniature(model_id: str) -> bool:
     """Return whether a model is one of the shipped miniatures or a replicate."""
     manifest = read_manifest(parse_path(model_id, ModelError).resolve())
-    return manifest is not None or knows_only_the_miniature("perplexity", model_id)
+    return manifest is not None or resolving.knows_only_the_miniature("perplexity", model_id)
 
 
 def named_source(text: str, field: str = "text") -> dict[str, Any]:
@@ -124,9 +121,9 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
     if path.suffix == ".npy":
         return {"source": "npy", "path": text}
     if path.is_dir():
-        if any((path / name).is_file() for name in CHALLENGE_FILES):
+        if any((path / name).is_file() for name in sources.CHALLENGE_FILES):
             return {"source": "extraction_challenge", "path": text}
-        raise DataError(f"{text} is a folder without {', '.join(CHALLENGE_FILES)}: give one file of texts.")
+        raise DataError(f"{text} is a folder without {', '.join(sources.CHALLENGE_FILES)}: give one file of texts.")
     if path.suffixes[-1:] in ([".jsonl"], [".json"]) or path.name.endswith(".jsonl.gz"):
         return {"source": "jsonl", "path": text, **({} if field == "text" else {"field": field})}
     missing = "" if path.exists() else " (and there is no such file)"
@@ -150,14 +147,16 @@ def faults_of_given(given: Given) -> Iterator[None]:
         raise DataError("\n".join(reasons)) from error
 
 
-def read_lengths(block: Mapping[str, Any], role: Role, model: Checkpoint, most: int) -> list[int]:
+def read_lengths(block: Mapping[str, Any], role: sources.Role, model: Checkpoint, most: int) -> list[int]:
     """Return the number of tokens of a source's texts, each counted up to `most`.
 
     Raises:
         DataError: There is no text, or one cannot be used.
     """
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
-    return [len(row) for row in read_rows(source, role, load_tokenizer(model), vocabulary(model), 1)]
+    return [
+        len(row) for row in rows.read_rows(source, role, loading.load_tokenizer(model), loading.vocabulary(model), 1)
+    ]
 
 
 def choose_prefix(name: str, lengths: Sequence[int]) -> int:

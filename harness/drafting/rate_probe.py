@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
-from harness.execution.job import Folders
+from harness.execution import job, waves
 from harness.execution.trial.run import run_job
-from harness.execution.waves import candidate_job
-from harness.planning.plan import plan_sweep
-from harness.planning.sweep_file import parse_sweep_file
-from harness.records.journal import Journal
+from harness.planning import plan, sweep_file
+from harness.records import journal, results
 from harness.records.record import Candidate
-from harness.records.results import is_outside
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
@@ -79,19 +76,19 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
     """
     planned = plan_probe(content, out, min(texts, TEXTS))
     with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
-        folders = Folders.of_sweep(root, planned.sweep)
+        folders = job.Folders.of_sweep(root, planned.sweep)
         study = _cheaper(planned.studies[0])
         for number, rate in enumerate(RATES):
             tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
             settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
-            run_job(candidate_job(study, number, settings), folders, lambda event: None)
-            [*_, record] = Journal(folders.results / "journal").read(study.study_id)
+            run_job(waves.candidate_job(study, number, settings), folders, lambda event: None)
+            [*_, record] = journal.Journal(folders.results / "journal").read(study.study_id)
             assert isinstance(record, Candidate)
             if not record.probes:
                 raise TrialError(record.end)
             last, original = record.probes[-1], record.original
             ma, perplexity = ((float(last[name]), original[name]) for name in (PROBED_ERASURE, PROBED_UTILITY))
-            is_collapsed = is_outside(study, original, last)
+            is_collapsed = results.is_outside(study, original, last)
             probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed)
             tell(f"  {probed}")
             yield probed
@@ -112,7 +109,9 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
         "data.forget.sequences": texts,
         "data.forget.sample_seed": 0,
     }
-    return plan_sweep(parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()]))
+    return plan.plan_sweep(
+        sweep_file.parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()])
+    )
 
 
 def _cheaper(study: Study) -> Study:

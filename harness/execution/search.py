@@ -13,8 +13,7 @@ from typing import Any
 
 from harness.base.files import digest_of
 from harness.contracts import Json
-from harness.records.record import Candidate
-from harness.records.tuned import sampled_dimensions, untried_settings
+from harness.records import record, tuned
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, Study, end_of
 
 Settings = Mapping[str, Json]
@@ -34,7 +33,7 @@ def results_awaited(study: Study, number: int) -> int:
 
 
 def next_settings(
-    study: Study, number: int, candidates: Sequence[Candidate], others: Mapping[int, Settings] | None = None
+    study: Study, number: int, candidates: Sequence[record.Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
     """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
@@ -55,7 +54,7 @@ def next_settings(
             finished.append(candidate)
         elif candidate.number < number:
             unfinished[candidate.number] = candidate.settings
-    untried = untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
+    untried = tuned.untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
     if untried == []:
         return None
     seed = int(digest_of([study.study_id, number])[:8], 16)
@@ -73,7 +72,7 @@ STARTUP = 4
 """Random candidates before the search learns."""
 
 
-def objective(study: Study, target: Level, candidate: Candidate) -> tuple[float, float] | None:
+def objective(study: Study, target: Level, candidate: record.Candidate) -> tuple[float, float] | None:
     """Return a candidate's distance from a level and its cost; None without a probe of the original.
 
     The distance is the smallest MA less the level. The cost is the log of the lowest perplexity at or below the level,
@@ -94,7 +93,7 @@ def objective(study: Study, target: Level, candidate: Candidate) -> tuple[float,
 
 
 def sampled_settings(
-    study: Study, target: Level, finished: Sequence[Candidate], unfinished: Sequence[Settings], seed: int
+    study: Study, target: Level, finished: Sequence[record.Candidate], unfinished: Sequence[Settings], seed: int
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
 
@@ -117,7 +116,7 @@ def sampled_settings(
                 seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True
             )
         optuna_study = optuna.create_study(sampler=sampler)
-        distributions = {name: _distribution(dimension) for name, dimension in sampled_dimensions(study).items()}
+        distributions = {name: _distribution(dimension) for name, dimension in tuned.sampled_dimensions(study).items()}
 
         def add(settings: Settings, **outcome: Any) -> None:
             params = {name: settings[name] for name in distributions}

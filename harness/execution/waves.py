@@ -11,8 +11,7 @@ from harness.base.files import digest_of
 from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
-from harness.execution.trial.run import run_job
-from harness.execution.trial.tasks import is_prepared, prepared_key
+from harness.execution.trial import run, tasks
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
@@ -70,7 +69,7 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
         StorageError: The journal cannot be written.
     """
     for job in jobs:
-        run_job(job, folders, watch)
+        run.run_job(job, folders, watch)
 
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
@@ -147,10 +146,10 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
 def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
     """Return the job that computes what remaining evaluators lack of their original, if any."""
     model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
-    lacking = [each for each in trial.spec.evaluators if not is_prepared(model, each, artifacts)]
+    lacking = [each for each in trial.spec.evaluators if not tasks.is_prepared(model, each, artifacts)]
     if not any(each in remaining for each in lacking):
         return ()
-    return (f"prepare-{model.short_name}-{digest_of([prepared_key(model, each) for each in lacking])[:8]}",)
+    return (f"prepare-{model.short_name}-{digest_of([tasks.prepared_key(model, each) for each in lacking])[:8]}",)
 
 
 def _memorizing_jobs(spec: Trial) -> tuple[str, ...]:

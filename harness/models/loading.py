@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.base.files import writing
-from harness.base.messages import first_names
+from harness.base import files, messages
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 from harness.models.resolving import check_unchanged, ensure_local, is_local
@@ -237,7 +236,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
         "not part of the model": [name for name in account["unexpected_keys"] if is_causal and not MASK.search(name)],
         "of another shape": [name for name, *_ in account["mismatched_keys"]],
     }
-    faults = [f"{kind}: {first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
+    faults = [f"{kind}: {messages.first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
     if faults:
         raise ModelError(
             f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
@@ -341,5 +340,5 @@ def save_model(model: Model, folder: Path) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    with writing(folder, "a model's weights"):
+    with files.writing(folder, "a model's weights"):
         model.save_pretrained(folder)

@@ -30,11 +30,8 @@ from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Trial, replace
-from harness.toolkit.decoding import CACHE_BYTES, ROWS_AT_ONCE, SEQUENCES_AT_ONCE
+from harness.toolkit import decoding, finetune, losses, scoring
 from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
-from harness.toolkit.finetune import train
-from harness.toolkit.losses import nll_loss
-from harness.toolkit.scoring import SCORED_ROWS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -145,7 +142,7 @@ class _FakeTask:
         self.training = replace(spec.training, global_batch=rows, early_stop=None)
         self.strengths: tuple[Number, ...] = (spec.last_strength,)
         self.forget = _made_up(spec.forget, rows)
-        self.validation = _made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS))
+        self.validation = _made_up(spec.validation, min(spec.validation.rows, scoring.SCORED_ROWS))
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
 
     def load_original(self) -> Model:
@@ -258,7 +255,7 @@ def _memorized(task: _FakeTask) -> Iterator[Model]:
     rows = min(task._spec.memorized_training.global_batch, 2 * task.training.micro_batch, len(task.forget))
     task.training = replace(task.training, global_batch=rows, lora=None)
     model = task.load_original()
-    for _ in train(task, model, nll_loss, 1):
+    for _ in finetune.train(task, model, losses.nll_loss, 1):
         pass
     yield model
 
@@ -300,10 +297,10 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
         encoder = sum(file.stat().st_size for file in files)
         judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else encoder)
     token_bytes, held = 8 * config.num_hidden_layers * config.hidden_size, []
-    for source, most in ((spec.forget, SEQUENCES_AT_ONCE), (spec.utility, ROWS_AT_ONCE[device])):
+    for source, most in ((spec.forget, decoding.SEQUENCES_AT_ONCE), (spec.utility, decoding.ROWS_AT_ONCE[device])):
         rows = min(source.rows, rows_at_once(config.vocab_size, source.longest, torch.device(device), most))
         tokens = rows * source.longest
-        continued = min(CACHE_BYTES[device], token_bytes * tokens * source.longest)
+        continued = min(decoding.CACHE_BYTES[device], token_bytes * tokens * source.longest)
         held.append(tokens * token_bytes + continued + 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
     return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))
 

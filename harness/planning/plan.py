@@ -13,15 +13,11 @@ from harness.base.settings import check_settings, repeated
 from harness.contracts import Evaluator
 from harness.data.sequences import reading_difference
 from harness.errors import DataError, Fault, Faults, ModelError, unknown
-from harness.models.loading import architecture, load_tokenizer, positions
-from harness.models.resolving import with_own_tokenizer
+from harness.models import loading, resolving
+from harness.planning import grid, resolve, sweep_file, tuning
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults
-from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, row_templates
-from harness.planning.resolve import ResolvedModel, method_faults, override_training, resolve_judges, resolve_models
-from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import Texts, length_faults, length_limit_faults, resolve_texts
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
-from harness.planning.tuning import build_studies, compare_faults, level_faults, study_templates, tuning_faults
 from harness.records.published import published_conditions
 from harness.settings import Plan, Study, Sweep, Trial, replace
 
@@ -41,9 +37,9 @@ class CheckedSweep:
     """A sweep file of the right form, with its plugins."""
 
     sweep: Sweep
-    templates: tuple[TrialTemplate, ...]
+    templates: tuple[grid.TrialTemplate, ...]
     evaluators: Mapping[str, Evaluator]
-    studies: tuple[TrialTemplate, ...]
+    studies: tuple[grid.TrialTemplate, ...]
     """One for each variant of a tuned sweep."""
 
 
@@ -58,10 +54,10 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     Raises:
         ConfigError: With all faults of form; or, if there are none, all faults of substance.
     """
-    return plan_sweep(read_sweep_file(path, overrides), overrides, only)
+    return plan_sweep(sweep_file.read_sweep_file(path, overrides), overrides, only)
 
 
-def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
     """Plan a sweep file that was read already; as `plan`."""
     checked, faults = check_form(file), Faults()
     sweep, templates, evaluators, tune = checked.sweep, checked.templates, checked.evaluators, checked.sweep.tune
@@ -74,13 +70,14 @@ def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[st
         faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
     faults += repeated_trials(sweep, templates)
     faults += evaluator_faults(evaluators, sweep.collapse)
-    ranked_at = {} if tune else ranked_strengths(sweep.ranking.at, sweep.methods, templates, faults)
-    controls = control_variants(sweep.ranking.controls, templates, faults)
-    models = resolve_models(sweep, faults)
-    faults += method_faults(models, templates, has_retain=sweep.data.retain is not None)
-    judges = resolve_judges(sweep, evaluators, faults)
+    ranked_at = {} if tune else grid.ranked_strengths(sweep.ranking.at, sweep.methods, templates, faults)
+    controls = grid.control_variants(sweep.ranking.controls, templates, faults)
+    models = resolve.resolve_models(sweep, faults)
+    faults += resolve.method_faults(models, templates, has_retain=sweep.data.retain is not None)
+    judges = resolve.resolve_judges(sweep, evaluators, faults)
     texts, shared_texts = resolve_texts(sweep, models, _is_steered(sweep, templates, models), faults)
-    faults += level_faults(sweep.until, models, texts)
+    faults += tuning.dial_faults(sweep.until, templates)
+    faults += tuning.level_faults(sweep.until, models, texts)
     faults += unmeasurable_faults(evaluators, models, texts)
     faults += retrained_faults(models, texts)
     models = group_replicates(models)
@@ -90,7 +87,7 @@ def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[st
         raise file.refuse(faults)
     walks = [template for template in checked.studies if not template.space] if tune else walked_templates(templates)
     trials = build_trials(name, sweep, models, texts, () if tune else templates, walks, evaluators, judges)
-    studies = build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else []
+    studies = tuning.build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else []
     trials, studies = _apply_only(trials, studies, only, faults)
     if faults:
         raise file.refuse(faults)
@@ -112,7 +109,7 @@ def plan_sweep(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[st
     )
 
 
-def check_form(file: SweepFile) -> CheckedSweep:
+def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     """Check the settings of a sweep file and its plugins, without the files and models that they name.
 
     Raises:
@@ -126,16 +123,18 @@ def check_form(file: SweepFile) -> CheckedSweep:
         for key, block in given.items() if isinstance(given, dict) else ():
             if block is None or isinstance(block, dict):  # The schema refuses the others.
                 rows[key] = block or {}
-    templates = [one for key, block in blocks["methods"].items() for one in row_templates(key, dict(block), faults)]
+    templates = [
+        one for key, block in blocks["methods"].items() for one in grid.row_templates(key, dict(block), faults)
+    ]
     evaluators = configured_evaluators(blocks["evaluators"], faults)
     if sweep is None:
         raise file.refuse(faults)
     faults += length_faults(sweep.data)
-    faults += compare_faults(sweep, evaluators)
-    studies: list[TrialTemplate] = []
+    faults += tuning.compare_faults(sweep, evaluators)
+    studies: list[grid.TrialTemplate] = []
     if sweep.tune:
-        studies = study_templates(sweep, sweep.tune, templates, faults)
-        faults += tuning_faults(sweep, sweep.tune)
+        studies = tuning.study_templates(sweep, sweep.tune, templates, faults)
+        faults += tuning.tuning_faults(sweep, sweep.tune)
         if "early_stop" not in sweep.training.model_fields_set:  # Probes stop a candidate's training.
             sweep = replace(sweep, training=replace(sweep.training, early_stop=None))
     if faults:
@@ -143,10 +142,10 @@ def check_form(file: SweepFile) -> CheckedSweep:
     return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies))
 
 
-def _is_steered(sweep: Sweep, templates: Sequence[TrialTemplate], models: Sequence[ResolvedModel]) -> bool:
+def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: Sequence[resolve.ResolvedModel]) -> bool:
     """Return whether validation texts steer a search, or a training with an early stop."""
     trained = [template for template in templates if template.plugin.searched_training]
-    trainings = [override_training(template, model.training) for template in trained for model in models]
+    trainings = [resolve.override_training(template, model.training) for template in trained for model in models]
     return sweep.tune is not None or any(training.early_stop is not None for training in trainings)
 
 
@@ -191,7 +190,7 @@ def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
     return True
 
 
-def group_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
+def group_replicates(models: Sequence[resolve.ResolvedModel]) -> list[resolve.ResolvedModel]:
     """Return the models, each with the name of its group of replicates, or None.
 
     A model whose id is the name of a group belongs to it.
@@ -203,9 +202,11 @@ def group_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
     return [replace(model, replicate_of=name if members[name] > 1 else None) for model, name in named]
 
 
-def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
+def replicate_faults(
+    sweep: Sweep, models: Sequence[resolve.ResolvedModel], texts: Mapping[str, Texts]
+) -> Iterator[Fault]:
     """Yield the reasons why grouped models cannot be averaged as replicates."""
-    firsts: dict[str, ResolvedModel] = {}
+    firsts: dict[str, resolve.ResolvedModel] = {}
     twins: dict[str, str] = {}
     for model, entry in zip(models, sweep.models, strict=True):
         name = model.replicate_of
@@ -228,26 +229,26 @@ def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mappi
             yield Fault(model.path, f"{reason} {', '.join(different)}.")
 
 
-def _shared_parts(model: ResolvedModel, texts: Mapping[str, Texts]) -> dict[str, object]:
+def _shared_parts(model: resolve.ResolvedModel, texts: Mapping[str, Texts]) -> dict[str, object]:
     """Return what replicates have in common, by what it is called."""
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
     return {
-        "architecture": architecture(model.checkpoint),
-        "tokenizer": (load_tokenizer(model.checkpoint).get_vocab(), digests),
+        "architecture": loading.architecture(model.checkpoint),
+        "tokenizer": (loading.load_tokenizer(model.checkpoint).get_vocab(), digests),
         "training or engine": (model.training, model.engine),
         "retrained model or none": model.retrained is None,
     }
 
 
-def retrained_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
+def retrained_faults(models: Sequence[resolve.ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
     """Yield the reasons why a retrained model cannot be measured on its model's token ids."""
     for model in models:
         if model.retrained is None or model.path not in texts:
             continue
         path, sources = f"{model.path}.retrained", texts[model.path]
         try:
-            twin = with_own_tokenizer(model.retrained)
-            if positions(twin) < positions(model.checkpoint):
+            twin = resolving.with_own_tokenizer(model.retrained)
+            if loading.positions(twin) < loading.positions(model.checkpoint):
                 yield from length_limit_faults(sources, twin)
             difference = reading_difference(model.checkpoint, twin, sources)
         except (DataError, ModelError) as error:

@@ -10,21 +10,11 @@ from importlib.util import find_spec
 from harness import miniature
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import Fault, Faults, ModelError, did_you_mean
-from harness.models.adapters import missing_targets
-from harness.models.loading import check_encoder, check_model, configuration
-from harness.models.resolving import (
-    CAUSAL_ROLES,
-    DEFAULT_JUDGES,
-    knows_only_the_miniature,
-    named_replicate,
-    resolve_judge,
-    resolve_model,
-    resolve_original,
-)
+from harness.models import adapters, loading, resolving
 from harness.planning.grid import TrialTemplate
 from harness.settings import ORIGINAL, Engine, JudgeEntry, Judges, MemorizedModel, ModelEntry, Resources, Sweep, replace
 
-KNOWN_JUDGES = ("miniature", *dict.fromkeys(DEFAULT_JUDGES.values()), ORIGINAL)
+KNOWN_JUDGES = ("miniature", *dict.fromkeys(resolving.DEFAULT_JUDGES.values()), ORIGINAL)
 
 JudgesByRole = Mapping[str, Checkpoint | None]
 """Judges by role; None: each model's original judges it."""
@@ -57,8 +47,8 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
         if entry.engine.deepspeed and find_spec("deepspeed") is None:
             reason = "needs the package deepspeed, which is not installed: pip install deepspeed."
             faults.add(f"{path}.engine", reason)
-        resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
-        checkpoint = _checkpoint(path, resolve, check_model, entry.id, miniature.names(), faults)
+        resolve = partial(resolving.resolve_original, entry.id, entry.tokenizer, entry.revision)
+        checkpoint = _checkpoint(path, resolve, loading.check_model, entry.id, miniature.names(), faults)
         if checkpoint is None:
             continue
         earlier = path_by_digest.setdefault(checkpoint.digest, path)
@@ -75,13 +65,13 @@ def _with_twin(
     sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint, faults: Faults
 ) -> ResolvedModel | None:
     """Return a model with its retrained twin; None if the twin cannot be loaded."""
-    replicate = named_replicate(entry.id)
+    replicate = resolving.named_replicate(entry.id)
     shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
     twin = entry.retrained or (str(replicate.retrained) if replicate else shipped)
     retrained = None
     if twin:
-        resolve = partial(resolve_model, twin, entry.tokenizer)
-        retrained = _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names(), faults)
+        resolve = partial(resolving.resolve_model, twin, entry.tokenizer)
+        retrained = _checkpoint(f"{path}.retrained", resolve, loading.check_model, twin, miniature.names(), faults)
         if retrained is None:
             return None
         if retrained.digest == checkpoint.digest:
@@ -136,10 +126,10 @@ def method_faults(
             why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
             yield Fault(training_path, why)
         for model in models:
-            if refusal := method.refuses(configuration(model.checkpoint)):
+            if refusal := method.refuses(loading.configuration(model.checkpoint)):
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {refusal}")
             training = override_training(template, model.training)
-            refusal = method.refuses_training(training) or missing_targets(model.checkpoint, training.lora)
+            refusal = method.refuses_training(training) or adapters.missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
                 yield Fault(training_path, f"cannot be trained so: {refusal}")
 
@@ -156,8 +146,8 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
         if entry.id == ORIGINAL:
             judges[role] = None
             continue
-        resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
-        check_weights = check_model if role in CAUSAL_ROLES else check_encoder
+        resolve = partial(resolving.resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
+        check_weights = loading.check_model if role in resolving.CAUSAL_ROLES else loading.check_encoder
         names = (*KNOWN_JUDGES, *miniature.names())
         checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, names, faults)
         if checkpoint is not None:
@@ -174,12 +164,14 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
     """Yield faults of a judge on utility texts of a source."""
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.
-    if source != "miniature" and knows_only_the_miniature(role, entry.id):
+    if source != "miniature" and resolving.knows_only_the_miniature(role, entry.id):
         reason = f"has read nothing but the embedded corpus, so it cannot judge utility texts from {source}"
         remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
         yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
-    if entry.id == ORIGINAL and role not in CAUSAL_ROLES:
-        reason = f"'{ORIGINAL}' judges {' and '.join(CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
+    if entry.id == ORIGINAL and role not in resolving.CAUSAL_ROLES:
+        reason = (
+            f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
+        )
         yield Fault(path, f"{reason}, for instance minilm.")
 
 

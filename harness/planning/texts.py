@@ -7,8 +7,7 @@ from typing import Literal
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
-from harness.data.rows import check_rows, first_unread
-from harness.data.sections import default_section, section_source
+from harness.data import rows, sections, sources
 from harness.data.sequences import (
     MAX_UNSEEN,
     Utility,
@@ -20,7 +19,6 @@ from harness.data.sequences import (
     take_half,
     validation_row_source,
 )
-from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
@@ -56,11 +54,11 @@ def resolve_texts(
     """
     data = sweep.data
     if not models:
-        for role in ROLES:
+        for role in sources.ROLES:
             section: TextSource | None = getattr(data, role)
             try:
                 if section is not None:
-                    check_rows(section_source(section, role), role)
+                    rows.check_rows(sections.section_source(section, role), role)
             except DataError as error:
                 faults.add(f"data.{role}", str(error))
         return {}, ()
@@ -87,11 +85,11 @@ def resolve_texts(
 
 def length_faults(data: Data) -> Iterator[Fault]:
     """Yield prefixes that leave no continuation."""
-    forget = section_source(data.forget, "forget")
-    for role in AS_THEY_STAND:
+    forget = sections.section_source(data.forget, "forget")
+    for role in sources.AS_THEY_STAND:
         section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
-            source = section_source(section, role, forget)
+            source = sections.section_source(section, role, forget)
             prefix, length = source.prefix_tokens, source.sequence_tokens
             if prefix >= length:
                 reason = f"must be below sequence_tokens ({length}), so that a continuation is left; got {prefix}."
@@ -107,18 +105,18 @@ def _read_texts(
     texts as forget sequences, and at most as many holdout texts. Validation texts replace a missing holdout.
     """
     data, texts, is_sound = sweep.data, dict[str, Source](), True
-    loaded: dict[Role, Sequences | Utility] = {}
-    for role in ROLES:
-        section: TextSource | None = getattr(data, role) or default_section(data, role, texts)
+    loaded: dict[sources.Role, Sequences | Utility] = {}
+    for role in sources.ROLES:
+        section: TextSource | None = getattr(data, role) or sections.default_section(data, role, texts)
         if section is None:
             continue
-        forget = texts.get("forget") or section_source(data.forget, "forget")
-        source = section_source(section, role, forget)
+        forget = texts.get("forget") or sections.section_source(data.forget, "forget")
+        source = sections.section_source(section, role, forget)
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         is_default = role == "validation" and data.validation is None and source.source != "miniature"
         if is_default and is_steered:  # Reported texts must not steer: take the next ones.
-            source = replace(source, start=first_unread(texts["utility"], "utility", load_tokenizer(model)))
+            source = replace(source, start=rows.first_unread(texts["utility"], "utility", load_tokenizer(model)))
         try:
             loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
@@ -170,7 +168,7 @@ changes a perplexity by 5 %, half the margin of equivalence."""
 MAX_SEEN_SHARE = 0.05
 """Allowed share of texts seen in training or a search, which may lower their loss by about one nat."""
 NAMED_TEXTS = 5
-APART: Mapping[tuple[Role, Role], str] = {
+APART: Mapping[tuple[sources.Role, sources.Role], str] = {
     ("holdout", "forget"): "what the original recites of them may be what it knows of those",
     ("retain", "forget"): "training would keep what it is to erase",
     ("utility", "forget"): "what they say of utility is what was erased",
@@ -184,7 +182,7 @@ which are no fault."""
 
 
 def split_faults(
-    loaded: Mapping[Role, Sequences | Utility], faults: Faults, *, erases: bool, is_steered: bool
+    loaded: Mapping[sources.Role, Sequences | Utility], faults: Faults, *, erases: bool, is_steered: bool
 ) -> tuple[str, ...]:
     """Return a sentence for every two roles that share a few texts, by their tokens; more are a fault.
 

@@ -12,10 +12,8 @@ from typing import get_args
 from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
-from harness.models.resolving import CAUSAL_ROLES
-from harness.models.tokenizing import how_it_reads, judges_start_with
-from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import JudgesByRole, ResolvedModel, assign_judges, override_training
+from harness.models import resolving, tokenizing
+from harness.planning import grid, resolve
 from harness.planning.texts import Texts
 from harness.plugins import plain_settings
 from harness.settings import (
@@ -44,12 +42,12 @@ LABELS = {
 }
 
 
-def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> Iterator[Fault]:
     """Yield every row with the same trials as an earlier one."""
     key_by_identity: dict[str, str] = {}
     for template in templates:
         strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-        training = override_training(template, sweep.training).identity()
+        training = resolve.override_training(template, sweep.training).identity()
         identity = digest_of([template.method, template.settings, strength, training])
         key = key_by_identity.setdefault(identity, template.key)
         if key != template.key:
@@ -65,12 +63,12 @@ def list_levels(until: Mapping[str, Sequence[At]]) -> tuple[Level, ...]:
 def build_trials(
     name: str,
     sweep: Sweep,
-    models: Sequence[ResolvedModel],
+    models: Sequence[resolve.ResolvedModel],
     texts: Mapping[str, Texts],
-    templates: Sequence[TrialTemplate],
-    walks: Sequence[TrialTemplate],
+    templates: Sequence[grid.TrialTemplate],
+    walks: Sequence[grid.TrialTemplate],
     evaluators: Mapping[str, Evaluator],
-    judges: JudgesByRole,
+    judges: resolve.JudgesByRole,
 ) -> list[Trial]:
     """Return the sweep's trials: reference rows first, then each model's grid and walks in the file's order."""
     references: list[Trial] = []
@@ -84,7 +82,7 @@ def build_trials(
     required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
     for model in models:
         sources = texts[model.path]
-        unmeasured = _unmeasured(name, sweep, model, sources, assign_judges(judges, model.checkpoint))
+        unmeasured = _unmeasured(name, sweep, model, sources, resolve.assign_judges(judges, model.checkpoint))
         specs = _evaluator_specs(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
         original = replace(unmeasured, evaluators=specs)
         for seed in sweep.seeds:
@@ -106,7 +104,7 @@ def build_trials(
 
 
 def _unmeasured(
-    name: str, sweep: Sweep, model: ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
+    name: str, sweep: Sweep, model: resolve.ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
 ) -> Trial:
     """Return a model's original without evaluators, from which all of its trials are made."""
     return Trial(
@@ -135,7 +133,10 @@ def _unmeasured(
         judges=judges,
         time_limit=sweep.timeout_minutes,
         keep_erased=sweep.keep_erased,
-        reading={**how_it_reads(model.checkpoint), "judges_start_with": judges_start_with(judges)},
+        reading={
+            **tokenizing.how_it_reads(model.checkpoint),
+            "judges_start_with": tokenizing.judges_start_with(judges),
+        },
         **model.resources.model_dump(),
         **sweep.report.model_dump(),
     )
@@ -171,7 +172,7 @@ def _evaluator_specs(
         if twin is not None:
             identity["retrained"] = twin.digest
         precision: Precision = "fp32" if evaluator.needs_fp32 else measuring.precision
-        judge_precision: Precision = measuring.judges if {*CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
+        judge_precision: Precision = measuring.judges if {*resolving.CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
         precisions = {"precision": precision, "judge_precision": judge_precision}
         # Keys of fp32 are older than this setting.
         identity |= {name: value for name, value in precisions.items() if value != "fp32"}
@@ -196,7 +197,9 @@ def _reference(spec: Trial, kind: str) -> Trial:
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def add_levels(original: Trial, model: ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]) -> Trial:
+def add_levels(
+    original: Trial, model: resolve.ResolvedModel, sources: Texts, until: Mapping[str, Sequence[At]]
+) -> Trial:
     """Return an original with levels, and the holdout or retrained model whose numbers define them."""
     levels = list_levels(until)
     targets = {level.at for level in levels}
@@ -208,14 +211,14 @@ def add_levels(original: Trial, model: ResolvedModel, sources: Texts, until: Map
     )
 
 
-def walked_templates(templates: Sequence[TrialTemplate]) -> list[TrialTemplate]:
+def walked_templates(templates: Sequence[grid.TrialTemplate]) -> list[grid.TrialTemplate]:
     """Return one template for each variant, with its largest strength."""
     strongest = {template.variant: template for template in templates}  # Strengths rise.
     return [replace(template, strengths=template.strengths[-1:]) for template in strongest.values()]
 
 
 def walked_trials(
-    original: Trial, model: ResolvedModel, sources: Texts, templates: Sequence[TrialTemplate]
+    original: Trial, model: resolve.ResolvedModel, sources: Texts, templates: Sequence[grid.TrialTemplate]
 ) -> Iterator[Trial]:
     """Yield a trial for each template and level of `original`, walked up to the template's strength."""
     for template in templates:
@@ -225,7 +228,7 @@ def walked_trials(
             yield replace(spec, until=level).identified(is_cumulative=template.plugin.strength.cumulative)
 
 
-def erasure_trial(original: Trial, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> Trial:
+def erasure_trial(original: Trial, model: resolve.ResolvedModel, sources: Texts, template: grid.TrialTemplate) -> Trial:
     """Return a template's trial, with the model and seed of `original`."""
     plugin, reference = template.plugin, template.strongest.reference
     suffix = template.variant.removeprefix(template.method)
@@ -241,7 +244,7 @@ def erasure_trial(original: Trial, model: ResolvedModel, sources: Texts, templat
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        training=override_training(template, model.training),
+        training=resolve.override_training(template, model.training),
         retain=sources.get("retain") if reference == "retain_data" else None,
     )
     return spec.identified(is_cumulative=plugin.strength.cumulative)

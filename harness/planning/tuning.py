@@ -9,10 +9,8 @@ from typing import Any
 from harness.base.settings import check_settings, field_types, quoted, repeated
 from harness.contracts import Evaluator, Json, Method, Training
 from harness.errors import Fault, Faults, unknown
-from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import ResolvedModel
+from harness.planning import grid, resolve, trials
 from harness.planning.texts import Texts
-from harness.planning.trials import add_levels, erasure_trial
 from harness.plugins import declared_space
 from harness.settings import (
     HOLDOUT,
@@ -37,8 +35,8 @@ from harness.settings import (
 
 
 def study_templates(
-    sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate], faults: Faults
-) -> list[TrialTemplate]:
+    sweep: Sweep, tune: Tune, templates: Sequence[grid.TrialTemplate], faults: Faults
+) -> list[grid.TrialTemplate]:
     """Return each variant's template with its space, in the file's order; faulty rows are left out.
 
     A template with nothing but its strength to search has no space: it is walked to the end of the strength's range.
@@ -49,7 +47,7 @@ def study_templates(
     spaces: dict[str, dict[str, Dimension] | None] = {}
     for key, plugin in {template.key: template.plugin for template in templates}.items():
         spaces[key] = _space(key, sweep.methods[key], tune.space.get(key, {}), plugin, faults)
-    studies: dict[str, TrialTemplate] = {}
+    studies: dict[str, grid.TrialTemplate] = {}
     for template in templates:
         space, dial = spaces[template.key], template.plugin.strength.field
         if space is None:
@@ -114,7 +112,7 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
 
 
 def level_faults(
-    until: Mapping[str, Sequence[Any]], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
+    until: Mapping[str, Sequence[Any]], models: Sequence[resolve.ResolvedModel], texts: Mapping[str, Texts]
 ) -> Iterator[Fault]:
     """Yield levels that need a holdout or a retrained model where a model has none."""
     for name, levels in until.items():
@@ -155,11 +153,19 @@ def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterato
         yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 
 
+def dial_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[grid.TrialTemplate]) -> Iterator[Fault]:
+    """Yield every row whose dial cannot be walked to a level."""
+    for template in templates if until else ():
+        if not all(type(value) in (int, float) for value in template.strengths):
+            path = f"methods.{template.key}.{template.plugin.strength.field}"
+            yield Fault(path, "cannot be walked: it is no number. Remove the row, or until.")
+
+
 def build_studies(
     sweep: Sweep,
     tune: Tune,
-    templates: Sequence[TrialTemplate],
-    models: Sequence[ResolvedModel],
+    templates: Sequence[grid.TrialTemplate],
+    models: Sequence[resolve.ResolvedModel],
     texts: Mapping[str, Texts],
     references: Sequence[Trial],
 ) -> list[Study]:
@@ -168,18 +174,18 @@ def build_studies(
     for model in models:
         sources = texts[model.path]
         original = next(spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint)
-        original = add_levels(original, model, sources, sweep.until)
+        original = trials.add_levels(original, model, sources, sweep.until)
         for template in templates:
             for number, seeds in enumerate(list_searches(sweep, tune) if template.space else ()):
                 default = replace(
-                    erasure_trial(original, model, sources, template), seed=search_seed(tune.seed, number)
+                    trials.erasure_trial(original, model, sources, template), seed=search_seed(tune.seed, number)
                 ).identified(is_cumulative=template.plugin.strength.cumulative)
                 studies.append(_study(sweep, tune, template, default, sources["selection"], seeds))
     return studies
 
 
 def _study(
-    sweep: Sweep, tune: Tune, template: TrialTemplate, default: Trial, selection: Source, seeds: tuple[int, ...]
+    sweep: Sweep, tune: Tune, template: grid.TrialTemplate, default: Trial, selection: Source, seeds: tuple[int, ...]
 ) -> Study:
     """Return the study around a row's trial with its default settings."""
     plugin, space, dial = template.plugin, template.space, template.plugin.strength.field

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.base.files import difference, digest_of, folder_digests, locked, remove, writing
-from harness.base.messages import tell
+from harness.base import files, messages
 from harness.settings import Trial
 
 ABOUT = "about.json"
@@ -44,7 +43,7 @@ class Artifacts:
 
     def __init__(self, root: Path, warn: Callable[[str], None] | None = None) -> None:
         self.root = root
-        self._warn = warn or partial(tell, is_error=True)
+        self._warn = warn or partial(messages.tell, is_error=True)
 
     def has(self, kind: str, key: str) -> bool:
         """Return True if the artifact exists, damaged or not."""
@@ -57,7 +56,7 @@ class Artifacts:
             return None
         if not damage(folder):
             return folder
-        with locked(_lock_file(folder)):
+        with files.locked(_lock_file(folder)):
             return self._intact(folder)
 
     def build(self, kind: str, key: str, make: Callable[[Path], None], parts: Sequence[str] = ()) -> Path:
@@ -81,10 +80,10 @@ class Artifacts:
 
         def write(folder: Path) -> None:
             arrays = {name: np.array(array, order="C") for name, array in make().items()}
-            with writing(folder / _ARRAYS, "arrays that trials share"):
+            with files.writing(folder / _ARRAYS, "arrays that trials share"):
                 save_file(arrays, folder / _ARRAYS)
 
-        return load_file(self.build(ARRAYS, digest_of(list(key)), write, key) / _ARRAYS)
+        return load_file(self.build(ARRAYS, files.digest_of(list(key)), write, key) / _ARRAYS)
 
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
@@ -100,14 +99,14 @@ class Artifacts:
             try:
                 yield folder
             finally:
-                remove(folder)
+                files.remove(folder)
 
     @contextmanager
     def _held(self, folder: Path) -> Iterator[None]:
         """Lock an artifact, and remove the remains of a killed builder."""
-        with locked(_lock_file(folder)):
+        with files.locked(_lock_file(folder)):
             for path in folder.parent.glob(f"{_BUILDING}{folder.name}.*"):
-                remove(path)
+                files.remove(path)
             yield
 
     def _intact(self, folder: Path) -> Path | None:
@@ -117,7 +116,7 @@ class Artifacts:
         if not (clause := damage(folder)):
             return folder
         # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
-        remove(folder.rename(_aside(folder)))
+        files.remove(folder.rename(_aside(folder)))
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
@@ -125,17 +124,17 @@ class Artifacts:
 def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
     building, kind = _aside(folder), folder.parent.name
     description = f"an artifact of the kind '{kind}'"
-    with writing(folder, description):
+    with files.writing(folder, description):
         building.mkdir()
     try:
         make(building)
-        with writing(folder, description):
+        with files.writing(folder, description):
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            about = {"kind": kind, "key": list(parts), "created": created, "files": folder_digests(building)}
+            about = {"kind": kind, "key": list(parts), "created": created, "files": files.folder_digests(building)}
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             building.rename(folder)
     finally:
-        remove(building)
+        files.remove(building)
 
 
 def _aside(folder: Path) -> Path:
@@ -147,8 +146,8 @@ def damage(folder: Path) -> str:
     """Return a clause about an artifact's damage; '' if it is this artifact and all files have their digests."""
     try:
         about = json.loads((folder / ABOUT).read_bytes())
-        key = folder.name in (digest_of(about["key"]), *about["key"])
-        return difference(folder, about["files"], ABOUT) if key else "it belongs elsewhere"
+        key = folder.name in (files.digest_of(about["key"]), *about["key"])
+        return files.difference(folder, about["files"], ABOUT) if key else "it belongs elsewhere"
     except (OSError, ValueError, TypeError, KeyError):
         return f"its {ABOUT} cannot be read"
 
@@ -160,6 +159,6 @@ def _lock_file(folder: Path) -> Path:
 def memorized_key(spec: Trial) -> str:
     """Return the artifact key of a trial's memorised model."""
     training, engine = spec.memorized_training.identity(), str(spec.engine)
-    return digest_of(
+    return files.digest_of(
         [MEMORIZED_VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine]
     )

@@ -18,8 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.base.files import append_line, digest_of, locked, write_whole
-from harness.base.messages import storable
+from harness.base import files, messages
 from harness.contracts import Json
 from harness.errors import DataError, PluginError
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
@@ -50,7 +49,7 @@ class Journal:
         """
         results = self.folder.parent
         busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
-        with locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept."):
+        with files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept."):
             yield
 
     def append(self, record: Record) -> None:
@@ -61,7 +60,7 @@ class Journal:
             StorageError: It cannot be written; the file is unchanged.
         """
         dated = replace(record, at=datetime.now(UTC).strftime(AT_FORMAT))
-        append_line(self._path(record.trial_id), _line_of(dated), "the journal's next line")
+        files.append_line(self._path(record.trial_id), _line_of(dated), "the journal's next line")
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
         """Write the items, then append the measurement with the digest of their file."""
@@ -113,8 +112,8 @@ class Journal:
     def write_plan(self, plan: Plan) -> None:
         """Replace `plan.json` atomically."""
         plain = plan.model_dump(mode="json")
-        text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
-        write_whole(self._plan, text, "the plan", durable=True)
+        text = json.dumps({**plain, "checksum": files.digest_of(plain)}, indent=1, allow_nan=False) + "\n"
+        files.write_whole(self._plan, text, "the plan", durable=True)
 
     def read_plan(self) -> Plan:
         """Return the plan of the last run.
@@ -124,15 +123,16 @@ class Journal:
         """
         try:
             plain = json.loads(self._plan.read_bytes())
-            if plain.pop("checksum") != digest_of(plain):
+            if plain.pop("checksum") != files.digest_of(plain):
                 raise ValueError("its checksum is of another content")
             return Plan.model_validate(plain, strict=False)
         except FileNotFoundError:
             raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{self._plan} is damaged, or not a plan of this version of Lethe ({storable(str(error), 1000)}). Run "
-                "the sweep again: it writes a new one, and keeps what is measured."
+                f"{self._plan} is damaged, or not a plan of this version of Lethe "
+                f"({messages.storable(str(error), 1000)}). Run the sweep again: it writes a new one, and keeps what is "
+                "measured."
             ) from error
 
     def _path(self, trial_id: str) -> Path:
@@ -172,13 +172,13 @@ def _record_of(line: bytes) -> Record | None:
 
 def _encode(value: Any, path: str) -> Json:
     if isinstance(value, str):
-        return storable(value)
+        return messages.storable(value)
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, Mapping):
-        return {storable(str(key)): _encode(item, f"{path}.{key}") for key, item in value.items()}
+        return {messages.storable(str(key)): _encode(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise PluginError(

@@ -13,22 +13,17 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from harness.analysis import curves, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.curves import styles
-from harness.analysis.metrics import NOTHING, declarations
-from harness.analysis.ranking import RankedTable, rank_names
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
 from harness.records.journal import Journal
 from harness.records.tuned import read_sweep_results
-from harness.reporting.render import Column, cell_texts
+from harness.reporting import render, summary
 from harness.reporting.section import PageContext, Section, fill_template
-from harness.reporting.sections import SECTIONS
-from harness.reporting.sections.main_table import main_latex, main_markdown
-from harness.reporting.sections.repeat import provenance
+from harness.reporting.sections import SECTIONS, main_table, repeat
 from harness.reporting.style import REFERENCE_STYLES, rendered
-from harness.reporting.summary import answer_text, caption
 from harness.settings import Plan
 
 
@@ -42,7 +37,7 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     """
     written = [
         write_whole(folder / "table.csv", csv_text(analysis.table)),
-        write_whole(folder / "table.metrics.yaml", declarations(analysis.info)),
+        write_whole(folder / "table.metrics.yaml", metrics.declarations(analysis.info)),
     ]
     sections = [section(analysis) for section in SECTIONS]
     for section in sections:
@@ -51,7 +46,7 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
         for name, figure in section.figures.items():
             written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
             written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
-    answer = answer_text(analysis) if analysis.results.plan.erases else ""
+    answer = summary.answer_text(analysis) if analysis.results.plan.erases else ""
     written += write_tables(analysis.ranked, analysis.results.plan.question, folder, answer)
     return [*written, write_whole(folder / "report.html", page(analysis, sections=sections))]
 
@@ -75,17 +70,17 @@ def written_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file())
 
 
-def write_tables(ranked: RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
+def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
     """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
     page_rows = ranked.on_recited_texts
-    words = [*ranked.headline_warnings, caption(page_rows.table)]
-    bounds = [f"{name}{end}" for name in rank_names(ranked.info) for end in ("_low", "_high")]
-    names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds]
+    words = [*ranked.headline_warnings, summary.caption(page_rows.table)]
+    bounds = [f"{name}{end}" for name in ranking.rank_names(ranked.info) for end in ("_low", "_high")]
+    names = ["model", "method", "variant", "strength", *ranking.rank_names(ranked.info), *bounds]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", main_markdown(page_rows, question, " ".join(words), answer)),
-        write_whole(folder / "table.tex", main_latex(page_rows, " ".join([*words, question]))),
+        write_whole(folder / "table.md", main_table.main_markdown(page_rows, question, " ".join(words), answer)),
+        write_whole(folder / "table.tex", main_table.main_latex(page_rows, " ".join([*words, question]))),
     ]
 
 
@@ -116,8 +111,8 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     parts: dict[str, Any] = {"sections": texts, "contents": contents, "results": analysis.results, "is_kept": is_kept}
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
-    parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING
-    parts["provenance"] = provenance(analysis.results)
+    parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or metrics.NOTHING
+    parts["provenance"] = repeat.provenance(analysis.results)
     return fill_template("harness.reporting", "templates/page.html.j2", is_html=True, **parts)
 
 
@@ -128,7 +123,7 @@ def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dic
     retrained model, over all seeds, with its interval.
     """
     words = {True: "true", False: "false"}
-    colours = {variant: colour for variant, (colour, _) in styles(table).items()}
+    colours = {variant: colour for variant, (colour, _) in curves.styles(table).items()}
     colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
     tags: dict[str, dict[str, str]] = {}
     for row in table.to_dict("records"):
@@ -140,7 +135,7 @@ def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dic
         tags[row["point_id"]] = point
     for row in attacked.to_dict("records") if attacked is not None else ():
         if not math.isnan(row["excess"]):
-            text, interval = cell_texts(row, Column("excess", "", "change"))
+            text, interval = render.cell_texts(row, render.Column("excess", "", "change"))
             for point_id in row["point_ids"]:
                 tags[point_id][f"excess.{row['metric']}"] = f"{text} ({interval})" if interval else text
     return tags

@@ -19,10 +19,9 @@ from harness.execution.waves import shared_jobs
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.planning.memory import Row, find_unfit, gigabytes, memory_needs, row_of
 from harness.plugins import METHODS
+from harness.records import setting_changes, tuned
 from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
-from harness.records.setting_changes import changed_sentences, replaced_rows, replaced_sentence
-from harness.records.tuned import is_over, largest_candidate, list_remaining_specs, read_sweep_results
 from harness.reporting.render import Column, render
 from harness.settings import Plan, Trial
 
@@ -124,7 +123,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     rows = []
     for study in studies:
         spec, done = study.spec, len(study.candidates)
-        left = "" if is_over(spec, study.candidates) else f", at most {spec.trials - done} to do"
+        left = "" if tuned.is_over(spec, study.candidates) else f", at most {spec.trials - done} to do"
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
         about = {
             "Tuned": f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}",
@@ -151,17 +150,19 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     """Print every trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
-    measured = read_sweep_results(planned, journal)
+    measured = tuned.read_sweep_results(planned, journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
     if measured.studies:
         terminal.print(studies_table(measured.studies), "")
-    trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
+    trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in planned.studies)]
     machine, needs = this_machine(), memory_needs(trials)
     terminal.print(needs_table(trials, needs, machine))
-    replaced = replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
-    for sentence in filter(None, (replaced, *changed_sentences(measured))):
+    replaced = setting_changes.replaced_sentence(
+        setting_changes.replaced_rows(planned, journal), folders.results, planned.sweep
+    )
+    for sentence in filter(None, (replaced, *setting_changes.changed_sentences(measured))):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
-    if faults := find_unfit(list_remaining_specs(measured), machine, needs):
+    if faults := find_unfit(tuned.list_remaining_specs(measured), machine, needs):
         raise ConfigError(str(file), faults)

@@ -14,12 +14,9 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.analysis import damage, metrics, ranking, seeds
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
-from harness.analysis.damage import unmeasured_damage, verdict
-from harness.analysis.metrics import lower_title, number
-from harness.analysis.ranking import ERASED_NOTHING
-from harness.analysis.seeds import seed_count
 from harness.base.messages import amount
 from harness.records.record import erased_key
 from harness.reporting.render import Column, markdown_escape, render
@@ -47,7 +44,7 @@ def caption(table: pd.DataFrame) -> str:
         sentences.append(f"Definition: {definition or 'not stated'}{meaning}.")
     for roles in sorted(set(table["judged_by_original"]) - {""}):
         sentences.append(f"Judge of {roles}: the original model itself.")
-    count, items = seed_count(table), "the items (sequences, prompts, questions)"
+    count, items = seeds.seed_count(table), "the items (sequences, prompts, questions)"
     has_items = any(name.endswith("_low") for name in table.columns)
     if count > 1:
         over = f"{count} seeds" + (f" and {items}" if has_items else "")
@@ -99,7 +96,7 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
     costs = "costs least" if paid else "is the only sound method that gets there"
     others = f"; {_names(paid, '; ')}" if paid else ""
-    return f"At {at}, {first['label']} {costs}: {lower_title(answer.cost)} {times(first['price'])}{others}."
+    return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {times(first['price'])}{others}."
 
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
@@ -156,7 +153,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
         sentences.append(f"Not there: {_names(labels)}.")
     table = analysis.ranked.table
-    sentences.append(unmeasured_damage(table[table["model"] == model]))
+    sentences.append(damage.unmeasured_damage(table[table["model"] == model]))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
@@ -177,8 +174,8 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
         if row["rank_average"] != "":
             order.append(f"{row['rank_average']} {row['label']} ({row['strength_name']} {row['strength']})")
         elif row["collapsed"] is True:
-            collapsed.append(f"{row['label']} ({verdict(row['collapse_class'], row['collapse_reason'])})")
-        elif row["unranked"] == ERASED_NOTHING:
+            collapsed.append(f"{row['label']} ({damage.verdict(row['collapse_class'], row['collapse_reason'])})")
+        elif row["unranked"] == ranking.ERASED_NOTHING:
             idle.append(row["label"])
     wrong = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     wrong += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
@@ -211,11 +208,11 @@ def head_text(model: str, analysis: Analysis) -> str:
     head, cost = analysis.answer.heads[model], analysis.answer.cost
     parts = [amount(head["texts"], "text"), amount(head["runs"], "run")]
     titles = {"recited": "recited before: MA", "unseen_ma": "of unseen texts:", "retrained_ma": "the never-seen model:"}
-    parts += [f"{title} {number(head[name])}" for name, title in titles.items() if not math.isnan(head[name])]
+    parts += [f"{title} {metrics.number(head[name])}" for name, title in titles.items() if not math.isnan(head[name])]
     if not math.isnan(head["retrained_price"]):
         parts.append(f"its price ×{head['retrained_price']:.2f}")
     if cost is not None:
-        parts.append(f"price: {lower_title(cost)}, times the original's")
+        parts.append(f"price: {metrics.lower_title(cost)}, times the original's")
     return "; ".join(parts) + "."
 
 

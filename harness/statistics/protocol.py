@@ -16,8 +16,7 @@ import numpy as np
 from scipy.special import chdtri, stdtr, stdtrit
 from scipy.stats import nct
 
-from harness.statistics.contrasts import LEVEL, holm
-from harness.statistics.item_values import Floats
+from harness.statistics import contrasts, item_values
 
 Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
 
@@ -52,7 +51,7 @@ class Judgement(NamedTuple):
 
 
 def judge_methods(
-    differences_by_method: Mapping[str, Floats], item_variances: Mapping[str, float], margin: float
+    differences_by_method: Mapping[str, item_values.Floats], item_variances: Mapping[str, float], margin: float
 ) -> dict[str, Judgement]:
     """Return the verdict on each method's paired differences of log price to the reference.
 
@@ -90,19 +89,19 @@ def judge_methods(
         runs, mean = len(paired[name]), float(paired[name].mean())
         error = standard_error(max(deviation, typical), runs, item_variances[name])
         freedom = degrees_of_freedom(runs, len(deviations), is_loud=deviation > typical)
-        halves[name] = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+        halves[name] = float(stdtrit(freedom, 1 - contrasts.LEVEL / 2)) * error
         sided.append((_difference_p(mean, error, freedom, runs), _equivalence_p(mean, error, freedom, margin)))
     difference_ps, equivalence_ps = (
-        dict(zip(deviations, holm([ps[side] for ps in sided]), strict=True)) for side in (0, 1)
+        dict(zip(deviations, contrasts.holm([ps[side] for ps in sided]), strict=True)) for side in (0, 1)
     )
     judgements: dict[str, Judgement] = {}
     for name, values_R in paired.items():
         mean = float(values_R.mean()) if len(values_R) else math.nan
         half, p, equivalence_p = (found.get(name, math.nan) for found in (halves, difference_ps, equivalence_ps))
         verdict: Verdict = "can't tell yet"
-        if equivalence_p < LEVEL:
+        if equivalence_p < contrasts.LEVEL:
             verdict = "equivalent"
-        elif p < LEVEL:
+        elif p < contrasts.LEVEL:
             verdict = "cheaper" if mean < 0 else "dearer"
         deviation = max(deviations.get(name, math.nan), typical)
         low, high, runs = mean - half, mean + half, len(values_R)
@@ -163,7 +162,7 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
     aside, probabilities = abs(difference) / error, []
     for is_loud in (False, True):
         freedom = degrees_of_freedom(runs, methods, is_loud=is_loud)
-        critical = float(stdtrit(freedom, 1 - LEVEL / methods / 2))
+        critical = float(stdtrit(freedom, 1 - contrasts.LEVEL / methods / 2))
         is_sure = aside > critical + _SURE
         probabilities.append(
             1.0 if is_sure else float(nct.sf(critical, freedom, aside) + nct.sf(critical, freedom, -aside))

@@ -19,9 +19,8 @@ from torch.nn import Parameter
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-from harness.toolkit.deepspeed import DeepSpeedEngine
+from harness.toolkit import deepspeed, losses
 from harness.toolkit.device import checkpointed_layers
-from harness.toolkit.losses import Batch
 
 
 class TorchEngine:
@@ -113,14 +112,14 @@ def training_forward(model: Model, training: Training) -> Iterator[None]:
 
 # One optimiser step: of a loss, of two terms, or with a method's own gradient.
 
-TrainingEngine: TypeAlias = TorchEngine | DeepSpeedEngine
+TrainingEngine: TypeAlias = TorchEngine | deepspeed.DeepSpeedEngine
 Loss = Callable[..., torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss.
 
 `retain` is empty without retain data; a batch of paired texts is a fourth argument."""
 Gradients = Mapping[str, torch.Tensor]
 """By name in `named_parameters`."""
-Parts = tuple[Batch, ...]
+Parts = tuple[losses.Batch, ...]
 """Micro-batches of the forget set, the retain data and any paired texts."""
 
 
@@ -130,7 +129,7 @@ class LossTerms:
 
     forget: Callable[..., torch.Tensor]
     """(model, forget) to this micro-batch's share; paired texts are a third argument."""
-    retain: Callable[[Model, Batch], torch.Tensor]
+    retain: Callable[[Model, losses.Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
     gradient: GradientRule | None = None
@@ -138,7 +137,7 @@ class LossTerms:
     after_step: Callable[[Mapping[str, float]], None] | None = None
     """Receives a step's `loss` and both terms."""
 
-    def __call__(self, model: Model, forget: Batch, retain: Batch, *paired: Batch) -> torch.Tensor:
+    def __call__(self, model: Model, forget: losses.Batch, retain: losses.Batch, *paired: losses.Batch) -> torch.Tensor:
         return self.forget(model, forget, *paired) + self.retain_weight * self.retain(model, retain)
 
 

@@ -16,8 +16,7 @@ from torch import distributed
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
 from harness.models.blocks import FAMILIES, MLP_KINDS, lacks_blocks
-from harness.toolkit.engines import plain_forward, training_forward
-from harness.toolkit.finetune import micro_batches
+from harness.toolkit import engines, finetune
 from harness.toolkit.losses import Batch, token_nll
 
 LogitsLoss = Callable[[Batch, torch.Tensor], torch.Tensor]
@@ -278,7 +277,7 @@ def _add_products(
     uniform_BT: torch.Tensor | None,
 ) -> None:
     passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    with ExitStack() as hooks, plain_forward(model, training):
+    with ExitStack() as hooks, engines.plain_forward(model, training):
         for matrix in matrices:
             module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
             hooks.callback(module.register_forward_hook(partial(_record, passed, matrix.parameter)).remove)
@@ -314,7 +313,7 @@ def loss_gradient(
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
         totals = [torch.zeros_like(weight, requires_grad=False) for weight in weights]
         for batch in _batches(sequences, training, model, rows):
-            with training_forward(model, training):
+            with engines.training_forward(model, training):
                 share = _checked(loss(model, batch))
             for total, gradient in zip(totals, torch.autograd.grad(share, weights), strict=True):
                 total += gradient
@@ -323,7 +322,7 @@ def loss_gradient(
 
 def _batches(sequences: Sequences, training: Training, model: Model, rows: torch.Tensor | None) -> list[Batch]:
     rows = torch.arange(len(sequences)) if rows is None else rows
-    return micro_batches(sequences, rows, training, next(model.parameters()).device)
+    return finetune.micro_batches(sequences, rows, training, next(model.parameters()).device)
 
 
 def _record(

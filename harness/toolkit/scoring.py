@@ -16,16 +16,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.nn import functional
 
-from harness.base.files import file_digest
-from harness.base.hub import DESCRIPTION
+from harness.base import files, hub
 from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError, TrialError
-from harness.models.loading import load_model, load_tokenizer, positions
-from harness.models.resolving import CAUSAL_ROLES
-from harness.models.tokenizing import judge_facts, start_tokens, token_lists
+from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
-from harness.toolkit import stepping
-from harness.toolkit.decoding import CACHE_BYTES
+from harness.toolkit import decoding, losses, stepping
 from harness.toolkit.device import (
     computing_device,
     count_vocabulary,
@@ -34,7 +30,6 @@ from harness.toolkit.device import (
     read_at_once,
     rows_at_once,
 )
-from harness.toolkit.losses import token_nll
 from harness.toolkit.stepping import TRIED_ROWS, UNFIT, LogitPrecision
 
 if TYPE_CHECKING:
@@ -109,7 +104,7 @@ def _read_contexts(
         (sharing if shared else alone).append(_Question(shared, choice_places))
     sharing.sort(key=lambda question: question.shared, reverse=True)
     while sharing and token_bytes:
-        max_rows = max(1, CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
+        max_rows = max(1, decoding.CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
         at_once = _rows_together(model, sharing[0].shared, device, max_rows)
         min_shared = ALIKE * sharing[0].shared
         batch = [question for question in sharing[:at_once] if question.shared >= min_shared]
@@ -229,17 +224,17 @@ class CausalJudge:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._id = checkpoint.id
-        self._tokenizer = load_tokenizer(checkpoint)
-        self._start = start_tokens(self._tokenizer)
+        self._tokenizer = loading.load_tokenizer(checkpoint)
+        self._start = tokenizing.start_tokens(self._tokenizer)
         dtype = judges_dtype()
         lowered = [] if dtype == torch.float32 else [str(dtype)]
         self.digest = judge_key(checkpoint, *map(str, self._start), *lowered)
-        self._model = load_model(checkpoint, dtype).to(computing_device())
-        self._longest = positions(checkpoint)
+        self._model = loading.load_model(checkpoint, dtype).to(computing_device())
+        self._longest = loading.positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
         """Score each text after its prompt; for `names` see `token_lists`."""
-        read = (token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
+        read = (tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
         before = len(self._start)
@@ -277,7 +272,7 @@ class CausalJudge:
                 f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads "
                 "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
             )
-        rows = [row[: min(tokens, self._longest)] for row in token_lists(self._tokenizer, texts, names=True)]
+        rows = [row[: min(tokens, self._longest)] for row in tokenizing.token_lists(self._tokenizer, texts, names=True)]
         padded_BT, lengths_B = self._padded(rows, end)
         width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
@@ -354,7 +349,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
         is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
         rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]
         predicted_NT[rows, 1:width] = logits.argmax(-1).masked_fill(is_padding_BS, -1).cpu()
-        nll_BS = token_nll(logits, tokens_BT[:, 1:]).double()
+        nll_BS = losses.token_nll(logits, tokens_BT[:, 1:]).double()
         nll_NT[rows, 1:width] = nll_BS.masked_fill(is_padding_BS, torch.nan).cpu()
         start += len(lengths_B)
     return predicted_NT, nll_NT
@@ -388,21 +383,21 @@ def judge_key(judge: Checkpoint, *facts: str) -> str:
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
     location = Path(judge.location)
     for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):
-        for file in sorted({file for pattern in DESCRIPTION for file in folder.glob(pattern)}):
-            digest.update(json.dumps([role, file.name, file_digest(file)]).encode())
+        for file in sorted({file for pattern in hub.DESCRIPTION for file in folder.glob(pattern)}):
+            digest.update(json.dumps([role, file.name, files.file_digest(file)]).encode())
     modules = location / "modules.json"
     for module in json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else []:
         for file in sorted((location / module["path"]).rglob("*")) if module["path"] else []:
             if file.is_file():
                 name = str(file.relative_to(location))
-                digest.update(json.dumps([module["path"], name, file_digest(file)]).encode())
+                digest.update(json.dumps([module["path"], name, files.file_digest(file)]).encode())
     return digest.hexdigest()
 
 
 def judge_identity(role: str, judge: Checkpoint) -> list[str]:
     """Return everything that decides a judge's numbers."""
     own = [ORIGINAL] if judge.id == ORIGINAL else []
-    facts = judge_facts(judge) if role in CAUSAL_ROLES else []
+    facts = tokenizing.judge_facts(judge) if role in resolving.CAUSAL_ROLES else []
     weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
     return [*own, weights, tokenizer_identity(judge), *facts]
 

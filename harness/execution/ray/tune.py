@@ -18,11 +18,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import StorageError
-from harness.execution.environment import input_differences, node_inputs
-from harness.execution.isolate import has_outside_plugins
+from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.ray import session
-from harness.execution.redact import failure_for_report
 from harness.settings import replace
 
 import ray  # isort: skip
@@ -59,7 +57,7 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 
 def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
     if not session.IS_LOCAL:
-        folders = replace(folders, inputs=node_inputs([job.spec for job in jobs], folders.plan_file))
+        folders = replace(folders, inputs=environment.node_inputs([job.spec for job in jobs], folders.plan_file))
     # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     for workers in sorted({job.spec.engine.workers for job in jobs}):
         job_by_name = {job.name: job for job in jobs if job.spec.engine.workers == workers}
@@ -96,7 +94,7 @@ def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str
         param_space={"job": tune.grid_search(list(job_by_name))},
         tune_config=tune.TuneConfig(
             max_concurrent_trials=session.trials_at_once(specs, has) or None,
-            reuse_actors=all(spec.gpus == 0 for spec in specs) and not has_outside_plugins(specs),
+            reuse_actors=all(spec.gpus == 0 for spec in specs) and not isolate.has_outside_plugins(specs),
             trial_name_creator=lambda trial: trial.config["job"],
             trial_dirname_creator=lambda trial: f"{trial.config['job']}-{trial.trial_id}",
         ),
@@ -177,12 +175,16 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
-            if clause := input_differences(folders.inputs, node_inputs([job.spec], folders.plan_file)):
+            if clause := environment.input_differences(
+                folders.inputs, environment.node_inputs([job.spec], folders.plan_file)
+            ):
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except Exception as error:  # Lethe's own StorageError quotes nobody.
-        sentence, log = failure_for_report(error, "plain" if isinstance(error, StorageError) else job.spec.samples)
+        sentence, log = redact.failure_for_report(
+            error, "plain" if isinstance(error, StorageError) else job.spec.samples
+        )
         tune.report({"raised": sentence, "log": log})
         raise
 

@@ -18,9 +18,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution.environment import input_differences, node_inputs
+from harness.execution import environment, redact
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
-from harness.execution.redact import failure_for_report
 from harness.settings import Trial
 from harness.toolkit.deepspeed import loopback_variables
 
@@ -61,7 +60,7 @@ def run_on_workers(
             _run_worker,
             train_loop_config={
                 **{"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder)},
-                **{"logs": name, "inputs": None if is_on_loopback() else node_inputs([spec])},
+                **{"logs": name, "inputs": None if is_on_loopback() else environment.node_inputs([spec])},
             },
             # If Ray runs on this machine only, so do the workers.
             torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
@@ -121,11 +120,15 @@ def _run_worker(config: dict[str, Any]) -> None:
                 stream.write(f"{message}\n")
 
     try:
-        if config["inputs"] is not None and (clause := input_differences(config["inputs"], node_inputs([spec]))):
+        if config["inputs"] is not None and (
+            clause := environment.input_differences(config["inputs"], environment.node_inputs([spec]))
+        ):
             raise TrialError(f"its node {node_name()} {clause}.")
         resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
     except Exception as error:
-        (logs / f"{rank}.failure").write_text(json.dumps(failure_for_report(error, spec.samples)), encoding="utf-8")
+        (logs / f"{rank}.failure").write_text(
+            json.dumps(redact.failure_for_report(error, spec.samples)), encoding="utf-8"
+        )
         raise
 
 

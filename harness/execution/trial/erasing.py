@@ -16,8 +16,7 @@ import torch
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Number
 from harness.execution.isolate import guarded_models
-from harness.execution.trial.inputs import choose_device
-from harness.execution.trial.tasks import ErasingTask, PeakMemory
+from harness.execution.trial import inputs, tasks
 from harness.models import adapters
 from harness.models.loading import save_model
 from harness.plugins import METHODS
@@ -51,7 +50,7 @@ def erase(
     """
     trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
-        task = ErasingTask(spec, artifacts, strengths, progress)
+        task = tasks.ErasingTask(spec, artifacts, strengths, progress)
         with closing(_erased(spec, task)) as models:
             for erased in models:
                 yield Erasure(erased, _warnings(task, erased), adapter=adapters.merged_adapter(erased.model))
@@ -64,14 +63,14 @@ def erase(
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            model = adapters.load_erased(spec.model, checkpoint).to(choose_device(spec))
+            model = adapters.load_erased(spec.model, checkpoint).to(inputs.choose_device(spec))
             is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
             adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
             erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def _erased(spec: Trial, task: ErasingTask) -> Generator[ErasedModel, None, None]:
+def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None, None]:
     dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
     if task.strengths:
         last = max(task.strengths)
@@ -82,12 +81,12 @@ def _erased(spec: Trial, task: ErasingTask) -> Generator[ErasedModel, None, None
 
 def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and its notes."""
-    memory = PeakMemory(choose_device(spec))
-    task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
+    memory = tasks.PeakMemory(inputs.choose_device(spec))
+    task = tasks.ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, task)):
         peak = memory.bytes
         if peak is not None:
-            largest = torch.tensor(peak, device=choose_device(spec))
+            largest = torch.tensor(peak, device=inputs.choose_device(spec))
             torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
             peak = int(largest)
         if torch.distributed.get_rank() == 0:
@@ -118,5 +117,5 @@ def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> Non
     save_model(erased.model, folder)
 
 
-def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:
+def _warnings(task: tasks.ErasingTask, erased: ErasedModel) -> list[str]:
     return [*task.warnings, *erased.notes.get("warnings", [])]

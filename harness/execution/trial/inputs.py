@@ -14,8 +14,7 @@ from harness.contracts import Checkpoint, MoreTexts, Sequences
 from harness.data import sequences
 from harness.data.sequences import Utility
 from harness.execution.isolate import Fingerprints, compared, weights_fingerprints
-from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.resolving import check_unchanged, ensure_local
+from harness.models import loading, resolving
 from harness.settings import HOLDOUT, VALIDATION_ROW, Source, Trial, replace
 from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype
 
@@ -38,7 +37,7 @@ def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
 
 
 def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
-    return shared_texts(load, source, load_tokenizer(spec.model), vocabulary(spec.model), *more)
+    return shared_texts(load, source, loading.load_tokenizer(spec.model), loading.vocabulary(spec.model), *more)
 
 
 def forget_set(spec: Trial) -> Sequences:
@@ -94,11 +93,13 @@ class JudgeCache:
         """Return `load(checkpoint)`, from memory if possible."""
         key = load, checkpoint, computing_device(), judges_dtype()
         if key not in self._loaded:
-            local = ensure_local(checkpoint)
+            local = resolving.ensure_local(checkpoint)
             size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
             self.make_room(size)
             judge = load(local)
-            check_unchanged(local)  # Again: a plugin's own loader may have read files that were changed meanwhile.
+            resolving.check_unchanged(
+                local
+            )  # Again: a plugin's own loader may have read files that were changed meanwhile.
             self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
         return self._loaded[key][0]
 
@@ -135,5 +136,5 @@ JUDGES = JudgeCache()
 def clear_shared() -> None:
     """Drop texts, tokenizers and judges in memory."""
     _as_read.cache_clear()
-    load_tokenizer.cache_clear()
+    loading.load_tokenizer.cache_clear()
     JUDGES.clear()

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from harness.base.files import digest_of
 from harness.contracts import Evaluation, ItemKind, Metric, MoreTexts, Sequences
-from harness.data.overlap import RELATED_SHARE, near_duplicate_groups
-from harness.data.sequences import Utility, token_rows
+from harness.data import overlap, sequences
 from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
 
@@ -32,7 +31,7 @@ def metric_items(
     evaluation: Evaluation,
     metrics: Sequence[Metric],
     forget: Sequences,
-    utility: Utility,
+    utility: sequences.Utility,
     more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
     """Return the items of every measured metric that declares some.
@@ -48,7 +47,7 @@ def metric_items(
         TrialError: Values are missing, too many or too few, or do not give the number.
     """
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
-    of_prompts = _identities(tuple(map(tuple, token_rows(utility))), prompts, prompts)
+    of_prompts = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
     identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": of_prompts}
     identities |= {role: sequence_identities(more[role]) for role in ("holdout", "validation") if role in more}
     if "holdout" in more:
@@ -66,7 +65,7 @@ def metric_items(
 
 def sequence_identities(forget: Sequences) -> Identities:
     """Return each sequence's id and cluster; related texts share a cluster."""
-    rows = tuple(map(tuple, token_rows(forget)))
+    rows = tuple(map(tuple, sequences.token_rows(forget)))
     return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
 
 
@@ -82,7 +81,7 @@ def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identit
         count_by_digest[digest] += 1
         ids.append(digest if count_by_digest[digest] == 1 else f"{digest}-{count_by_digest[digest]}")
     digests = tuple(map(digest_of, parts))
-    groups = near_duplicate_groups(texts, digests, RELATED_SHARE)
+    groups = overlap.near_duplicate_groups(texts, digests, overlap.RELATED_SHARE)
     cluster_by_group = dict(sorted(zip(groups, digests, strict=True), reverse=True))
     return tuple(ids), tuple(cluster_by_group[group] for group in groups)
 

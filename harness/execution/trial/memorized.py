@@ -17,10 +17,7 @@ from harness.execution.trial.inputs import choose_device, forget_set
 from harness.models.loading import load_model, save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.settings import Trial
-from harness.toolkit.decoding import greedy_continuations
-from harness.toolkit.finetune import train
-from harness.toolkit.losses import nll_loss
-from harness.toolkit.scoring import memorization_accuracy
+from harness.toolkit import decoding, finetune, losses, scoring
 
 
 def build_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
@@ -63,10 +60,10 @@ def _memorized_checkpoint(spec: Trial, folder: Path) -> Checkpoint:
 
 def accuracy(model: Model, sequences: Sequences) -> float:
     """Return MA over all positions: the share of greedy choices that are the text's."""
-    predicted_NT = greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
+    predicted_NT = decoding.greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
     counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
     counted[:, 0] = False
-    return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
+    return scoring.memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
 def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
@@ -75,6 +72,6 @@ def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
     # Trials of all seeds share it, and nothing stops it early.
     task: Any = SimpleNamespace(seed=0, progress=progress, validation_perplexity=lambda model: math.nan, **about)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
-        for _ in train(task, model, nll_loss, spec.memorization.epochs):
+        for _ in finetune.train(task, model, losses.nll_loss, spec.memorization.epochs):
             pass
     return model

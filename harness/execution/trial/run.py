@@ -20,10 +20,8 @@ from harness.contracts import ErasedModel, Evaluation, Json, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.trial import inputs, tasks
-from harness.execution.trial.erasing import Erasure, erase
+from harness.execution.trial import erasing, inputs, memorized, tasks
 from harness.execution.trial.items import metric_items
-from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.walk import run_candidate, walk
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
@@ -52,7 +50,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     artifacts = Artifacts(folders.artifacts, progress)
     try:
         if job.kind == "memorize":
-            build_memorized(job.spec, artifacts, progress)
+            memorized.build_memorized(job.spec, artifacts, progress)
         elif job.kind == "prepare":
             tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
@@ -126,20 +124,20 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 def yield_models(
     spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
-) -> Generator[Erasure, None, None]:
+) -> Generator[erasing.Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
     device = inputs.choose_device(spec)
     if spec.is_reference:
-        yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
     if not strengths or None in folders.values():
-        yield from erase(spec, artifacts, tuple(strengths), progress)
+        yield from erasing.erase(spec, artifacts, tuple(strengths), progress)
         return
     for strength, folder in folders.items():
         assert folder is not None
-        yield Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
+        yield erasing.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
 
 
 def run_evaluator(
@@ -191,7 +189,7 @@ class _RunningTrial:
     def _place(self, strength: Number | None) -> dict[str, Any]:
         return {"trial_id": self.spec.trial_id, "point_id": self.spec.point_id(strength), "strength": strength}
 
-    def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
+    def keep(self, erasure: erasing.Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():

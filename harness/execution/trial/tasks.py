@@ -20,14 +20,12 @@ from harness.execution import isolate
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import JUDGES, choose_device
 from harness.execution.trial.memorized import load_memorized
-from harness.models.loading import copy_as, load_model, load_tokenizer
-from harness.models.tokenizing import before_end, cleaned, decoded, text_ends, texts_key
+from harness.models import loading, tokenizing
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
 from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, Trial
-from harness.toolkit.decoding import greedy_choices, sample
+from harness.toolkit import decoding, scoring
 from harness.toolkit.device import judging_on, room_after
-from harness.toolkit.scoring import own_perplexity
 
 T = TypeVar("T")
 TABLE_NEW_TOKENS = 200
@@ -45,7 +43,7 @@ class _TrialTask:
 
     def __post_init__(self) -> None:
         self.seed: int = self.spec.seed
-        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
+        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(loading.load_tokenizer(self.spec.model))
         self.process_state = isolate.ProcessState()
         """Global state in which models, texts and judges are made for the plugin."""
 
@@ -60,7 +58,7 @@ class _TrialTask:
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
-            return load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
+            return loading.load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
 
 
 @dataclass
@@ -100,7 +98,7 @@ class ErasingTask(_TrialTask):
 
     def validation_perplexity(self, model: Model) -> float:
         with self.process_state.applied():
-            return own_perplexity(model, inputs.validation_set(self.spec))
+            return scoring.own_perplexity(model, inputs.validation_set(self.spec))
 
 
 @dataclass
@@ -148,17 +146,19 @@ class EvaluatingTask(_TrialTask):
         return self.shared_generations[definition]
 
     def _generate(self, definition: Definition) -> Generations:
-        tokenizer = load_tokenizer(self.spec.model)
+        tokenizer = loading.load_tokenizer(self.spec.model)
         utility = inputs.utility_texts(self.spec)
         table = definition == "table"
         max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
         new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
-        rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
-        ends = text_ends(self.spec.model)
-        ended = [before_end(row, ends) for row in rows.tolist()]
-        written = utility.prompt_texts, tuple(decoded(tokenizer, ended)), utility.reference_texts
-        prompts, texts, references = (tuple(map(cleaned, part)) for part in written) if table else written
-        return Generations(prompts, texts, references, texts_key(prompts, references))
+        rows = decoding.sample(
+            self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None
+        )
+        ends = tokenizing.text_ends(self.spec.model)
+        ended = [tokenizing.before_end(row, ends) for row in rows.tolist()]
+        written = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
+        prompts, texts, references = (tuple(map(tokenizing.cleaned, part)) for part in written) if table else written
+        return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
         with self.process_state.applied(), judging_on(choose_device(self.spec), DTYPES[self.judge_precision]):
@@ -252,13 +252,13 @@ class MeasuredModel:
         if precision == "fp32":
             return self
         if precision not in self._lowered:
-            self._lowered[precision] = MeasuredModel(copy_as(self.model, DTYPES[precision]))
+            self._lowered[precision] = MeasuredModel(loading.copy_as(self.model, DTYPES[precision]))
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
         """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
-        exact_NT = greedy_choices(self.model, sequences)
-        lowered_NT = greedy_choices(self.cast_to(precision).model, sequences)
+        exact_NT = decoding.greedy_choices(self.model, sequences)
+        lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
         counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
         changed = int((exact_NT != lowered_NT)[counted_NT].sum())
@@ -288,7 +288,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
     """
     unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
-        original = MeasuredModel(load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
+        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")

@@ -15,23 +15,13 @@ from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Streng
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report
-from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import (
-    choose_device,
-    clear_shared,
-    forget_set,
-    measured_set,
-    more_texts,
-    validation_set,
-)
+from harness.execution.trial import erasing, inputs
 from harness.models.loading import load_model
 from harness.plugins import METHODS
+from harness.records import record, results
 from harness.records.artifacts import Artifacts
-from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Walked
-from harness.records.results import Probe, is_outside
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
-from harness.toolkit.decoding import greedy_continuations
-from harness.toolkit.scoring import memorization_accuracy, own_perplexity
+from harness.toolkit import decoding, scoring
 
 VERSION = 1
 """Raised when probes' numbers change."""
@@ -47,12 +37,12 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
     MA is the table's under `exact`: teacher-forced over the continuation without its last token, the mean over
     sequences. Where perplexity is NaN, so is MA.
     """
-    perplexity = own_perplexity(model, validation)
+    perplexity = scoring.own_perplexity(model, validation)
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
-    predicted_NT = greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
+    predicted_NT = decoding.greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
     ma_by_sequence = [
-        memorization_accuracy(tokens_T, predicted_T, texts.prefix_tokens, int(length) - 1)
+        scoring.memorization_accuracy(tokens_T, predicted_T, texts.prefix_tokens, int(length) - 1)
         for tokens_T, predicted_T, length in zip(texts.tokens_NT, predicted_NT, texts.lengths_N, strict=True)
     ]
     ma = math.nan if np.isnan(ma_by_sequence).all() else float(np.nanmean(ma_by_sequence))
@@ -61,10 +51,10 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
 
 def shared_probe(spec: Trial, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
     """Return the probe of a model that is not erased, shared by all trials."""
-    validation = validation_set(spec)
+    validation = inputs.validation_set(spec)
 
     def make() -> dict[str, np.ndarray]:
-        numbers = probe(load_model(checkpoint).to(choose_device(spec)), texts, validation)
+        numbers = probe(load_model(checkpoint).to(inputs.choose_device(spec)), texts, validation)
         return {name: np.array(value) for name, value in numbers.items()}
 
     key = "probe", str(VERSION), checkpoint.digest, texts.digest, validation.digest
@@ -78,12 +68,12 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
     checkpoint = spec.retrained
     if level.at == UNSEEN:
         assert spec.unseen is not None
-        checkpoint, texts = spec.model, more_texts(spec, {"holdout": spec.unseen})["holdout"]
+        checkpoint, texts = spec.model, inputs.more_texts(spec, {"holdout": spec.unseen})["holdout"]
     assert checkpoint is not None
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
-def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Walked:
+def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> record.Walked:
     """Return the strength at which a walked trial is at its level, or the nearest.
 
     Raises:
@@ -91,7 +81,7 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
     """
     assert spec.walk_to is not None
     assert spec.until is not None
-    texts, validation, dial = measured_set(spec), validation_set(spec), METHODS.load(spec.method).strength
+    texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
     original = shared_probe(spec, spec.model, texts, artifacts)
     level = resolve_level(spec, spec.until, texts, artifacts)
     if not level < original[PROBED_ERASURE]:
@@ -100,8 +90,8 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
             "left to be erased. Name a lower level (until)."
         )
 
-    def models_at(strengths: Sequence[Number]) -> Generator[Probe, None, None]:
-        with closing(erase(spec, artifacts, tuple(strengths), progress)) as erasures:
+    def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
+        with closing(erasing.erase(spec, artifacts, tuple(strengths), progress)) as erasures:
             for erasure in erasures:
                 erased = erasure.erased
                 numbers: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
@@ -116,7 +106,7 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
     probes, reason = find_level(dial, spec.walk_to, level, start, models_at, spec.steps_per_epoch)
     valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
     nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default=start)
-    return Walked(
+    return record.Walked(
         trial_id=spec.trial_id,
         level=level,
         strength=None if reason else probes[-1]["strength"],
@@ -131,10 +121,10 @@ def find_level(
     dial: Strength,
     walk_to: Number,
     level: float,
-    original: Probe,
-    models_at: Callable[[Sequence[Number]], Generator[Probe, None, None]],
+    original: results.Probe,
+    models_at: Callable[[Sequence[Number]], Generator[results.Probe, None, None]],
     steps_per_epoch: int,
-) -> tuple[list[Probe], str]:
+) -> tuple[list[results.Probe], str]:
     """Return the probes of a walk and the reason why it missed the level; '' if the last probe is at it.
 
     A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
@@ -150,9 +140,9 @@ def find_level(
             `stop` is the reason of an early end.
         steps_per_epoch: Default for probes without `steps`.
     """
-    probes: list[Probe] = []
+    probes: list[results.Probe] = []
 
-    def first_past(strengths: Sequence[Number], lower: Probe) -> tuple[Probe, Probe | None]:
+    def first_past(strengths: Sequence[Number], lower: results.Probe) -> tuple[results.Probe, results.Probe | None]:
         with closing(models_at(strengths)) as models:
             for point in models:
                 probes.append(point)
@@ -182,7 +172,7 @@ def find_level(
     return probes, f"MA goes from {ends[0]} to {ends[1]} at once"
 
 
-def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Number]:
+def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: int) -> list[Number]:
     """Return the quarters between two strengths of one epoch, each after a whole step."""
     start = math.ceil(upper["strength"]) - 1
     share = upper["strength"] - start
@@ -192,7 +182,7 @@ def _steps_between(lower: Probe, upper: Probe, steps_per_epoch: int) -> list[Num
     return [round(start + step / steps, 6) for step in sorted(quarters - {first, last})]
 
 
-def _value_between(lower: Probe, upper: Probe, level: float, *, is_line: bool) -> list[Number]:
+def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, is_line: bool) -> list[Number]:
     """Return the middle of two values, or the point where their line meets the level; [] if nothing is between them."""
     low, high = lower["strength"], upper["strength"]
     share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
@@ -212,7 +202,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
     except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
         raise
     except BaseException as error:  # Whatever a plugin raises at settings that nobody has tried before.
-        clear_shared()  # It may have been harmed.
+        inputs.clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)
     folders.journal.append(candidate)
@@ -227,10 +217,10 @@ def _erase_and_probe(
     study: Study, spec: Trial, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
     """Add to `found`, whose probes are those of each strength, and return the reason of the end."""
-    selection, validation = forget_set(replace(study.trial, forget=study.selection)), validation_set(spec)
+    selection, validation = inputs.forget_set(replace(study.trial, forget=study.selection)), inputs.validation_set(spec)
     found["original"] = shared_probe(spec, spec.model, selection, artifacts)
     found["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
-    with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
+    with closing(erasing.erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             numbers = probe(erased.model, selection, validation)
@@ -238,10 +228,10 @@ def _erase_and_probe(
             epochs = erased.strength if study.is_cumulative else 0
             steps = int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch)) if study.is_trained else 0
             found["probes"].append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
-            if is_outside(study, found["original"], numbers):
-                return COLLAPSED
+            if results.is_outside(study, found["original"], numbers):
+                return record.COLLAPSED
             if all(numbers[PROBED_ERASURE] <= level for level in found["targets"].values()):
-                return PAST
+                return record.PAST
             if erased.stop_reason:
-                return STOPPED
-    return WHOLE
+                return record.STOPPED
+    return record.WHOLE

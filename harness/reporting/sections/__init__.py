@@ -1,27 +1,29 @@
 """Sections of the report: one file each, listed here."""
 
 from harness.reporting.section import Section
-from harness.reporting.sections.answer import TheAnswer
-from harness.reporting.sections.attacks import Attacks
-from harness.reporting.sections.blocks import SelectedBlocks
-from harness.reporting.sections.exact_match import ExactMatch
-from harness.reporting.sections.main_table import MainTable
-from harness.reporting.sections.published import Published
-from harness.reporting.sections.reasoning import ReasoningTasks
-from harness.reporting.sections.repeat import Repeat
-from harness.reporting.sections.samples import Samples
-from harness.reporting.sections.tradeoff import Tradeoff
+from harness.reporting.sections import (
+    answer,
+    attacks,
+    blocks,
+    exact_match,
+    main_table,
+    published,
+    reasoning,
+    repeat,
+    samples,
+    tradeoff,
+)
 
 SECTIONS: tuple[type[Section], ...] = (
-    TheAnswer,
-    Tradeoff,
-    MainTable,
-    Attacks,
-    Published,
-    ExactMatch,
-    ReasoningTasks,
-    SelectedBlocks,
-    Samples,
-    Repeat,
+    answer.TheAnswer,
+    tradeoff.Tradeoff,
+    main_table.MainTable,
+    attacks.Attacks,
+    published.Published,
+    exact_match.ExactMatch,
+    reasoning.ReasoningTasks,
+    blocks.SelectedBlocks,
+    samples.Samples,
+    repeat.Repeat,
 )
 """Sections in the order of the page."""

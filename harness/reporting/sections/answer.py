@@ -14,19 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from harness.analysis import curves, main_table
 from harness.analysis.answer import BAND, Answer
-from harness.analysis.curves import styles
-from harness.analysis.main_table import recited_frame
-from harness.reporting import style
+from harness.reporting import section, style, summary
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, bullets, details, paragraph
 from harness.reporting.sections.main_table import recited_columns
-from harness.reporting.summary import caption, cards, further_notes, level_tables
 from harness.settings import Plan
 from harness.statistics.protocol import MIN_RUNS
 
 
-class TheAnswer(Section):
+class TheAnswer(section.Section):
     """Prices of methods at each level, or recitation where nothing was erased."""
 
     stems = ("answer",)
@@ -34,53 +31,62 @@ class TheAnswer(Section):
     @cached_property
     def figures(self) -> dict[str, Figure]:
         analysis = self.analysis
-        figure = answer_figure(analysis.answer, analysis.results.plan, styles(analysis.points))
+        figure = answer_figure(analysis.answer, analysis.results.plan, curves.styles(analysis.points))
         return {"answer": figure} if figure else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         frame = self.analysis.answer.frame
         return {"answer": frame.assign(points=frame["points"].map(" ".join))}
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, page: section.PageContext) -> Markup:
         parts = self._answered(page) if self.analysis.results.plan.erases else self._recited(page)
         if limits := self.analysis.caveats:
-            parts += details(f"What limits these numbers ({len(limits)})", bullets(limits), classes="warnings")
+            parts += section.details(
+                f"What limits these numbers ({len(limits)})", section.bullets(limits), classes="warnings"
+            )
         return parts
 
-    def _answered(self, page: PageContext) -> Markup:
+    def _answered(self, page: section.PageContext) -> Markup:
         analysis, parts = self.analysis, Markup("")
-        cards_by_model = cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
+        cards_by_model = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
         has_models = len(cards_by_model) > 1
         for model, card in cards_by_model:
             lines = Markup("")
             for heading, text, command in card:
                 code = Markup(" <code>{}</code>").format(command) if command else ""
                 lines += Markup("<dt>{}</dt><dd>{}{}</dd>\n").format(heading, text, code)
-            name = paragraph(model) if has_models else ""
+            name = section.paragraph(model) if has_models else ""
             parts += _CARD.format(name, Markup("<dl>\n{}</dl>").format(lines))
-        parts += Markup("").join(map(paragraph, further_notes(analysis)))
+        parts += Markup("").join(map(section.paragraph, summary.further_notes(analysis)))
         for model in analysis.answer.heads:
-            for place, (above, frame, columns) in enumerate(level_tables(model, analysis)):
+            for place, (above, frame, columns) in enumerate(summary.level_tables(model, analysis)):
                 table = render(frame, columns, "html")
                 if place == 0:
                     parts += page.section_heading(f"Who pays what{f' on {model}' if has_models else ''}")
-                    parts += paragraph(above) + table
+                    parts += section.paragraph(above) + table
                 else:
-                    parts += details(f"{above} Without verdicts.", table)
+                    parts += section.details(f"{above} Without verdicts.", table)
         alt = "What each method pays at the level; the table above has the numbers."
         return parts + page.picture("answer", alt, classes="natural")
 
-    def _recited(self, page: PageContext) -> Markup:
+    def _recited(self, page: section.PageContext) -> Markup:
         analysis = self.analysis
         sentences = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
-        parts = _CARD.format(Markup("<p><strong>Does it recite the forget set?</strong></p>\n"), bullets(sentences))
+        parts = _CARD.format(
+            Markup("<p><strong>Does it recite the forget set?</strong></p>\n"), section.bullets(sentences)
+        )
         if not len(analysis.points):
             return parts
-        frame = recited_frame(analysis.ranked)
+        frame = main_table.recited_frame(analysis.ranked)
         columns = [*recited_columns(frame), Column("unit", "Unit", "note"), Column("source", "Source", "note")]
         about = "Nothing was erased: these are the models as they are. Each number is a mean over the texts."
         heading = page.section_heading("What is recited")
-        return parts + heading + paragraph(about, caption(analysis.points)) + render(frame, columns, "html")
+        return (
+            parts
+            + heading
+            + section.paragraph(about, summary.caption(analysis.points))
+            + render(frame, columns, "html")
+        )
 
 
 _CARD = Markup('<section class="outcome card" aria-label="Answer">{}{}</section>\n')

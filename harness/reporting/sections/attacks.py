@@ -13,9 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import RenderableType
 from rich.text import Text
 
-from harness.analysis.attacks import NOT_IN_CSV, attack_metrics, recovery_sentences
+from harness.analysis import attacks, metrics
 from harness.analysis.curves import styles
-from harness.analysis.metrics import MetricInfo
 from harness.base.messages import printable
 from harness.reporting import style
 from harness.reporting.render import Column, render
@@ -46,7 +45,7 @@ class Attacks(Section):
         return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        return {"attacks": self.analysis.attacks.drop(columns=NOT_IN_CSV)}
+        return {"attacks": self.analysis.attacks.drop(columns=attacks.NOT_IN_CSV)}
 
     def html(self, page: PageContext) -> Markup:
         text = Markup("")
@@ -58,7 +57,9 @@ class Attacks(Section):
         return text + page.picture("attack_curves", "Curves of what attacks measured, of each method.", caption)
 
 
-def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
+def attack_tables(
+    frame: pd.DataFrame, info: metrics.MetricInfo
+) -> Iterator[tuple[str, str, pd.DataFrame, list[Column]]]:
     """Yield for each model and level its title, a sentence, and its table: a row for each variant."""
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         has_retrained = bool(rows["excess"].notna().any())
@@ -66,18 +67,18 @@ def attack_tables(frame: pd.DataFrame, info: MetricInfo) -> Iterator[tuple[str, 
         about = ["label", "strength", "collapsed", "over_erased"]
         wide = rows.groupby("variant", sort=False)[about].first()
         columns = [Column("label", "Method"), Column("strength", "Strength")]
-        for metric in attack_metrics(info):
+        for metric in attacks.attack_metrics(info):
             metric_rows = rows[rows["metric"] == metric.name].set_index("variant")
             for end in ("", "_low", "_high"):
                 wide[f"{metric.name}{end}"] = metric_rows[f"{value}{end}"]
             columns.append(Column(metric.name, str(metric.attack), "change" if has_retrained else "number"))
-        sentences = [_BEYOND if has_retrained else _AS_MEASURED, *recovery_sentences(rows, info)]
+        sentences = [_BEYOND if has_retrained else _AS_MEASURED, *attacks.recovery_sentences(rows, info)]
         if wide["collapsed"].any():
             sentences.append("† collapsed: what a broken model no longer says is not erased.")
         yield f"{model}, {target}" if target else str(model), " ".join(sentences), wide, columns
 
 
-def attacks_on_terminal(frame: pd.DataFrame, info: MetricInfo) -> Iterator[RenderableType]:
+def attacks_on_terminal(frame: pd.DataFrame, info: metrics.MetricInfo) -> Iterator[RenderableType]:
     """Yield each model's sentence and table for the terminal, without intervals."""
     for place, sentence, wide, columns in attack_tables(frame, info):
         bounds = [name for name in wide.columns if name.endswith(("_low", "_high"))]

@@ -9,8 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.analysis.curves import styles
-from harness.analysis.seeds import strength_text
+from harness.analysis import curves, seeds
 from harness.reporting import style
 from harness.reporting.render import Column, render
 from harness.reporting.section import PageContext, Section, paragraph
@@ -33,7 +32,9 @@ class ExactMatch(Section):
     @cached_property
     def figures(self) -> dict[str, Figure]:
         frame = self.analysis.agreements
-        return {"exact_match_groups": agreement_figure(frame, styles(self.analysis.points))} if len(frame) else {}
+        return (
+            {"exact_match_groups": agreement_figure(frame, curves.styles(self.analysis.points))} if len(frame) else {}
+        )
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"exact_match_groups": self.analysis.agreements}
@@ -46,7 +47,7 @@ class ExactMatch(Section):
         counted = [f"{model}: {one} sequences are memorised, {two} are not." for model, one, two in counts.itertuples()]
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength_text", "Strength")]
         columns += [Column("memorized", "Memorised", "number"), Column("other", "Not memorised", "number")]
-        strengths = [*map(strength_text, frame["strength_name"], frame["strength"])]
+        strengths = [*map(seeds.strength_text, frame["strength_name"], frame["strength"])]
         table = render(frame.assign(strength_text=strengths), columns, "html")
         alt = "What is left of memorised sequences across, of other sequences upwards."
         return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from harness.analysis import metrics, seeds
 from harness.analysis.analysis import Analysis
-from harness.analysis.metrics import NOTHING, duration_text
-from harness.analysis.seeds import strength_text, work_seconds
 from harness.base.messages import first_names
 from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
@@ -55,7 +54,7 @@ class Repeat(Section):
 def _point_table(analysis: Analysis) -> Markup:
     points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
     points = points.drop(columns=[name for name in points.columns if str(name).endswith(("_low", "_high"))])
-    points = points.assign(at=[*map(strength_text, points["strength_name"], points["strength"])])
+    points = points.assign(at=[*map(seeds.strength_text, points["strength_name"], points["strength"])])
     columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("at", "Strength")]
     columns += [Column("until", "Until"), Column("seed", "Seed", "count"), Column("ranked", "Ranked", "number")]
     columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
@@ -134,7 +133,7 @@ def provenance(results: Results) -> dict[str, Any]:
                 builds.append(f"{attempt.versions['lethe']}{commit}")
     return {
         "measured": _period(results),
-        "work": duration_text(work_seconds(results.measured) or None),
+        "work": metrics.duration_text(seeds.work_seconds(results.measured) or None),
         "machines": _machines(results),
         "readings": describe_readings(trial.spec for trial in results.trials),
         "lethe": ", ".join(dict.fromkeys(builds)),
@@ -146,9 +145,9 @@ def provenance(results: Results) -> dict[str, Any]:
 def _period(results: Results) -> str:
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     if not moments:
-        return NOTHING
+        return metrics.NOTHING
     first, last = parse_time(moments[0]), parse_time(moments[-1])
-    elapsed = duration_text(round((last - first).total_seconds()))
+    elapsed = metrics.duration_text(round((last - first).total_seconds()))
     end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
     return f"{first:%Y-%m-%d %H:%M:%S} to {end} UTC ({elapsed} from the first record to the last)"
 

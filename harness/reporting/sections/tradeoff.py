@@ -14,9 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from harness.analysis import damage, metrics
 from harness.analysis.curves import Curve, better_corner, curves, panels, styles
-from harness.analysis.damage import describe_rules
-from harness.analysis.metrics import MetricInfo
 from harness.contracts import Metric
 from harness.reporting import style
 from harness.reporting.section import PageContext, Section
@@ -39,13 +38,13 @@ class Tradeoff(Section):
         points, caption = self.analysis.points, "Each curve is a method at rising strength."
         if (points["method"] == RETRAINED).any():
             caption += " Perfect erasure looks like the retrained model, not like zero."
-        if rules := describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
+        if rules := damage.describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
             caption += f" A hollow red point has collapsed: {rules}."
         alt = "Trade-off curves: memorization against fluency, a curve for each method."
         return page.picture("tradeoff", alt, caption, "narrow" if points["model"].nunique() == 1 else "")
 
 
-def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
+def tradeoff(table: pd.DataFrame, info: metrics.MetricInfo) -> Figure:
     """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
 
     One model fills two rows of two panels; several get a row each. Without any point the figure contains a sentence.
