@@ -30,7 +30,7 @@ class Memorization(contracts.Evaluator):
     after each fifth of the length, sets of n-grams, and MA only at those four places.
     """
 
-    version = 4
+    version = 5
     judges = ("similarity",)
     reads_if_given = ("holdout", "validation")
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from harness.contracts import Json, Number
+from harness.contracts import Json, Metric, Number
+from harness.metric import parse_metric
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, erased_key, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
@@ -164,8 +165,8 @@ def _numbers(point: PointResults) -> dict[str, float]:
     """Return a point's numbers as `group/metric`; MLflow shows the costs' group late."""
     numbers: dict[str, float] = {}
     for name, metric in _declared([point]).items():
-        if point.spec.shows(metric["group"], metric.get("items")) and metric["name"] in point.numbers:
-            numbers[name] = point.numbers[metric["name"]]
+        if point.spec.shows(metric.group, metric.items) and metric.name in point.numbers:
+            numbers[name] = point.numbers[metric.name]
     if point.measurements:
         numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
     if point.made:
@@ -197,21 +198,21 @@ def _legal(name: str) -> str:
     return re.sub(r"[^\w\-./: ]", "_", name)
 
 
-def _declared(points: Iterable[PointResults]) -> dict[str, Mapping[str, Json]]:
-    declared: dict[str, Mapping[str, Json]] = {}
+def _declared(points: Iterable[PointResults]) -> dict[str, Metric]:
+    declared: dict[str, Metric] = {}
     for point in points:
         for measurement in point.measurements:
-            declared |= {f"{metric['group']}/{metric['name']}": metric for metric in measurement.metrics}
+            for metric in map(parse_metric, measurement.metrics):
+                declared[f"{metric.group}/{metric.name}"] = metric
     return declared
 
 
-def _unbounded(declared: Mapping[str, Mapping[str, Json]]) -> list[str]:
+def _unbounded(declared: Mapping[str, Metric]) -> list[str]:
     """Return the metrics on an axis without an upper bound, such as perplexity.
 
     Their logarithm is drawn: MLflow's charts have no logarithmic scale, and a collapsed model would squeeze the others.
     """
-    on_axes = [name for name, metric in declared.items() if metric.get("axis") is not None]
-    return [name for name in on_axes if not math.isfinite(declared[name].get("high", math.inf))]
+    return [name for name, metric in declared.items() if metric.axis is not None and math.isinf(metric.high)]
 
 
 def _logarithm(name: str) -> str:
@@ -253,13 +254,13 @@ def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{page}{quote(name)}" for name in names}
 
 
-def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> list[str]:
+def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
     trials = results.plan.trials
     columns = ["params.`model`"] if len({spec.model.id for spec in trials}) > 1 else []
     columns += ["params.`seed`"] if len({spec.seed for spec in trials}) > 1 else []
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
-    ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
-    ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
+    ranked = [name for name, metric in declared.items() if metric.ranked]
+    ranked.sort(key=lambda name: declared[name].group)
     return [
         *columns,
         *(f"metrics.`{_legal(name)}`" for name in ranked),
@@ -277,14 +278,12 @@ def _section(uuid: str, name: str) -> dict[str, Any]:
     return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **state}
 
 
-def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
+def _charts(declared: Mapping[str, Metric]) -> list[dict[str, Any]]:
     unbounded, axes = _unbounded(declared), {}
     for group in ("generation", "erasure"):
-        names = [
-            name for name in declared if declared[name]["group"] == group and declared[name].get("axis") is not None
-        ]
+        names = [name for name, metric in declared.items() if metric.group == group and metric.axis is not None]
         # Perplexity, the cost of comparisons, comes first.
-        names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name]["axis"]))
+        names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name].axis))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
     common: dict[str, Any] = {"runsCountToCompare": 1000, **_VISIBLE}
     charts = []

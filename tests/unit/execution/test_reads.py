@@ -147,7 +147,7 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
         assert len(given) == 4
         assert task.changes() == []
         given.tokens_NT.fill_(5)
-        assert task.changes() == [f"task.{role} (tokens_NT)"]
+        assert task.changes() == [f"task.{role}.tokens_NT"]
         again = EvaluatingTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
         assert getattr(again, role).tokens_NT.float().std() > 0, "each has a copy of its own"
     assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)

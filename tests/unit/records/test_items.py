@@ -106,7 +106,7 @@ def test_a_number_is_the_aggregate_of_its_items():
         (evaluation(ma=math.nan), "'ma' is nan"),
         (
             evaluation(per_item={"ma": np.ones(3)}),
-            r"'sequence'\), of which there are 4, and `per_item\['ma'\]` has the shape \(3,\)",
+            r"'sequence'\), of which there are 4, and its array has the shape \(3,\)",
         ),
         (evaluation(per_item={"ma": np.ones((4, 1))}), r"has the shape \(4, 1\)"),
         (replace(evaluation(), item_ids={"piqa": ["q", "q"]}), "have ids that come twice"),
