@@ -66,10 +66,9 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
         added = read_rows(other, "holdout", tokenizer, vocabulary, least)
         known = {row.tobytes() for row in rows}
         if shared := sum(row.tobytes() in known for row in added):
-            raise DataError(
-                f"not_memorized: {shared} of its {len(added)} sequences are among the forget set's others too. "
-                "Name texts that the model does not recite (start skips rows)."
-            )
+            remedy = "Name texts that the model does not recite (start skips rows)."
+            found = f"{shared} of its {len(added)} sequences are among the forget set's others too"
+            raise DataError(f"not_memorized: {found}. {remedy}")
         rows += added
     whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
     forget = whole if source.half == "all" else take_half(whole, source.half)
@@ -181,11 +180,12 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts, references = (
-        tuple(tokenizer.batch_decode(part_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        for part_NT in (prompts_NT, references_NT)
-    )
+    prompts, references = (tuple(_decoded(tokenizer, part_NT)) for part_NT in (prompts_NT, references_NT))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, rows: Any) -> list[str]:
+    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
@@ -207,10 +207,9 @@ def _digest(tokens_NT: torch.Tensor, lengths_N: torch.Tensor, prefix_tokens: int
 
 def _checked(source: Source, role: Role, digest: str) -> str:
     if source.digest and source.digest != digest:
-        raise DataError(
-            f"{source_label(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} "
-            f"then, {digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
-        )
+        then = f"what it was when the sweep was planned (digest {source.digest[:12]} then, {digest[:12]} now)"
+        remedy = "Put the texts back, or start the sweep again to plan with the new ones."
+        raise DataError(f"{source_label(source, role)} is not {then}. {remedy}")
     return digest
 
 
@@ -265,9 +264,9 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
             continue
         source = sources[role]
         ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
-        rows = token_rows(ours), token_rows(theirs)
+        rows: tuple[list[Any], ...] = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            rows = _spelled(model, rows[0]), _spelled(twin, rows[0])
+            rows = tuple(_decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
             named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()
@@ -275,8 +274,3 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
             item = f" (item {digest_of(named[number])})" if number < len(named) else ""
             return f"text {number + 1} of data.{role}{item} becomes other tokens"
     return ""
-
-
-def _spelled(checkpoint: Checkpoint, rows: list[list[int]]) -> list[Any]:
-    decode = load_tokenizer(checkpoint).batch_decode
-    return list(decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False))

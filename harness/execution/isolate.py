@@ -106,10 +106,8 @@ def has_outside_plugins(specs: Iterable[Trial]) -> bool:
 def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
-        raise TrialError(
-            f"{plugin} changed {', '.join(changed)}. A plugin must leave what it is lent as it was: change a copy "
-            "(tensor.clone(), copy.deepcopy) or put it back; harness.testing shows more."
-        )
+        rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
+        raise TrialError(f"{plugin} changed {', '.join(changed)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:

@@ -104,17 +104,15 @@ def sampled_settings(
         unfinished: Settings of other candidates, to keep away from.
         seed: Seed of the sampler.
     """
-    with warnings.catch_warnings():  # Of what Optuna calls experimental.
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # Of what Optuna calls experimental.
         import optuna
         from optuna.trial import TrialState, create_trial
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler: Any = optuna.samplers.RandomSampler(seed=seed)
         if study.search == "optuna":
-            sampler = optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True
-            )
+            options = {"multivariate": True, "n_startup_trials": STARTUP, "constant_liar": True}
+            sampler = optuna.samplers.TPESampler(seed=seed, **options)
         optuna_study = optuna.create_study(sampler=sampler)
         distributions = {name: _distribution(dimension) for name, dimension in tuned.sampled_dimensions(study).items()}
 

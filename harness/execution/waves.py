@@ -91,7 +91,7 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first."""
-    artifacts, jobs = Artifacts(folders.artifacts), list[Job]()
+    artifacts, jobs, points = Artifacts(folders.artifacts), list[Job](), dict[str, int]()
     for trial in results.unfinished:
         spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
@@ -99,11 +99,8 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
         jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
-    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -_count_points(job.spec)))
-
-
-def _count_points(spec: Trial) -> int:
-    return WALKED_POINTS if spec.until else len(spec.points())
+        points[name] = WALKED_POINTS if spec.until else len(spec.points())
+    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -points[job.name]))
 
 
 def next_candidates(study: Study, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:

@@ -133,9 +133,8 @@ def _entry(file: Path, name: str) -> Any:
     try:
         return _content(file)[name]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({type(error).__name__}): install Lethe again, or restore it."
-        ) from error
+        reason = f"cannot be read ({type(error).__name__}): install Lethe again, or restore it."
+        raise DataError(f"{file} {reason}") from error
 
 
 @cache

@@ -39,32 +39,23 @@ def _attention(module: str, query: str, key: str, value: str, output: str) -> di
 _SEPARATE = ("q_proj", "k_proj", "v_proj")
 _SELF = _attention("self_attn", *_SEPARATE, "o_proj")
 _GPT_MLP = {"C_fc": "mlp.c_fc", "C_proj": "mlp.c_proj"}
+_GPTJ_MLP = {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
+_NEOX_MLP = {"C_fc": "mlp.dense_h_to_4h", "C_proj": "mlp.dense_4h_to_h"}
+_PHI3_MLP = {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"}
 _GATED_MLP = {"C_gate": "mlp.gate_proj", "C_fc": "mlp.up_proj", "C_proj": "mlp.down_proj"}
+_OPT_MLP = {"C_fc": "fc1", "C_proj": "fc2"}
+_PHI_MLP = {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"}
+_FUSED_NEOX = _attention("attention", *("query_key_value",) * 3, "dense")
 _LLAMA = Family("model.layers", _SELF | _GATED_MLP)
 
 FAMILIES: dict[str, Family] = {
     "gpt_neo": Family("transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP),
     "gpt2": Family("transformer.h", _attention("attn", *("c_attn",) * 3, "c_proj") | _GPT_MLP, inputs_first=True),
-    "gptj": Family(
-        "transformer.h", _attention("attn", *_SEPARATE, "out_proj") | {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
-    ),
-    "gpt_neox": Family(
-        "gpt_neox.layers",
-        _attention("attention", *("query_key_value",) * 3, "dense")
-        | {"C_fc": "mlp.dense_h_to_4h", "C_proj": "mlp.dense_4h_to_h"},
-        interleaved=True,
-    ),
-    "opt": Family(
-        "model.decoder.layers", _attention("self_attn", *_SEPARATE, "out_proj") | {"C_fc": "fc1", "C_proj": "fc2"}
-    ),
-    "phi": Family(
-        "model.layers", _attention("self_attn", *_SEPARATE, "dense") | {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"}
-    ),
-    "phi3": Family(
-        "model.layers",
-        _attention("self_attn", *("qkv_proj",) * 3, "o_proj")
-        | {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"},
-    ),
+    "gptj": Family("transformer.h", _attention("attn", *_SEPARATE, "out_proj") | _GPTJ_MLP),
+    "gpt_neox": Family("gpt_neox.layers", _FUSED_NEOX | _NEOX_MLP, interleaved=True),
+    "opt": Family("model.decoder.layers", _attention("self_attn", *_SEPARATE, "out_proj") | _OPT_MLP),
+    "phi": Family("model.layers", _attention("self_attn", *_SEPARATE, "dense") | _PHI_MLP),
+    "phi3": Family("model.layers", _attention("self_attn", *("qkv_proj",) * 3, "o_proj") | _PHI3_MLP),
     "starcoder2": Family("model.layers", _SELF | _GPT_MLP),
     **dict.fromkeys(("llama", "mistral", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3"), _LLAMA),
     **dict.fromkeys(("qwen2", "qwen3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
@@ -134,8 +125,7 @@ def blocks(model: Model) -> tuple[Block, ...]:
         ModelError: The model's family is unknown, or its matrices do not fit its configuration.
     """
     config = model.config
-    reason = lacks_blocks(config.model_type)
-    if reason is not None:
+    if reason := lacks_blocks(config.model_type):
         raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
     family, heads = FAMILIES[config.model_type], _heads(config)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
@@ -185,10 +175,10 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         parameter = f"{family.layers}.{layer}.{module}.weight"
         axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
         if parameter not in shapes:
-            raise ModelError(
-                f"this model has no matrix {parameter}, where others of its type have {' and '.join(kinds)}. Blocks "
-                "are those of a whole model as transformers loads it, without adapters."
+            others = (
+                f"where others of its type have {' and '.join(kinds)}: adapters or parts of a model have no blocks."
             )
+            raise ModelError(f"this model has no matrix {parameter}, {others}")
         width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
@@ -206,11 +196,11 @@ def _block_width(
     count = sum(map(len, names.values()))
     width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
-        raise ModelError(
-            f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of "
-            f"{heads.heads} heads and {heads.groups} groups of keys and values, {heads.width} wide each, with a hidden "
-            f"size of {heads.hidden}: the configuration is not this model's."
+        size = (
+            f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, with a hidden size of {heads.hidden}"
         )
+        holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
+        raise ModelError(f"{holds}: the configuration is not this model's.")
     return width
 
 

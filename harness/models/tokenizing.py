@@ -50,10 +50,8 @@ def token_lists(
         start = start_tokens(tokenizer) if starts else []
         return [[*start, *ids] for ids in tokenizer(list(texts), **options)["input_ids"]]
     except Exception as error:
-        raise ModelError(
-            f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
-            "another model's."
-        ) from None
+        fault = f"cannot read a text ({type(error).__name__}): it is damaged, or another model's."
+        raise ModelError(f"the tokenizer in {tokenizer.name_or_path} {fault}") from None
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:

@@ -25,9 +25,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def __init__(self, first: PreTrainedModel, second: PreTrainedModel, combine: Combine) -> None:
         super().__init__(copy.deepcopy(first.config))
-        self.first = first
-        self.second = second
-        self.combine = combine
+        self.first, self.second, self.combine = first, second, combine
         self.generation_config = copy.deepcopy(first.generation_config)
         self.eval()
 
@@ -39,11 +37,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Do nothing: each model ties its own."""
 
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
-        **inputs: Any,
+        self, input_ids: torch.Tensor, past_key_values: Cache | None = None, use_cache: bool = False, **inputs: Any
     ) -> CausalLMOutputWithPast:
         """Return the combined logits; a cache has the first model's layers, then the second's.
 
@@ -53,8 +47,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
             if not takes_cache(self):
-                names = f"{type(self.first).__name__} and {type(self.second).__name__}"
-                raise TrialError(f"{names} cannot both be given a cache: call the pair with use_cache=False.")
+                raise TrialError("one of the pair's models takes no cache: call the pair with use_cache=False.")
             past_key_values = DynamicCache(config=self.config) if past_key_values is None else past_key_values
             caches = list(self.halves(past_key_values))
         inputs.pop("return_dict", None)
@@ -109,11 +102,10 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.length + key_states.shape[-2]
-        self.keys[: self.live, :, self.length : end] = key_states
-        self.values[: self.live, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[: self.live, :, :end], self.values[: self.live, :, :end]
+        start, self.length = self.length, self.length + key_states.shape[-2]
+        keys, values = self.keys[: self.live, :, : self.length], self.values[: self.live, :, : self.length]
+        keys[:, :, start:], values[:, :, start:] = key_states, value_states
+        return keys, values
 
     def get_seq_length(self) -> int:
         return self.length

@@ -100,10 +100,8 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
 
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise TrialError(
-            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
-            "training.activation_checkpointing to false."
-        )
+        remedy = "Set training.activation_checkpointing to false."
+        raise TrialError(f"a {type(model).__name__} has no layers of transformers that can be checkpointed. {remedy}")
     for layer in layers:
         vars(layer)["forward"] = partial(_checkpointed, layer.forward)
     try:

@@ -33,16 +33,12 @@ class TorchEngine:
         self.skipped_steps = 0
         self.workers, self.rank = 1, 0
         parameters = dict(model.named_parameters())
-        if blocks is None:
-            self._whole = [weight for weight in parameters.values() if weight.requires_grad]
-            self._slices: list[tuple[Parameter, Block, Parameter]] = []
-        else:
-            self._whole = []
-            self._slices = [
-                (Parameter(block.of(parameters[block.parameter].detach())), block, parameters[block.parameter])
-                for block in blocks
-            ]
-        trained = {id(weight) for weight in self._whole} | {id(matrix) for _, _, matrix in self._slices}
+        whole = [weight for weight in parameters.values() if weight.requires_grad and blocks is None]
+        self._slices: list[tuple[Parameter, Block, Parameter]] = []
+        for block in blocks or ():
+            matrix = parameters[block.parameter]
+            self._slices.append((Parameter(block.of(matrix.detach())), block, matrix))
+        trained = {id(weight) for weight in whole} | {id(matrix) for _, _, matrix in self._slices}
         for parameter in parameters.values():
             parameter.requires_grad_(id(parameter) in trained)
             parameter.grad = None
@@ -50,7 +46,7 @@ class TorchEngine:
         self._training = training
         self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
         self._optimizer = torch.optim.AdamW(
-            self._whole or [view for view, _, _ in self._slices],
+            whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
             weight_decay=training.weight_decay,
             # On a GPU in one pass, without intermediate results as large as the model; blocks are no dense tensors.

@@ -120,10 +120,8 @@ def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) 
         matrix_OI.copy_(rounded(matrix_OI))
         count += weight.numel()
     if not count:
-        raise TrialError(
-            f"{type(model).__name__} has no linear layer but its output head, so nothing of it is rounded. Leave this "
-            "model, or this evaluator, out of the sweep."
-        )
+        remedy = "Leave this model, or this evaluator, out of the sweep."
+        raise TrialError(f"{type(model).__name__} has no linear layer but its output head to round. {remedy}")
     return copied, count / sum(weight.numel() for weight in model.parameters())
 
 

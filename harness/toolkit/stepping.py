@@ -183,8 +183,7 @@ class ReadingStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         self._rows_RT[: self._live, self._length] = tokens_R
         self._length += 1
-        vocabulary, device = count_vocabulary(self._model), tokens_R.device
-        at_once = rows_at_once(vocabulary, self._length, device, most=self._live)
+        at_once = rows_at_once(count_vocabulary(self._model), self._length, tokens_R.device, most=self._live)
         parts = self._rows_RT[: self._live, : self._length].split(at_once)
         return torch.cat([self._model(input_ids=part, use_cache=False).logits[:, -1] for part in parts])
 
@@ -208,11 +207,8 @@ class CacheStepper:
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         position = torch.tensor([[self._position]], device=tokens_R.device)
         self._position += 1
-        output = self._model(
-            input_ids=tokens_R[:, None], past_key_values=self._cache, position_ids=position, use_cache=True
-        )
-        logits: torch.Tensor = output.logits
-        return logits[:, -1]
+        cached = {"past_key_values": self._cache, "position_ids": position, "use_cache": True}
+        return self._model(input_ids=tokens_R[:, None], **cached).logits[:, -1]  # type: ignore[no-any-return]
 
 
 class PairStepper:
@@ -272,10 +268,8 @@ def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tenso
     alone, _ = prefill(model, tokens[:, :half], is_cached=False)
     # Twice the slack: here a false alarm would end the trial, and not only cost time.
     if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
-        raise TrialError(
-            f"the logits of {type(model).__name__} after {half} tokens depend on what follows them, up to "
-            f"{tokens.shape[1]} tokens: it is not a causal LM at this length, and has no continuations to measure."
-        )
+        depend = f"after {half} tokens depend on what follows them, up to {tokens.shape[1]} tokens"
+        raise TrialError(f"the logits of {type(model).__name__} {depend}: it is not a causal LM at this length.")
 
 
 def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> str:

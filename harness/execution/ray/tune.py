@@ -34,10 +34,8 @@ if session.IS_LOCAL:  # Workers inherit them; an actor with variables of its own
     class_cache.DEFAULT_ENV_VARS.clear()
 
 RUN_JOB = "harness.execution.trial.run:run_job"
-_SHORT_OF_MEMORY = (
-    "WorkerDied: its process was stopped because memory ran short. Close what else needs memory, lower "
-    "`training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
-)
+_REMEDY = "Lower `training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
+_SHORT_OF_MEMORY = f"WorkerDied: its process was stopped because memory ran short. {_REMEDY}"
 _DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
 
 
@@ -157,7 +155,8 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         self._end_by_trial.pop(trial, None)
         job = self._job_by_name[trial.config["job"]]
         self.is_room_held |= job.spec.engine.workers > 1
-        error, log = self._raised.pop(job.name, (_death_of(trial), []))
+        is_short_of_memory = "low on memory" in Path(trial.error_file).read_text(errors="replace")
+        error, log = self._raised.pop(job.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
         if error.startswith("StorageError: "):
             self.unwritable = error.removeprefix("StorageError: ")
         elif job.name in self._lost:
@@ -175,19 +174,13 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
-            if clause := environment.input_differences(
-                folders.inputs, environment.node_inputs([job.spec], folders.plan_file)
-            ):
+            inputs = environment.node_inputs([job.spec], folders.plan_file)
+            if clause := environment.input_differences(folders.inputs, inputs):
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except Exception as error:  # Lethe's own StorageError quotes nobody.
-        sentence, log = redact.failure_for_report(
-            error, "plain" if isinstance(error, StorageError) else job.spec.samples
-        )
+        policy = "plain" if isinstance(error, StorageError) else job.spec.samples
+        sentence, log = redact.failure_for_report(error, policy)
         tune.report({"raised": sentence, "log": log})
         raise
-
-
-def _death_of(trial: RayTrial) -> str:
-    return _SHORT_OF_MEMORY if "low on memory" in Path(trial.error_file).read_text(errors="replace") else _DIED

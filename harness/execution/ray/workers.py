@@ -56,12 +56,11 @@ def run_on_workers(
         tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
+        config = {"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder), "logs": name}
+        config["inputs"] = None if is_on_loopback() else environment.node_inputs([spec])
         trainer = TorchTrainer(
             _run_worker,
-            train_loop_config={
-                **{"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder)},
-                **{"logs": name, "inputs": None if is_on_loopback() else environment.node_inputs([spec])},
-            },
+            train_loop_config=config,
             # If Ray runs on this machine only, so do the workers.
             torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
@@ -120,15 +119,13 @@ def _run_worker(config: dict[str, Any]) -> None:
                 stream.write(f"{message}\n")
 
     try:
-        if config["inputs"] is not None and (
-            clause := environment.input_differences(config["inputs"], environment.node_inputs([spec]))
-        ):
+        inputs = config["inputs"]
+        if inputs and (clause := environment.input_differences(inputs, environment.node_inputs([spec]))):
             raise TrialError(f"its node {node_name()} {clause}.")
         resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
     except Exception as error:
-        (logs / f"{rank}.failure").write_text(
-            json.dumps(redact.failure_for_report(error, spec.samples)), encoding="utf-8"
-        )
+        failure = json.dumps(redact.failure_for_report(error, spec.samples))
+        (logs / f"{rank}.failure").write_text(failure, encoding="utf-8")
         raise
 
 
@@ -157,10 +154,8 @@ def _failure(error: train.TrainingFailedError, spec: Trial, logs: Path) -> Trial
     """Return the error of the worker that failed first."""
     failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
     if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
-        return WorkerDiedError(
-            f"a worker of {spec.engine} failed: its process ended before its work did: it crashed, or it was killed, "
-            "perhaps because memory ran short"
-        )
+        reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
+        return WorkerDiedError(f"a worker of {spec.engine} failed: {reason}")
     failed, told = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
     for file in sorted(told, key=lambda file: file.stat().st_mtime)[:1]:
         sentence, log = json.loads(file.read_text(encoding="utf-8"))

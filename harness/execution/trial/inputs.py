@@ -31,9 +31,8 @@ def _as_read(load: Callable[..., Any], *arguments: Any) -> Any:
 def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
     """Return a copy of `load(*arguments)`, which is called once."""
     texts: Texts = _as_read(load, *arguments)
-    return replace(
-        texts, **{name: value.clone() for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
-    )
+    tensors = {name: value for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
+    return replace(texts, **{name: value.clone() for name, value in tensors.items()})
 
 
 def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
@@ -97,9 +96,8 @@ class JudgeCache:
             size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
             self.make_room(size)
             judge = load(local)
-            resolving.check_unchanged(
-                local
-            )  # Again: a plugin's own loader may have read files that were changed meanwhile.
+            # Again: a plugin's own loader may have read files that were changed meanwhile.
+            resolving.check_unchanged(local)
             self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
         return self._loaded[key][0]
 

@@ -99,18 +99,15 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
     are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
-        raise TrialError(
-            f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "
-            "the number must be the declared aggregate of what `per_item` holds."
-        )
+        found = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
+        raise TrialError(f"{found}: the number must be the declared aggregate of what `per_item` holds.")
     return MetricItems(ids, clusters, values, weights)
 
 
 def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> NDArray[np.float64]:
     values = np.array(arrays.get(metric.name, ()), dtype=np.float64)
     if values.shape != (count,):
-        raise TrialError(
-            f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}, and its array "
-            f"has the shape {values.shape}: one value for each is needed, NaN where it is not known."
-        )
+        declared = f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}"
+        needed = "one value for each is needed, NaN where it is not known"
+        raise TrialError(f"{declared}, and its array has the shape {values.shape}: {needed}.")
     return values

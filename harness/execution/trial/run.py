@@ -145,7 +145,7 @@ def run_evaluator(
     evaluator_spec: EvaluatorSpec,
     measured: tasks.MeasuredModel,
     artifacts: Artifacts,
-    progress: Callable[[str], None],
+    progress: tasks.Progress,
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share.
 
@@ -197,16 +197,10 @@ class _RunningTrial:
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
         code = "" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method))
         if is_new:
-            self.journal.append(
-                Point(
-                    **self._place(strength),
-                    erase_seconds=seconds,
-                    peak_memory_bytes=self.memory.bytes if peak is None else peak,
-                    code=code,
-                    worker_nodes=erasure.worker_nodes,
-                    notes=self._noted({**erased.notes, "warnings": erasure.warnings}),
-                )
-            )
+            found: dict[str, Any] = {"peak_memory_bytes": self.memory.bytes if peak is None else peak, "code": code}
+            found["notes"] = self._noted({**erased.notes, "warnings": erasure.warnings})
+            found |= {"erase_seconds": seconds, "worker_nodes": erasure.worker_nodes}
+            self.journal.append(Point(**self._place(strength), **found))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest

@@ -28,6 +28,7 @@ from harness.toolkit import decoding, scoring
 from harness.toolkit.device import judging_on, room_after
 
 T = TypeVar("T")
+Progress = Callable[[str], None]
 TABLE_NEW_TOKENS = 200
 TABLE_TOP_K = 50
 
@@ -206,10 +207,8 @@ class EvaluatingTask(_TrialTask):
 
     def _require(self, model: Read, is_read: bool) -> None:
         if not is_read:
-            raise TrialError(
-                f"{self.plugin} asks for the {model} model, which it does not say that it reads: add reads = "
-                f"('{model}',). What it needs of the original alone may be computed in `prepare`, by `task.cached`."
-            )
+            asks = f"{self.plugin} asks for the {model} model, which it does not say that it reads"
+            raise TrialError(f"{asks}: add reads = ('{model}',), or compute it in `prepare`, by `task.cached`.")
 
 
 def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
@@ -218,11 +217,7 @@ def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
 
 
 def lend(
-    measured: MeasuredModel,
-    evaluator_spec: EvaluatorSpec,
-    spec: Trial,
-    artifacts: Artifacts,
-    progress: Callable[[str], None],
+    measured: MeasuredModel, evaluator_spec: EvaluatorSpec, spec: Trial, artifacts: Artifacts, progress: Progress
 ) -> tuple[Evaluator, EvaluatingTask]:
     """Return an evaluator and its task for a model in its precision."""
     evaluator = configured(evaluator_spec)

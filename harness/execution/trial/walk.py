@@ -85,10 +85,8 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
     original = shared_probe(spec, spec.model, texts, artifacts)
     level = resolve_level(spec, spec.until, texts, artifacts)
     if not level < original[PROBED_ERASURE]:
-        raise TrialError(
-            f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already: nothing is "
-            "left to be erased. Name a lower level (until)."
-        )
+        has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
+        raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
         with closing(erasing.erase(spec, artifacts, tuple(strengths), progress)) as erasures:
