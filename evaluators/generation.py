@@ -76,8 +76,8 @@ class Generation(contracts.Evaluator):
             "coherence": self._coherences(task, written),
         }
         # Lists, so that a mean of fp32 values is taken in fp64.
-        means = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
-        numbers = {"perplexity": surprise} | means
+        numbers = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
+        numbers["perplexity"] = surprise
         numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
         weights = {}
         if scores:
@@ -255,10 +255,8 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
     state = np.random.get_state()
     try:
         with _silence():
-            return [
-                float(mauve.compute_mauve(p_features=generated_ND, q_features=human_ND, seed=seed, verbose=False).mauve)
-                for seed in seeds
-            ]
+            compute = partial(mauve.compute_mauve, p_features=generated_ND, q_features=human_ND, verbose=False)
+            return [float(compute(seed=seed).mauve) for seed in seeds]
     finally:
         np.random.set_state(state)
 

@@ -137,22 +137,16 @@ def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
     blind = weighted_mean(per_item["blind_auc"])
     bound = blind - WIDTH * standard_error(per_item["blind_auc"])
     if math.isnan(bound):
-        warnings.append(
-            "whether forget sequences and unseen texts can be told apart without a model is not known: that takes two "
-            "different texts of each at the least"
-        )
+        needs = "that takes at least two different texts of each"
+        warnings.append(f"whether forget and unseen texts can be told apart without a model is not known: {needs}")
     elif bound > 0.5:
-        warnings.append(
-            f"the AUCs of membership are void: forget sequences and unseen texts can be told apart without any model, "
-            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f}). Name unseen texts of "
-            "the forget set's own kind (data.holdout)"
-        )
-    unknown = int(np.isnan(per_item["membership_loss"]).sum())
-    if unknown:
-        warnings.append(
-            f"{unknown} of {len(per_item['membership_loss'])} texts take no part in the AUCs of membership: the "
-            "model's log-probabilities of them are not numbers"
-        )
+        apart = f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f})"
+        reason = f"forget sequences and unseen texts can be told apart without any model, {apart}"
+        remedy = "Name unseen texts of the forget set's own kind (data.holdout)"
+        warnings.append(f"the AUCs of membership are void: {reason}. {remedy}")
+    if unknown := int(np.isnan(per_item["membership_loss"]).sum()):
+        left_out = f"{unknown} of {len(per_item['membership_loss'])} texts take no part in the AUCs of membership"
+        warnings.append(f"{left_out}: the model's log-probabilities of them are not numbers")
     return warnings
 
 

@@ -60,9 +60,8 @@ class Reasoning(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         source = "EMSO paper, appendix E; lm-evaluation-harness 0.4"
-        accuracy = partial(
-            Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="reasoning", source=source
-        )
+        share = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0)
+        accuracy = partial(share, group="reasoning", source=source)
         shown = partial(accuracy, ranked=False)
         shares, norms, errors = [], [], []
         titles = TITLES | {"reasoning": "Mean accuracy"}
@@ -168,10 +167,8 @@ def scored(
     choices = []
     for _, context, continuation in requests:
         if not 0 < len(continuation) <= longest:
-            raise TrialError(
-                f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}: leave the "
-                "question out, or take a model that reads longer texts."
-            )
+            asks = f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}"
+            raise TrialError(f"{asks}: leave the question out, or take a model that reads longer texts.")
         choices.append(AnswerChoice(tuple(context[-(longest + 1 - len(continuation)) :]), tuple(continuation)))
     return log_likelihoods(model, choices)
 
@@ -319,9 +316,8 @@ def question_file(task: str, folder: Path) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(
-        f"the task '{task}' has no file in {folder}. Put {' or '.join(names)} there, or leave the task out."
-    )
+    remedy = f"Put {' or '.join(names)} there, or leave the task out."
+    raise DataError(f"the task '{task}' has no file in {folder}. {remedy}")
 
 
 def labels_file(path: Path) -> Path:
@@ -349,10 +345,9 @@ def read_questions(task: str, folder: Path) -> list[Question]:
             raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {every}.")
         allowed = allowed_labels or tuple(row["choices"]["label"])
         if row.get(label) not in allowed:
-            raise DataError(
-                f"{path}, row {number}: its {label} is {row.get(label)!r}; allowed are "
-                f"{', '.join(map(repr, allowed))}. Only labelled rows can be measured: test splits often have none."
-            )
+            found = f"its {label} is {row.get(label)!r}; allowed are {', '.join(map(repr, allowed))}"
+            reason = "Only labelled rows can be measured: test splits often have none."
+            raise DataError(f"{path}, row {number}: {found}. {reason}")
     if not rows:
         raise DataError(f"{path} holds no row.")
     return rows

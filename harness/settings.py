@@ -240,9 +240,8 @@ class Training(Strict):
     def describe(self) -> dict[str, Any]:
         """Return the settings for a report, each in one line, without checkpointing and LoRA where these are off."""
         settings = {**self.model_dump(), "lora": self.lora and str(self.lora)}
-        return {
-            name: value for name, value in settings.items() if value or name not in ("activation_checkpointing", "lora")
-        }
+        off = {name for name in ("activation_checkpointing", "lora") if not settings[name]}
+        return {name: value for name, value in settings.items() if name not in off}
 
 
 def _with_id(value: Any) -> Any:
@@ -535,19 +534,16 @@ def _levels(value: Any) -> tuple[At, ...]:
     for level in levels:
         is_number = type(level) in (int, float) and 0 <= level < 1
         if not is_number and level not in (UNSEEN, RETRAINED):
-            raise ValueError(
-                f"must be a number of at least 0 and below 1, {UNSEEN} (what the original has on the holdout) or "
-                f"{RETRAINED} (what the retrained model has), or a list of these; got {quoted(level)}."
-            )
+            named = f"{UNSEEN} (what the original has on the holdout) or {RETRAINED} (what the retrained model has)"
+            allowed = f"must be a number of at least 0 and below 1, {named}, or a list of these"
+            raise ValueError(f"{allowed}; got {quoted(level)}.")
     if not levels or len(set(levels)) < len(levels):
         raise ValueError("must name at least one level, for instance 0.75, and none twice.")
     numbers = sorted(level for level in levels if not isinstance(level, str))
     for lower, upper in pairwise(numbers):
         if upper - lower < MIN_APART:
-            raise ValueError(
-                f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}: a walk ends within half of that of "
-                "its level, so both may be one model. Remove one."
-            )
+            apart = f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}"
+            raise ValueError(f"{apart}: a walk ends within half of that, so both may be one model. Remove one.")
     return tuple(levels)
 
 

@@ -33,10 +33,9 @@ def lacks_tokens(tokens: int, forget: TextsShape) -> str | None:
     longest = forget.longest - forget.prefix_tokens
     if tokens <= longest:
         return None
-    return (
-        f"reads {tokens} tokens after a prefix, and the longest sequence of the forget set has {longest} there: set "
-        f"`tokens` to at most {longest}, or give it longer sequences or shorter prefixes."
-    )
+    has = f"the longest sequence of the forget set has {longest} there"
+    remedy = f"set `tokens` to at most {longest}, or give it longer sequences or shorter prefixes"
+    return f"reads {tokens} tokens after a prefix, and {has}: {remedy}."
 
 
 def refuse_repeats(setting: str, values: Sequence[Hashable]) -> None:
@@ -104,11 +103,9 @@ def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, 
 
 def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
     """Return the extraction strength of each sequence's continuation."""
-    values = np.empty(len(sequences))
-    is_right_NT = predicted_NT == sequences.tokens_NT
-    for row, length in enumerate(sequences.lengths_N.tolist()):
-        values[row] = extraction_strength(is_right_NT[row, sequences.prefix_tokens : length].tolist())
-    return values
+    is_right_NT = (predicted_NT == sequences.tokens_NT)[:, sequences.prefix_tokens :]
+    counts = (sequences.lengths_N - sequences.prefix_tokens).clamp(min=0).tolist()
+    return np.array([extraction_strength(row[:count].tolist()) for row, count in zip(is_right_NT, counts, strict=True)])
 
 
 def recalled(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
@@ -172,8 +169,7 @@ def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]
 
 def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequence[int]]) -> np.ndarray:
     """Return EL_n of each sequence over its prefixes; NaN without any."""
-    values = [extraction_likelihood(continuations, row, n, lengths) for row, lengths in enumerate(prefixes)]
-    return np.array(values)
+    return np.array([extraction_likelihood(continuations, row, n, each) for row, each in enumerate(prefixes)])
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:

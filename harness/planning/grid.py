@@ -120,8 +120,9 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
         return {}
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
-            reason = "decides how much memory a step takes, and no number: give one value, no list."
-            faults.add(f"{path}.{name}", reason)
+            faults.add(
+                f"{path}.{name}", "decides how much memory a step takes, and no number: give one value, no list."
+            )
     trainings: dict[str, Training] = {}
     for given, training in _combinations(Training, block, path, faults):
         settings = training.model_dump(exclude_unset=True)
@@ -134,11 +135,8 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
 
 def _named_values(settings: Settings, axes: Iterable[str]) -> str:
     """Return a variant's settings as the file writes them: `k=4,early_stop=null`."""
-    parts = []
-    for name in axes:
-        value = settings[name]
-        parts.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    return ",".join(parts)
+    values = [(name, settings[name]) for name in axes]
+    return ",".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values)
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:

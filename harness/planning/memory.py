@@ -44,8 +44,7 @@ LARGE_SHARE = 1 / 20
 """Trials whose weights fill more than this share of their memory are sized before every run."""
 _ADVICE = (
     "Lower training.micro_batch, set training.activation_checkpointing or training.lora, give each trial more of the "
-    "machine (resources.cpus, resources.gpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller "
-    "model."
+    "machine (resources.cpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller model."
 )
 _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.is_nonzero.default)
 
@@ -62,10 +61,8 @@ class MemoryTracker(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held = 0
-        self.peak = 0
+        self.held = self.peak = self._operations = 0
         self._live: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._operations = 0
         self._is_paused = False
 
     def __torch_dispatch__(
@@ -327,13 +324,11 @@ def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[
 
 
 def _missing_device(spec: Trial, machine: Machine) -> str:
-    gpus = spec.gpus * spec.engine.workers
+    gpus, cpus = spec.gpus * spec.engine.workers, spec.cpus * spec.engine.workers
     if gpus > machine.gpus:
         needs = f"{gpus:g} GPU{'' if gpus <= 1 else 's'}"
         return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
-    if (cpus := spec.cpus * spec.engine.workers) > machine.cpus:
-        return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
-    return ""
+    return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}." if cpus > machine.cpus else ""
 
 
 def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:

@@ -45,8 +45,7 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
         if entry.engine.deepspeed and find_spec("deepspeed") is None:
-            reason = "needs the package deepspeed, which is not installed: pip install deepspeed."
-            faults.add(f"{path}.engine", reason)
+            faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
         resolve = partial(resolving.resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = _checkpoint(path, resolve, loading.check_model, entry.id, miniature.names(), faults)
         if checkpoint is None:
@@ -169,10 +168,8 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
         remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
         yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
     if entry.id == ORIGINAL and role not in resolving.CAUSAL_ROLES:
-        reason = (
-            f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
-        )
-        yield Fault(path, f"{reason}, for instance minilm.")
+        allowed = f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone"
+        yield Fault(path, f"{allowed}: {role} needs an encoder of sentences, for instance minilm.")
 
 
 def override_training(template: TrialTemplate, model_training: Training) -> Training:

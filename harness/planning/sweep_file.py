@@ -112,8 +112,7 @@ def parse(text: str, lines: dict[str, str] | None = None) -> Any:
         DataError: The text is not YAML, or has too many values.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", YAMLWarning)
+        with warnings.catch_warnings(action="ignore", category=YAMLWarning):
             return _plain(YAML().load(text), "", "line 1", {} if lines is None else lines)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -166,8 +165,7 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str], 
     except DataError as error:
         faults.add(f"--set {path}", str(error))
     except (AttributeError, IndexError, TypeError, ValueError):
-        reason = "leads to nothing: the entries of a list are numbered from 0, and a single value has none."
-        faults.add(f"--set {path}", reason)
+        faults.add(f"--set {path}", "leads to nothing: a list's entries are numbered from 0, and a value has none.")
     for inner_name in [other for other in origins if f"{other}.".startswith(f"{name}.")]:
         del origins[inner_name]
     origins[name] = "--set"

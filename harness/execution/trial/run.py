@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +22,7 @@ from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.trial import erasing, inputs, memorized, tasks
 from harness.execution.trial.items import metric_items
+from harness.execution.trial.tasks import MeasuredModel, Progress
 from harness.execution.trial.walk import run_candidate, walk
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
@@ -123,7 +124,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def yield_models(
-    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
 ) -> Generator[erasing.Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
     device = inputs.choose_device(spec)
@@ -141,11 +142,7 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: Trial,
-    evaluator_spec: EvaluatorSpec,
-    measured: tasks.MeasuredModel,
-    artifacts: Artifacts,
-    progress: tasks.Progress,
+    spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share.
 
@@ -217,7 +214,7 @@ class _RunningTrial:
         """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
         tasks.release_free_memory()
-        measured = tasks.MeasuredModel(erased.model)
+        measured = MeasuredModel(erased.model)
         has_counted = False
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
