@@ -169,9 +169,6 @@ def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence
     not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
 
     Differs from the paper: it does not describe this; these are the habits of arXiv:2402.10052's code.
-
-    Raises:
-        ModelError: The judge's tokenizer has no end of text to pad with.
     """
     joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     whole = len(joined) - len(joined) % TABLE_BATCH

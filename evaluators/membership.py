@@ -159,18 +159,9 @@ def blind_auc_items(
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
     A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
-    five times. Texts are compared only within their fifth. Values are 1.5 times wider apart, since the five classifiers
-    share training texts: on sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or
-    96 % (else 83 or 84 %).
-
-    Args:
-        members: Token ids of each text.
-        others: Token ids of the other texts.
-        copies: Name of each text, members first; equal names share a fifth. Default: the tokens.
-        seed: Seed of the fifths.
-
-    Returns:
-        As `auc_items`; NaN where a fifth, or all, has no text of one side.
+    five times. Texts are compared only within their fifth; those of equal names (`copies`, by default the tokens) share
+    one. Values are 1.5 times wider apart, since the five classifiers share training texts: 95 % intervals then contain
+    .5 in 95 or 96 %. NaN where a fifth, or all, has no text of one side.
 
     Source:
         Das et al., arXiv:2406.16201; width: Nadeau and Bengio, "Inference for the Generalization Error", 2003.

@@ -160,9 +160,6 @@ def scored(
         model: The erased model.
         longest: Context length; longer texts lose their first tokens, as in lm-eval.
         requests: Texts, context ids and continuation ids.
-
-    Raises:
-        TrialError: A choice has no token, or more than the model can read.
     """
     choices = []
     for _, context, continuation in requests:
@@ -283,11 +280,7 @@ AUTHORS_FILES = {"piqa": "piqa_dev.jsonl", "copa": "copa_val.jsonl", "pubmedqa":
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the digest of each task's file, after a check of every row.
-
-    Raises:
-        DataError: No such folder, or tasks without a file or with a bad row: all of them.
-    """
+    """Return the digest of each task's file, after a check of every row."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. Give a folder with the tasks' files, or 'miniature', or 'hub'.")
     digests, problems = {}, []
@@ -307,11 +300,7 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def question_file(task: str, folder: Path) -> Path:
-    """Return a task's file in `folder`.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Return a task's file in `folder`."""
     names = [f"{task}.jsonl", f"{task}.parquet", *filter(None, [AUTHORS_FILES.get(task)])]
     for name in names:
         if (folder / name).is_file():
@@ -326,11 +315,7 @@ def labels_file(path: Path) -> Path:
 
 
 def read_questions(task: str, folder: Path) -> list[Question]:
-    """Return the rows of a task's file, in the hub's schema, with labels.
-
-    Raises:
-        DataError: There is no row, or one lacks a field or has an unknown label.
-    """
+    """Return the rows of a task's file, in the hub's schema, with labels."""
     (fields, label, allowed_labels), path = LAYOUTS[task], question_file(task, folder)
     rows = rows_of_file(path)
     if labels_file(path).is_file():

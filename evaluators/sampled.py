@@ -95,9 +95,6 @@ class Sampled(Evaluator):
         """Return the log-probability of each token after the prefix, N x max(tokens), fp64, in nats.
 
         It is −∞ where the scheme cannot draw the token, and NaN after the text's end.
-
-        Raises:
-            TrialError: The model's logits are NaN.
         """
         device = next(model.parameters()).device
         start = forget.prefix_tokens

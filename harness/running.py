@@ -1,7 +1,4 @@
-"""Runs a sweep from its file to its report.
-
-Report dependencies are imported lazily so that Ray starts first.
-"""
+"""Runs a sweep from its file to its report."""
 
 from __future__ import annotations
 

@@ -136,11 +136,7 @@ T = TypeVar("T")
 
 
 def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
-    """Return the n-grams of ids or words.
-
-    Raises:
-        ValueError: n < 1.
-    """
+    """Return the n-grams of ids or words."""
     if n < 1:
         raise ValueError(f"n is {n}, and must be at least 1.")
     return list(zip(*(tokens[shift:] for shift in range(n)), strict=False))

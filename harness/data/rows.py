@@ -34,11 +34,7 @@ TokenRows = list[np.ndarray]
 def read_rows(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int | None = None
 ) -> TokenRows:
-    """Return the used rows, cut, each of at least `least` known token ids.
-
-    Raises:
-        DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
-    """
+    """Return the used rows, cut, each of at least `least` known token ids."""
     cut = cut or source.sequence_tokens
     if source.source in TOKEN_SOURCES:
         rows = _from_array(source, vocabulary, least, cut)
@@ -54,11 +50,7 @@ def read_rows(
 
 
 def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the index of the first row after the used utility texts.
-
-    Raises:
-        DataError: There is nothing to read.
-    """
+    """Return the index of the first row after the used utility texts."""
     least, wanted = source.sequence_tokens, source.sequences or 1
     if source.source in TOKEN_SOURCES:
         return source.start + wanted
@@ -72,11 +64,7 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
 
 
 def check_rows(source: Source, role: Role) -> None:
-    """Check a local source without a tokenizer.
-
-    Raises:
-        DataError: Nothing to read, or a required row is unusable with any tokenizer.
-    """
+    """Check a local source without a tokenizer."""
     if source.not_memorized is not None:
         check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:

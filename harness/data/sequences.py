@@ -53,13 +53,7 @@ class Utility:
 
 
 def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return the forget set: rows from `start` on, then those that are not memorised.
-
-    A source with a digest must still have it. Sources of token ids need no tokenizer.
-
-    Raises:
-        DataError: Nothing to read, too few rows, unusable ones, or texts both memorised and not.
-    """
+    """Return the forget set: rows from `start` on, then those that are not memorised; its digest is checked."""
     least, other = source.prefix_tokens + 1, source.not_memorized
     rows = read_rows(source, "forget", tokenizer, vocabulary, least)
     if other is not None:
@@ -79,8 +73,7 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
 def take_half(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
     """Return one half of a forget set; no continuation or near-duplicate is in both.
 
-    Groups of near-duplicates go whole to the half with fewer distinct continuations so far, in the order of their
-    continuations' digests. A single group leaves `report` empty.
+    Groups go whole to the half with fewer distinct continuations so far, in the order of their digests.
     """
     digests, groups = _continuation_digests(forget), inseparable_groups(forget)
     group_of = dict(zip(digests, groups, strict=True))
@@ -118,11 +111,7 @@ def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
 
 
 def load_validation_row(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or fewer than `sequences` that are long enough.
-    """
+    """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts."""
     rows = read_rows(source, "validation", tokenizer, vocabulary, source.sequence_tokens)
     return _packed(rows, source.prefix_tokens, source, "validation")
 
@@ -148,18 +137,10 @@ def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list
 
 
 def load_retain(
-    source: Source,
-    tokenizer: PreTrainedTokenizerBase,
-    vocabulary: int,
-    sequence_tokens: int | None = None,
-    role: Role = "retain",
+    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int | None = None, role: Role = "retain"
 ) -> Sequences:
-    """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or too few that are long enough.
-    """
-    cut = min(sequence_tokens or source.sequence_tokens, source.sequence_tokens)
+    """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`, or `most` of them."""
+    cut = min(most or source.sequence_tokens, source.sequence_tokens)
     rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
     return _packed(rows, 1, source, role)
 
@@ -169,11 +150,7 @@ load_validation = partial(load_retain, role="validation")
 
 
 def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
-    """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or too few that are long enough.
-    """
+    """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`."""
     rows = read_rows(source, "utility", tokenizer, vocabulary, source.sequence_tokens)
     tokens_NT = torch.from_numpy(np.stack(rows))
     prompts_NT = tokens_NT[:, : source.prefix_tokens].contiguous()
@@ -220,21 +197,16 @@ LOADERS: Mapping[Role, Callable[..., Any]] = {
     "utility": load_utility,
     "validation": load_validation,
 }
-"""Loader of each role's texts."""
 
 
 MAX_UNSEEN = 64
-"""Default of unseen texts for the original: MA is then known to 0.01."""
+"""Unseen texts by default: MA is then known to 0.01."""
 MIN_VALIDATION_ROW = 2
 """One text has no standard error."""
 
 
 def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
-    """Return a role's texts, cut for a model.
-
-    Raises:
-        DataError: They cannot be read, or do not have the source's digest.
-    """
+    """Return a role's texts, cut for a model."""
     loaded: Sequences | Utility = LOADERS[role](source, load_tokenizer(model), vocabulary(model))
     return loaded
 

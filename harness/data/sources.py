@@ -32,11 +32,7 @@ def source_label(source: Source, role: Role) -> str:
 
 
 def texts(source: Source, role: Role) -> Iterator[TextRow]:
-    """Yield the rows from `source.start` on, unusable ones with their fault.
-
-    Raises:
-        DataError: There is nothing to read.
-    """
+    """Yield the rows from `source.start` on, unusable ones with their fault."""
     if source.source == "miniature":
         used = miniature.texts(role)[source.start :]
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
@@ -49,11 +45,7 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
 
 
 def token_ids(source: Source) -> np.ndarray:
-    """Return the token ids from row `source.start` to the last used one: integers, rows by tokens, on disk if possible.
-
-    Raises:
-        DataError: There is nothing to read, or it is not a two-dimensional array of integers.
-    """
+    """Return the token ids of the used rows, rows by tokens, on disk if possible."""
     is_whole = source.sequences is None or source.sample_seed is not None
     stop = None if is_whole else source.start + (source.sequences or 0)
     is_challenge, array = source.source == "extraction_challenge", "an array of token ids (.npy)"
@@ -116,11 +108,7 @@ CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy"
 
 
 def challenge_files(path: str | None) -> list[Path]:
-    """Return the challenge's three files in a folder, or the one joined file.
-
-    Raises:
-        DataError: One is missing.
-    """
+    """Return the challenge's three files in a folder, or the one joined file."""
     if path is not None and path.endswith(".npy"):
         return [existing_file(path, "the joined array of the challenge (.npy)")]
     folder = Path(path or "")
@@ -133,11 +121,7 @@ def challenge_files(path: str | None) -> list[Path]:
 
 
 def existing_file(path: str | None, what: str) -> Path:
-    """Return an existing file.
-
-    Raises:
-        DataError: There is none; the message names the nearest one.
-    """
+    """Return an existing file."""
     file = Path(path or "")
     if file.is_file():
         return file

@@ -55,11 +55,7 @@ class ProcessState:
 
 @contextmanager
 def guarded(plugin: str, changes: Changes) -> Iterator[None]:
-    """Restore the process's state after the block; `plugin` names the plugin in errors.
-
-    Raises:
-        TrialError: The plugin changed its task.
-    """
+    """Restore the process's state after the block; `plugin` names the plugin in errors."""
     ours = ProcessState()
     try:
         yield
@@ -74,9 +70,6 @@ def guarded_models(
     """Yield a method's models; between them the process has its state from before.
 
     The method resumes in its own state: a generator may yield inside `torch.no_grad()`.
-
-    Raises:
-        TrialError: The method changed its task.
     """
     models, theirs = None, ProcessState()
     try:

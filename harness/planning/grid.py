@@ -21,22 +21,18 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrialTemplate:
-    """One method with one combination of settings: a trial for each model and seed."""
+    """One method with one combination of settings."""
 
     key: str
-    """Name of the row in the file."""
     variant: str
     """The key with the settings of which the file lists several values: `emso(k=4)`."""
     method: str
     plugin: type[Method]
     settings: Settings
-    """All settings except the strength."""
     strengths: tuple[Number, ...]
     """Rising; several only if the strength is cumulative."""
     training: Training
-    """The row's settings of it."""
     space: Mapping[str, Dimension] = field(default_factory=dict)
-    """Dimensions that a tuned sweep searches."""
 
     @property
     def strongest(self) -> Method:
@@ -83,7 +79,7 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
 
 
 def _combinations(settings_type: type[S], block: Settings, path: str, faults: Faults) -> list[tuple[Settings, S]]:
-    """Return every combination of a block's lists, as given and as checked settings; each fault once."""
+    """Return every combination, as given and as checked settings; each fault once."""
     grid: dict[str, list[Any]] = {}
     for name, value in block.items():
         values = value if isinstance(value, list) else [value]
@@ -134,7 +130,6 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
 
 
 def _named_values(settings: Settings, axes: Iterable[str]) -> str:
-    """Return a variant's settings as the file writes them: `k=4,early_stop=null`."""
     values = [(name, settings[name]) for name in axes]
     return ",".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values)
 

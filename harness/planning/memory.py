@@ -1,7 +1,6 @@
-"""Estimates of a trial's memory, compared with this machine's before anything is loaded.
+"""Estimates of a trial's memory.
 
-The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step, and their
-bytes are counted. The memory of measuring follows from the decoders' budgets.
+The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
 MAX_OPERATIONS = 2_000_000
-"""Limit for code that waits for a value to change: fake values never do."""
+"""Limit for code that waits for a fake value to change."""
 LARGE_SHARE = 1 / 20
 """Trials whose weights fill more than this share of their memory are sized before every run."""
 _ADVICE = (
@@ -117,17 +116,16 @@ class Rehearsal(NamedTuple):
     weights: int
     """Bytes of the models at the end."""
     state: int
-    """Bytes that the step leaves for the next one."""
     trained: int
-    """Number of weights that the step changes; 0 without training."""
+    """Weights that the step changes."""
 
 
 class _SteppedError(Exception):
-    """The end of the first optimiser step, after which nothing needs to run."""
+    """The first optimiser step is over."""
 
 
 class _FakeTask:
-    """An `ErasureTask` on fake models and made-up sequences of the real ones' length."""
+    """An `ErasureTask` on fake models and made-up sequences."""
 
     engine, seed = Engine(), 0
 
@@ -183,7 +181,7 @@ def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
 
 
 def memory_need(spec: Trial) -> int | None:
-    """Return about the most bytes that a trial's tensors hold on its device; None if its code cannot be rehearsed."""
+    """Return about the most bytes on its device; None if its code cannot be rehearsed."""
     if spec.is_reference:
         return measuring_bytes(spec, weights_bytes(spec.model))
     try:
@@ -212,9 +210,6 @@ def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = Fa
         spec: The trial.
         layers: Number of the model's layers; None: all.
         is_memorizing: Train the memorised model instead of running the method.
-
-    Raises:
-        Exception: The method's code cannot run without values.
     """
     tracker = MemoryTracker()
     peak_before, held_before, state, trained, weights = 0, 0, 0, 0, 0
@@ -332,11 +327,7 @@ def _missing_device(spec: Trial, machine: Machine) -> str:
 
 
 def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
-    """Refuse trials that cannot run here; only large models are sized.
-
-    Raises:
-        ConfigError: Every such trial, with remedies.
-    """
+    """Refuse trials that cannot run here; only large models are sized."""
     machine = this_machine()
     large = [spec for spec in trials if machine and _is_large(spec, machine)]
     if faults := find_unfit(trials, machine, memory_needs(large)):

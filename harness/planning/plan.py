@@ -110,11 +110,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
 
 
 def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
-    """Check the settings of a sweep file and its plugins, without the files and models that they name.
-
-    Raises:
-        ConfigError: With every fault of form.
-    """
+    """Check the settings of a sweep file and its plugins, without the files and models that they name."""
     settings, faults = file.settings, Faults()
     sweep = check_settings(Sweep, settings, "", faults)
     blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
@@ -143,7 +139,6 @@ def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
 
 
 def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: Sequence[resolve.ResolvedModel]) -> bool:
-    """Return whether validation texts steer a search, or a training with an early stop."""
     trained = [template for template in templates if template.plugin.searched_training]
     trainings = [resolve.override_training(template, model.training) for template in trained for model in models]
     return sweep.tune is not None or any(training.early_stop is not None for training in trainings)
@@ -152,10 +147,7 @@ def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: S
 def _apply_only(
     trials: Sequence[Trial], studies: Sequence[Study], only: Sequence[str], faults: Faults
 ) -> tuple[list[Trial], list[Study]]:
-    """Return the trials and studies that match any value of every key in `--only`.
-
-    A study keeps the selected seeds, and is left out without any; its candidates' own seed cannot be selected.
-    """
+    """Return the trials and studies that match any value of every key in `--only`; a study keeps the selected seeds."""
     values_by_key: dict[str, set[str]] = {}
     for choice in only:
         key, equals, value = choice.partition("=")
@@ -230,7 +222,6 @@ def replicate_faults(
 
 
 def _shared_parts(model: resolve.ResolvedModel, texts: Mapping[str, Texts]) -> dict[str, object]:
-    """Return what replicates have in common, by what it is called."""
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
     return {
         "architecture": loading.architecture(model.checkpoint),

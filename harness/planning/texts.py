@@ -83,11 +83,7 @@ def length_faults(data: Data) -> Iterator[Fault]:
 def _read_texts(
     sweep: Sweep, model: Checkpoint, is_steered: bool, faults: Faults
 ) -> tuple[Texts | None, tuple[str, ...]]:
-    """Return every source with its digest, None if any cannot be read, and a sentence for each overlap.
-
-    Holdout, retain and validation texts are cut to the longest forget sequence. By default there are as many retain
-    texts as forget sequences, and at most as many holdout texts. Validation texts replace a missing holdout.
-    """
+    """Return every source with its digest, None if any cannot be read, and a sentence for each overlap."""
     data, texts, is_sound = sweep.data, dict[str, Source](), True
     loaded: dict[sources.Role, Sequences | sequences.Utility] = {}
     for role in sources.ROLES:
@@ -168,8 +164,7 @@ APART: Mapping[tuple[sources.Role, sources.Role], str] = {
     ("retain", "validation"): "training learns what it is stopped or chosen by",
     ("validation", "utility"): "what trainings are stopped or chosen by is what is reported",
 }
-"""Pairs of roles that must be apart, and the consequence of overlap. No method gains by near-duplicates in a holdout,
-which are no fault."""
+"""Pairs of roles that must be apart, and the consequence of overlap."""
 
 
 def split_faults(
@@ -177,11 +172,7 @@ def split_faults(
 ) -> tuple[str, ...]:
     """Return a sentence for every two roles that share a few texts, by their tokens; more are a fault.
 
-    Args:
-        loaded: Each role's texts, as one tokenizer cuts them.
-        faults: Extended by a fault for every two roles that share too many.
-        erases: False: only holdout texts must not be in the forget set.
-        is_steered: Validation texts stop trainings early or choose settings.
+    Unless it `erases`, only holdout texts must not be in the forget set. `is_steered` as in `resolve_texts`.
     """
     sentences: list[str] = []
     for (role, other), consequence in APART.items():

@@ -92,7 +92,6 @@ def build_trials(
 def _unmeasured(
     name: str, sweep: Sweep, model: resolve.ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
 ) -> Trial:
-    """Return a model's original without evaluators, from which all of its trials are made."""
     reading = tokenizing.how_it_reads(model.checkpoint)
     return Trial(
         trial_id="",
@@ -134,7 +133,7 @@ def _evaluator_specs(
     sources: Texts,
     retrained: Checkpoint | None,
 ) -> tuple[EvaluatorSpec, ...]:
-    """Return a trial's evaluators, each with a key of everything but the model that decides its numbers."""
+    """Return evaluators, each with a key of all that decides its numbers but the model."""
     specs = []
     for name, evaluator in evaluators.items():
         settings = plain_settings(evaluator)

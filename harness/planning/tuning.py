@@ -69,7 +69,6 @@ def _space(
 
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's settings by name of dimension: `training.learning_rate`."""
     training = block.get("training")
     if not isinstance(training, dict):
         return dict(block)
@@ -168,7 +167,6 @@ def build_studies(
 def _study(
     sweep: Sweep, tune: Tune, template: grid.TrialTemplate, default: Trial, selection: Source, seeds: tuple[int, ...]
 ) -> Study:
-    """Return the study around a row's trial with its default settings."""
     plugin, space, dial = template.plugin, template.space, template.plugin.strength.field
     settings = {**default.settings, dial: template.strengths[0]}
     settings |= {f"{names.OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
@@ -179,17 +177,15 @@ def _study(
         study_id="",
         trial=replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths),
         seeds=seeds,
-        per=tune.per,
         space=space,
         defaults=defaults,
         is_cumulative=plugin.strength.cumulative,
         is_trained=bool(plugin.searched_training),
-        search=tune.search,
         trials=tune.budget.trials,
         targets=default.levels,
         utility_bounds=sweep.collapse.perplexity,
         selection=selection,
-        seed=tune.seed,
+        **tune.model_dump(include={"per", "search", "seed"}),
         published=recipe if recipe != defaults else None,
     )
     return study.identified(default.trial_id)
@@ -242,7 +238,6 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
 
 
 def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
-    """Return the dimension of a setting of type `hint`; None if any value is wrong."""
     if isinstance(given, list):
         values = check_settings(list[hint], given, path, faults)
         for index, value in repeated(given):

@@ -39,11 +39,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     def forward(
         self, input_ids: torch.Tensor, past_key_values: Cache | None = None, use_cache: bool = False, **inputs: Any
     ) -> CausalLMOutputWithPast:
-        """Return the combined logits; a cache has the first model's layers, then the second's.
-
-        Raises:
-            TrialError: One of the two models ignores caches.
-        """
+        """Return the combined logits; a cache has the first model's layers, then the second's."""
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
             if not takes_cache(self):

@@ -102,11 +102,7 @@ class DeepSpeedEngine:
                 weight.data = weight.data.to(torch.bfloat16)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this worker's share, and return the total.
-
-        Raises:
-            TrialError: The loss is NaN or infinite.
-        """
+        """Add the gradient of this worker's share, and return the total."""
         value = self.total(loss.detach())
         if not math.isfinite(value):  # On every worker, so that none waits for another.
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")

@@ -20,7 +20,7 @@ LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
 """Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
 JUDGE_BYTES = 1 << 30
-"""Judges that stay loaded next to a measured model."""
+"""Judges that stay loaded."""
 
 
 def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) -> int:
@@ -42,7 +42,7 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
 
 
 def read_at_once(tokens: int, device: torch.device) -> int:
-    """Return the rows to read in one pass that need no logits."""
+    """Return the rows to read in one pass without logits."""
     return max(1, READ_TOKENS[device.type] // tokens)
 
 
@@ -89,9 +89,6 @@ def judges_dtype() -> torch.dtype:
 @contextmanager
 def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
     """Keep only each layer's input in forward passes without a cache; losses and gradients are bit-identical.
-
-    Raises:
-        TrialError: The model has no layers that transformers can checkpoint.
 
     Source:
         Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.

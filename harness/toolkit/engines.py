@@ -1,8 +1,7 @@
 """Engines turn a loss, its terms or a method's own gradient into an optimiser step.
 
-`workers` processes share each global batch, and all of them call every method. `precision` is `fp32`, `bf16 autocast`
-or `bf16 weights`. `freeze` gives a frozen model the trained one's precision, `total` adds a value over the workers,
-`gather` copies the current weights into the plain model, and `close` releases all memory but that model's.
+`workers` processes share each global batch, and all of them call every method. `freeze` gives a frozen model the
+trained one's precision, `total` adds a value over the workers, `gather` copies the weights into the plain model.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ class TorchEngine:
         model.requires_grad_(False)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient, and return the share's value.
-
-        Raises:
-            TrialError: The loss is NaN or infinite.
-        """
+        """Add the gradient, and return the share's value."""
         value = float(loss.detach())
         if not torch.isfinite(loss.detach()):
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
@@ -96,11 +91,7 @@ def plain_forward(model: Model, training: Training) -> AbstractContextManager[No
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
-    """As `plain_forward`, with checkpointing if `training` sets it.
-
-    Raises:
-        TrialError: The model has no layers that can be checkpointed.
-    """
+    """As `plain_forward`, with checkpointing if `training` sets it."""
     checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
     with plain_forward(model, training), checkpointing:
         yield
@@ -151,11 +142,7 @@ class Step:
         self.values = {}
 
     def gradient(self, term: Literal["forget", "retain"]) -> dict[str, torch.Tensor]:
-        """Return a term's gradient over the global batch at the current weights, without `retain_weight`.
-
-        Raises:
-            TrialError: The term is NaN or infinite.
-        """
+        """Return a term's gradient over the global batch at the current weights, without `retain_weight`."""
         value = 0.0
         for forget, retain, *paired in self._batch:
             with self._engine.forward():
@@ -186,11 +173,7 @@ class Step:
                     self.weights[name].copy_(weight)
 
     def apply(self, gradients: Gradients) -> None:
-        """Set the gradient of this step.
-
-        Raises:
-            TrialError: A name or shape does not fit the trained weights, or a value is not finite.
-        """
+        """Set the gradient of this step."""
         for name, weight in self.weights.items():
             if not gradients[name].isfinite().all():
                 raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
@@ -201,11 +184,7 @@ GradientRule = Callable[[Step], Gradients]
 
 
 def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:
-    """Make one optimiser step; return its `loss` and the values of `LossTerms`.
-
-    Raises:
-        TrialError: The loss, or a method's gradient, is not finite.
-    """
+    """Make one optimiser step; return its `loss` and the values of `LossTerms`."""
     if isinstance(loss, LossTerms) and loss.gradient is not None:
         step = Step(engine, loss, batch)
         step.apply(loss.gradient(step))

@@ -331,11 +331,8 @@ def trained_briefly(
 ) -> Iterator[tuple[int, Model]]:
     """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps` (rising, from 0).
 
-    AdamW in fp32 without weight decay or dropout, at a constant rate. Texts repeat in one random order, at most `batch`
-    a step. No step depends on later ones. A `PairModel` has no weights: pass one of its models.
-
-    Raises:
-        TrialError: A loss is NaN or infinite.
+    AdamW in fp32 without weight decay or dropout. Texts repeat in one random order, at most `batch` a step. No step
+    depends on later ones.
     """
     training = Training(learning_rate=learning_rate, global_batch=batch)
     device = next(model.parameters()).device
@@ -391,7 +388,7 @@ def gradient_difference(method: RetainMethod, model: Model, forget: Batch, retai
 
 @dataclass(frozen=True, kw_only=True)
 class RetainMethod(TrainedMethod):
-    """A trained method with a weighted term on the retain set; default loss: −L_NLL(forget) + L_NLL(retain)."""
+    """A trained method with a weighted term on the retain set."""
 
     reference = "retain_data"
     loss: ClassVar[Callable[..., torch.Tensor]] = gradient_difference
@@ -417,5 +414,5 @@ class RetainedMethod(RetainMethod):
         return "retain_data" if self.retain else "none"
 
     def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
-        """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
+        """Add it if `retain`."""
         return super().with_retain(forget_loss, model, retain) if self.retain else forget_loss

@@ -36,9 +36,6 @@ class Batch:
     def mean(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's counted predictions.
 
-        Raises:
-            ValueError: The shape is not that of the predictions.
-
         Example:
             >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4, 2)
             >>> float(whole.mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]])))
@@ -47,28 +44,17 @@ class Batch:
         return self._mask_uncounted(values_BS).sum() / max(self.total, 1)
 
     def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's sum over its counted predictions.
-
-        Raises:
-            ValueError: The shape is not that of the predictions.
-        """
+        """Return each sequence's sum over its counted predictions."""
         return self._mask_uncounted(values_BS).sum(dim=-1)
 
     def means_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's mean over its counted predictions; 0 where none counts.
-
-        Raises:
-            ValueError: The shape is not that of the predictions.
-        """
+        """Return each sequence's mean over its counted predictions; 0 where none counts."""
         return self.sums_per_sequence(values_BS) / self.counted_BS.sum(dim=-1).clamp(min=1)
 
     def sequence_mean(self, values_B: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's sequences.
 
         Sequences without a counted prediction are left out.
-
-        Raises:
-            ValueError: There is not one value a sequence.
 
         Example:
             >>> part = Batch(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool), 4, 2)

@@ -258,9 +258,6 @@ class CausalJudge:
 
         Rows are cut at `tokens`. Padding is ends of text, predicted but masked from attention. Names of special tokens
         are read as those tokens.
-
-        Raises:
-            ModelError: The judge's tokenizer has no end of text.
         """
         end = self._tokenizer.eos_token_id
         if end is None:

@@ -45,9 +45,6 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 
     Args:
         work: `module:function` of (job, folders, watcher), called in a worker.
-
-    Raises:
-        ExecutorError: Ray did not start.
     """
     with session.ray_session() as temporary:
         yield partial(_run, temporary, work)
@@ -103,12 +100,9 @@ def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str
 
 
 class _Reporter(tune.Callback):  # type: ignore[misc]
-    """Forwards events of Tune's trials, records failures and stops trials at their time limit."""
-
     def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
         self._end_by_trial: dict[RayTrial, float] = {}
-        """Monotonic seconds at which a running trial's time is over."""
         self.over: set[str] = set()
         self.is_room_held = False
         """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
@@ -168,7 +162,6 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:
-    """Run a job in a worker, if its node has the driver's inputs."""
     try:
         run = resolve_name(work)
         gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.

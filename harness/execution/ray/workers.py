@@ -87,10 +87,7 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
 
 @dataclass
 class _OnLoopback(TorchConfig):  # type: ignore[misc]
-    """Configures workers that listen only on 127.0.0.1."""
-
     store: str = ""
-    """Path of a new file."""
 
     @property
     def backend_cls(self) -> type[_LoopbackBackend]:
@@ -151,7 +148,6 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: Trial, logs: Path) -> TrialError:
-    """Return the error of the worker that failed first."""
     failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
     if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
         reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"

@@ -20,7 +20,7 @@ from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, ju
 
 Texts = TypeVar("Texts", Sequences, Utility)
 MAX_TEXTS = 18
-"""Texts in memory: of six roles, for each model or half of the forget set."""
+"""Texts in memory."""
 
 
 @lru_cache(maxsize=MAX_TEXTS)
@@ -77,7 +77,6 @@ def choose_device(spec: Trial) -> torch.device:
 
 Load = Callable[[Checkpoint], object]
 Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
-"""Trials of one process may differ in device and precision."""
 
 
 class JudgeCache:
@@ -86,7 +85,7 @@ class JudgeCache:
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._loaded: dict[Key, tuple[object, int, Fingerprints]] = {}
-        """Each with the bytes of its weights on disk, and fingerprints of its weights as they were loaded."""
+        """With bytes on disk, and fingerprints as loaded."""
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, from memory if possible."""
@@ -102,7 +101,7 @@ class JudgeCache:
         return self._loaded[key][0]
 
     def changes(self) -> list[str]:
-        """Return what changed in the judges since they were loaded, and drop them all if anything did."""
+        """Return what changed in the judges, and drop them all if anything did."""
         changed: list[str] = []
         for key, (judge, _, as_loaded) in self._loaded.items():
             changed += compared(as_loaded, _fingerprints_of(judge, key[1]))

@@ -42,9 +42,6 @@ def metric_items(
         forget: Items of the kind `sequence`.
         utility: Its prompts are the items of the kind `prompt`.
         more: Items of the kinds `holdout` and `validation`.
-
-    Raises:
-        TrialError: Values are missing, too many or too few, or do not give the number.
     """
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
     of_prompts = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)

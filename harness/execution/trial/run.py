@@ -80,16 +80,12 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
-    journal.append(
-        Started(
-            trial_id=spec.trial_id,
-            spec=spec.model_dump(mode="json"),
-            versions=environment.versions(),
-            hardware=environment.hardware(has_gpu=spec.gpus > 0),
-            commit=own_commit(),
-            node=job.node or socket.gethostname(),
-        )
-    )
+    machine: dict[str, Any] = {
+        "versions": environment.versions(),
+        "hardware": environment.hardware(has_gpu=spec.gpus > 0),
+    }
+    machine |= {"commit": own_commit(), "node": job.node or socket.gethostname()}
+    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), **machine))
     trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
     if spec.until is not None and None in evaluators:
         with trial.memory.not_counting():
@@ -144,11 +140,7 @@ def yield_models(
 def run_evaluator(
     spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
 ) -> Evaluation:
-    """Return an evaluator's measurements of a model that evaluators share.
-
-    Raises:
-        TrialError: The evaluator changed its task, or reported other metrics than it declares.
-    """
+    """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
     evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
     with isolate.guarded(task.plugin, task.changes):
@@ -162,8 +154,6 @@ def run_evaluator(
 
 
 class _RunningTrial:
-    """State of a trial that runs."""
-
     def __init__(self, job: Job, folders: Folders, watch: Watcher, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, folders.journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)

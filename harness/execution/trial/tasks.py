@@ -40,7 +40,6 @@ class _TrialTask:
     _as_given: isolate.Fingerprints = field(init=False, repr=False)
 
     lent: ClassVar[tuple[str, ...]]
-    """Attributes that a plugin must leave as they are."""
 
     def __post_init__(self) -> None:
         self.seed: int = self.spec.seed
@@ -110,16 +109,11 @@ class EvaluatingTask(_TrialTask):
     plugin: str = "the evaluator"
     """Name in errors."""
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
-    """Shared by the model's evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
-    """Texts besides forget set and utility prompts."""
     retrained: Checkpoint | None = None
-    """Set if the evaluator reads it."""
     reads: tuple[Read, ...] = ()
     prepares: bool = False
-    """The evaluator has a `prepare`."""
     precision: Precision = "fp32"
-    """Precision of the original and the retrained model."""
     judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
 
@@ -133,7 +127,6 @@ class EvaluatingTask(_TrialTask):
         more = inputs.more_texts(self.spec, self.texts)
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
-        """Artifact keys of the requested arrays, in order."""
         self._as_given = self._fingerprints()
 
     def changes(self) -> list[str]:
@@ -251,7 +244,7 @@ class MeasuredModel:
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
+        """Return how many greedy choices over texts changed against fp32."""
         exact_NT = decoding.greedy_choices(self.model, sequences)
         lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
@@ -261,7 +254,7 @@ class MeasuredModel:
 
 
 _PREPARED = "prepared"
-"""Artifact kind that says that an evaluator's arrays of an original were made; lost ones are made again where used."""
+"""Artifact kind of an evaluator whose arrays of an original were made."""
 
 
 def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
@@ -276,11 +269,7 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
 
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
-    """Compute the missing arrays of a trial's original.
-
-    Raises:
-        TrialError: An evaluator changed its task.
-    """
+    """Compute the missing arrays of a trial's original."""
     unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
@@ -298,10 +287,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
 
 
 class PeakMemory:
-    """Peak bytes of erasing on the GPU; None on a CPU, whose resident memory contains the whole process's history.
-
-    Judges and memory left by measuring do not count, so a fresh process has the same peak.
-    """
+    """Peak bytes of erasing on the GPU, without judges and measuring; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._is_counted = device.type == "cuda"
@@ -327,7 +313,7 @@ class PeakMemory:
 
 
 def release_free_memory() -> None:
-    """Return free memory to the system with glibc, which would keep 450 MB a worker after a miniature trial."""
+    """Return free memory to the system with glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
