@@ -137,7 +137,7 @@ def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
     blind = weighted_mean(per_item["blind_auc"])
     bound = blind - WIDTH * standard_error(per_item["blind_auc"])
     if math.isnan(bound):
-        needs = "that takes at least two different texts of each"
+        needs = "that takes two different texts of each"
         warnings.append(f"whether forget and unseen texts can be told apart without a model is not known: {needs}")
     elif bound > 0.5:
         apart = f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f})"

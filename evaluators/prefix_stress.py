@@ -59,7 +59,8 @@ class PrefixStress(Evaluator):
             return None
         fewer = f", or `tokens` to at most {forget.prefix_tokens - 2}" if forget.prefix_tokens > 2 else ""
         has = f"those of the forget set have {forget.prefix_tokens}: set prefix_tokens to {needed} or more{fewer}"
-        return f"keeps more than {self.tokens} tokens of shifted prefixes, so that a prefix needs {needed}; {has}."
+        keeps = f"drops the first tokens of prefixes and keeps more than {self.tokens}"
+        return f"{keeps}, so that a prefix needs {needed}; {has}."
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         forget = task.forget

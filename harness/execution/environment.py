@@ -82,5 +82,5 @@ def input_differences(driver: Mapping[str, str], node: Mapping[str, str]) -> str
     differences = [f"{name} ({has}, not {driver[name]})" for name, has in node.items() if has != driver[name]]
     if not differences:
         return ""
-    remedy = "install the same packages and plugins on every node, and put the results folder on a path that all share"
+    remedy = "install the same packages and plugins, and put the results folder on a path that all nodes share"
     return f"differs from the driver in {', '.join(differences)}: {remedy}"

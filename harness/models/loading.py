@@ -49,7 +49,7 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     local = ensure_local(checkpoint, weights=False)
     kind = configuration(local).get("model_type")
     if kind not in CONFIG_MAPPING:
-        lacks = f"which transformers {__version__} does not have; a checkpoint's own code is never run"
+        lacks = f"which transformers {__version__} does not have; code of the checkpoint's own is never run"
         raise ModelError(f"'{local.id}' ({local.location}) is a '{kind}', {lacks}. Name another, or update it.")
     try:
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
@@ -65,7 +65,7 @@ def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
     is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     where = f"'{local.id}' ({local.location}) is a {config.model_type}"
     if is_encoder or getattr(config, "is_encoder_decoder", False):
-        raise ModelError(f"{where}, which reads in both directions and predicts no next token. Name a causal model.")
+        raise ModelError(f"{where}, which reads a text in both directions. Name a causal language model.")
     if config.get_text_config(decoder=True) is not config:
         remedy = "Save that part with save_pretrained, and name its folder."
         raise ModelError(f"{where}, whose language model is only a part of it (text_config). {remedy}")

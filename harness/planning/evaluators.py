@@ -51,9 +51,8 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             other, defined = first_defined = first_defined or (name, evaluator)
             if defined.definition != evaluator.definition:
                 mixed = f"is '{evaluator.definition}' here and '{defined.definition}' in '{other}'"
-                yield Fault(
-                    f"{path}.definition", f"{mixed}: definitions are never mixed in one sweep. Use one for all."
-                )
+                remedy = "Definitions are never mixed in one sweep: use one for all."
+                yield Fault(f"{path}.definition", f"{mixed}. {remedy}")
         for metric in evaluator.metrics:
             if (other := name_by_metric.setdefault(metric.name, name)) != name:
                 yield Fault(path, f"reports {metric.name}, which '{other}' reports too: remove one.")

@@ -147,7 +147,7 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str], 
     except DataError as error:
         faults.add(f"--set {path}", str(error))
     except (AttributeError, IndexError, TypeError, ValueError):
-        faults.add(f"--set {path}", "leads to nothing: a list's entries are numbered from 0, and a value has none.")
+        faults.add(f"--set {path}", "leads to nothing: the entries of a list are numbered from 0.")
     for inner_name in [other for other in origins if f"{other}.".startswith(f"{name}.")]:
         del origins[inner_name]
     origins[name] = "--set"
