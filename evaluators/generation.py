@@ -163,10 +163,10 @@ def perplexity(nll: Sequence[Sequence[float]]) -> float:
 
 
 def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
-    """Return the published tables' perplexity, almost certainly.
+    """Return the published tables' perplexity, almost certainly; NaN below 16 texts.
 
     Prompt and generation are cut at 200 tokens, in full batches of 16; padding is predicted too, as ends of text, but
-    not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
+    not attended to. The result is exp of the mean of the batches' means.
 
     Differs from the paper: it does not describe this; these are the habits of arXiv:2402.10052's code.
     """

@@ -154,13 +154,7 @@ def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) 
 def scored(
     model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
 ) -> list[tuple[float, bool]]:
-    """Return (log-likelihood, whether it is greedy) of each choice.
-
-    Args:
-        model: The erased model.
-        longest: Context length; longer texts lose their first tokens, as in lm-eval.
-        requests: Texts, context ids and continuation ids.
-    """
+    """Return (log-likelihood, whether it is greedy) of each choice; longer texts lose their first tokens."""
     choices = []
     for _, context, continuation in requests:
         if not 0 < len(continuation) <= longest:

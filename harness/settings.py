@@ -73,11 +73,7 @@ SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """Return settings, or a dataclass, with other values of some fields, which are not checked again.
-
-    Raises:
-        TypeError: There is no such field.
-    """
+    """Return settings, or a dataclass, with other values of some fields, which are not checked again."""
     if not isinstance(value, BaseModel):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     if unknown_names := changes.keys() - type(value).model_fields.keys():

@@ -117,14 +117,11 @@ def recalled(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
 def extraction_strength(is_right: Sequence[bool]) -> float:
     """Return 1 − k/q for q tokens, k being the fewest to give so that all others are greedy choices; NaN of no token.
 
-    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. If even the last token is
-    wrong this is 0; some implementations return 1/q.
+    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805.
 
     Example:
-        >>> extraction_strength([True, False, False, True, True])
-        0.4
-        >>> extraction_strength([True, True]), extraction_strength([True, False])
-        (1.0, 0.0)
+        >>> extraction_strength([True, False, False, True, True]), extraction_strength([True, False])
+        (0.4, 0.0)
     """
     if not is_right:
         return math.nan

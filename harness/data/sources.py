@@ -23,7 +23,7 @@ from harness.settings import Source
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
 AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
-"""Roles that use every row; others take the first long enough."""
+"""Roles that use every row."""
 
 
 def source_label(source: Source, role: Role) -> str:

@@ -1,7 +1,6 @@
 """Isolation of plugins: a plugin that changes its task, or a model, fails by name.
 
-A process runs many trials, so global state that decides numbers is restored after every plugin. Some state is in no
-list: plugins of other packages get a process each on Ray (`has_outside_plugins`).
+Global state that decides numbers is restored after every plugin; those of other packages get a process each on Ray.
 """
 
 from __future__ import annotations
@@ -144,7 +143,6 @@ Fingerprints = Mapping[str, Hashable]
 """Fingerprint by name: `the model's weights lm_head.weight`."""
 
 NAMED_CHANGES = 3
-"""Changes that a message names; the others are counted."""
 
 
 @torch.no_grad()

@@ -100,7 +100,7 @@ def sampled_settings(
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler: Any = optuna.samplers.RandomSampler(seed=seed)
         if study.search == "optuna":
-            options = {"multivariate": True, "n_startup_trials": STARTUP, "constant_liar": True}
+            options: dict[str, Any] = {"multivariate": True, "n_startup_trials": STARTUP, "constant_liar": True}
             sampler = optuna.samplers.TPESampler(seed=seed, **options)
         optuna_study = optuna.create_study(sampler=sampler)
         distributions = {name: _distribution(dimension) for name, dimension in tuned.sampled_dimensions(study).items()}

@@ -30,7 +30,7 @@ ADAPTER_FILE = "adapter_model.safetensors"
 _NAME = "default"
 """peft's name of a model's only adapter."""
 _PREFIX = "base_model.model."
-"""Precedes a module's name in peft's files."""
+"""In peft's files."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Adapter:
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
     inputs_first: bool
-    """Some matrices are [inputs, outputs], as in transformers' Conv1D."""
+    """As in transformers' Conv1D."""
 
 
 _MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
@@ -116,9 +116,8 @@ class LowRankAdapters(_Overlay):
 def _peft_config(lora: LoRA, modules: Sequence[str], inputs_first: bool, **options: Any) -> Any:
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha or 0, target_modules=list(modules), fan_in_fan_out=inputs_first, **options
-    )
+    own: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha or 0, "target_modules": list(modules)}
+    return LoraConfig(**own, fan_in_fan_out=inputs_first, **options)
 
 
 def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -193,9 +192,8 @@ def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
     """Return whether the adapter turns `original`, changed in place, into the erased model bit for bit."""
     weights = dict(erased.named_parameters())
     made = dict(add_adapter(original, adapter).named_parameters())
-    return made.keys() == weights.keys() and all(
-        torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()
-    )
+    same = (torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items())
+    return made.keys() == weights.keys() and all(same)
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:

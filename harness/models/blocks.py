@@ -69,7 +69,7 @@ GROUPED_KINDS = ("W_k", "W_v")
 MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
 _INPUT_KINDS = ("W_o", "C_proj")
-"""Kinds whose inputs are a head's, or the MLP's inner width."""
+"""Their inputs are a head's, or the MLP's inner width."""
 _NUMBER = "(?:[0-9]{1,3})"
 _NAME = re.compile(
     rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
@@ -100,22 +100,19 @@ class BlockPlace:
     """A block's place in a model."""
 
     layer: int
-    """From 0, the shallowest."""
     kind: str
     """One of `KINDS`."""
     head: int | None
-    """The group for a group's W_k or W_v; None for an MLP's block."""
+    """The group for a group's; None for an MLP's block."""
     is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
-    """Return why models of this type have no blocks, and what to do; None if they have."""
+    """Return why models of this type have no blocks, and what to do."""
     if model_type in FAMILIES:
         return None
-    return (
-        f"blocks are defined for models of the types {', '.join(sorted(FAMILIES))}, and this is a '{model_type}'. One "
-        "entry of FAMILIES in harness/models/blocks.py adds it: its list of layers, and each matrix's module."
-    )
+    defined = f"blocks are defined for models of the types {', '.join(sorted(FAMILIES))}, and this is a '{model_type}'"
+    return f"{defined}. One entry of FAMILIES in harness/models/blocks.py adds it."
 
 
 def blocks(model: Model) -> tuple[Block, ...]:
@@ -144,7 +141,6 @@ def block_count(config: Mapping[str, Any]) -> int:
 class _Heads:
     heads: int
     groups: int
-    """Equals the heads where none share keys and values."""
     width: int
     hidden: int
 

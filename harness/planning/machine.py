@@ -9,9 +9,9 @@ from pathlib import Path
 from harness.settings import Trial
 
 PROCESS_BYTES = 1 << 30
-"""Memory of a worker process before its first tensor."""
+"""Of a worker process before its first tensor."""
 CONTEXT_BYTES = 600 << 20
-"""GPU memory of CUDA's context in each process."""
+"""Of CUDA in each process."""
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 

@@ -204,13 +204,7 @@ def rehearse_deep(spec: Trial, *, is_memorizing: bool = False) -> Rehearsal:
 
 
 def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
-    """Count the memory of erasing on the plain engine while its code runs on fake tensors.
-
-    Args:
-        spec: The trial.
-        layers: Number of the model's layers; None: all.
-        is_memorizing: Train the memorised model instead of running the method.
-    """
+    """Count the memory of erasing on the plain engine while its code runs on fake tensors; of `layers` of the model."""
     tracker = MemoryTracker()
     peak_before, held_before, state, trained, weights = 0, 0, 0, 0, 0
 
@@ -298,13 +292,7 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
 
 
 def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[Row, int | None]) -> list[Fault]:
-    """Return faults of trials that cannot run on a machine; of a GPU's memory the plan only tells.
-
-    Args:
-        trials: The trials to run.
-        machine: None: a cluster, where nothing is known.
-        needs: Those of large trials.
-    """
+    """Return faults of trials that cannot run on a machine; None: a cluster, where nothing is known."""
     rows_by_reason: dict[str, list[str]] = defaultdict(list)
     if machine is None:
         return []

@@ -195,7 +195,7 @@ ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 """Keys and values of rows sampled at once."""
 FIRST_GUESS = 128
-"""Most likely tokens in which the nucleus is first sought; sorting a whole vocabulary costs more than a step."""
+"""Most likely tokens in which the nucleus is first sought."""
 
 
 @torch.inference_mode()

@@ -57,7 +57,11 @@ class DeepSpeedEngine:
         weights = list(self._named.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
         is_on_gpu = self._plain.device.type == "cuda"
-        steps = {"lr": training.learning_rate, "weight_decay": training.weight_decay, "fused": is_on_gpu or None}
+        steps: dict[str, Any] = {
+            "lr": training.learning_rate,
+            "weight_decay": training.weight_decay,
+            "fused": is_on_gpu or None,
+        }
         optimizer = torch.optim.AdamW(weights, **steps)
         # ZeRO-3 looks for it at every forward pass.
         if "LOCAL_RANK" not in os.environ:

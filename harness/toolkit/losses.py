@@ -23,7 +23,7 @@ class Batch:
     total: int
     """In the global batch."""
     total_sequences: int
-    """Rows of the global batch with a counted prediction."""
+    """Of the global batch, with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
@@ -87,10 +87,7 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
 
 
 def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
-    """Return this micro-batch's share of the mean NLL, in nats.
-
-    Source: EMSO paper, section 3.3, L_NLL.
-    """
+    """Return this micro-batch's share of the mean NLL, in nats: L_NLL."""
     return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
 
 
@@ -112,10 +109,7 @@ def ascent(model: Model, forget: Batch, *others: Batch) -> torch.Tensor:
 
 
 def npo_loss(original: Model, model: Model, forget: Batch, *, beta: float) -> torch.Tensor:
-    """Return this micro-batch's share of NPO's mean over sequences, each with the rise of its summed NLL.
-
-    Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
-    """
+    """Return this micro-batch's share of NPO's mean over sequences, each with the rise of its summed NLL."""
     rise_B = forget.sums_per_sequence(nll_rise(original, model, forget))
     return forget.sequence_mean(preference_loss(rise_B, beta))
 
@@ -161,8 +155,7 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
-    The gradient is softmax(logits) − softmax(teacher): log-softmax's own is rounding noise where both agree, which
-    AdamW would turn into full steps.
+    The gradient is softmax(logits) − softmax(teacher): log-softmax's own is rounding noise where both agree.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
     """

@@ -49,7 +49,7 @@ class AnswerChoice:
 
 class _Question(NamedTuple):
     shared: int
-    """Tokens of the context that are read once; the last is read with each choice."""
+    """Tokens of the context that are read once."""
     places: list[int]
 
 
@@ -241,11 +241,9 @@ class CausalJudge:
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
-            parts = (
-                each.split(devices.read_at_once(tokens_BT.shape[1], tokens_BT.device))
-                for each in (tokens_BT, lengths_B)
-            )
-            scored = [score_batch(self._model, *part, start=before) for part in zip(*parts, strict=True)]
+            size = devices.read_at_once(tokens_BT.shape[1], tokens_BT.device)
+            parts = zip(tokens_BT.split(size), lengths_B.split(size), strict=True)
+            scored = [score_batch(self._model, tokens, lengths, start=before) for tokens, lengths in parts]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
@@ -256,8 +254,7 @@ class CausalJudge:
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
         """Return the mean NLL over a padded batch, padding included, in nats; NaN if no row has two tokens.
 
-        Rows are cut at `tokens`. Padding is ends of text, predicted but masked from attention. Names of special tokens
-        are read as those tokens.
+        Padding is ends of text, predicted but masked from attention. Names of special tokens are read as those tokens.
         """
         end = self._tokenizer.eos_token_id
         if end is None:
@@ -283,18 +280,11 @@ class CausalJudge:
 def score_batch(
     model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None, start: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Score right-padded rows in one forward pass.
-
-    Args:
-        model: The judge.
-        tokens_BT: The rows.
-        lengths_B: Tokens of text in each.
-        mask_BT: Attention mask, if predictions after the text matter.
-        start: First tokens of each row outside the mean state.
+    """Score right-padded rows in one forward pass, with `mask_BT` if predictions after the text matter.
 
     Returns:
-        NLL after the first token, B x T - 1; the last layer's mean state within each length, and its state at the end,
-            both B x D.
+        NLL after the first token, B x T - 1; the last layer's mean state from `start` within each length, and its state
+            at the end, both B x D.
     """
     hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
     # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
@@ -367,7 +357,7 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
 
 
 def judge_key(judge: Checkpoint, *facts: str) -> str:
-    """Return a sha256 of everything in a judge's folder that decides its numbers, and of these facts."""
+    """Return a sha256 of all in a judge's folder that decides its numbers, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
     location = Path(judge.location)
     for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):

@@ -130,7 +130,7 @@ _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """A mask or a position may suit a single row by chance."""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors of a model that cannot take its input; running out of memory is none."""
+"""Errors of a model that cannot take its input."""
 
 
 class Stepper(Protocol):
@@ -225,11 +225,10 @@ class PairStepper:
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
-    Two rows are stepped from a cache at the beginning, in the middle and at the end; a failure is logged. `tokens_NT`
-    has a row as long as the longest to decode.
+    Two rows are stepped from a cache at the beginning, in the middle and at the end; a failure is logged.
 
     Raises:
-        TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
+        TrialError: The model cannot read such rows, its logits are NaN, or they depend on later tokens.
     """
     tokens = tokens_NT[:TRIED_ROWS]
     plain = plain_logits(model, tokens)

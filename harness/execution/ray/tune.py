@@ -1,8 +1,7 @@
 """Runs a wave of jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune places jobs and restarts a job once if its process died; the journal contains the finished points. Events come back
-through `tune.report`. On CPUs one worker process runs many jobs, since imports take seconds. On GPUs, and with plugins
-of other packages, each job has its own.
+Tune places jobs and restarts a job once if its process died. Events come back through `tune.report`. On CPUs one worker
+process runs many jobs; on GPUs, and with plugins of other packages, each job has its own.
 """
 
 from __future__ import annotations

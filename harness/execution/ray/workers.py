@@ -34,14 +34,7 @@ POLL_SECONDS = 1.0
 def run_on_workers(
     work: str, spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Call `work` on every worker of a trial's engine, and return their nodes.
-
-    Args:
-        work: `module:function` of (spec, data, folder, progress).
-        spec: The trial.
-        data: Plain data.
-        folder: Output of the first worker; shared by a cluster's machines.
-        progress: Receives the first worker's messages.
+    """Call `work`, a `module:function`, on every worker of a trial's engine, and return their nodes.
 
     Raises:
         TrialError: Ray does not run, a node differs from the trial's, or a worker failed.
@@ -56,8 +49,14 @@ def run_on_workers(
         tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
-        config = {"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder), "logs": name}
-        config["inputs"] = None if is_on_loopback() else environment.node_inputs([spec])
+        inputs = None if is_on_loopback() else environment.node_inputs([spec])
+        config: dict[str, Any] = {
+            "work": work,
+            "spec": spec.model_dump_json(),
+            "data": dict(data),
+            "folder": str(folder),
+        }
+        config |= {"logs": name, "inputs": inputs}
         trainer = TorchTrainer(
             _run_worker,
             train_loop_config=config,

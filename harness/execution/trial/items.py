@@ -34,15 +34,7 @@ def metric_items(
     utility: sequences.Utility,
     more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
-    """Return the items of every measured metric that declares some.
-
-    Args:
-        evaluation: The evaluator's result.
-        metrics: Its declared metrics.
-        forget: Items of the kind `sequence`.
-        utility: Its prompts are the items of the kind `prompt`.
-        more: Items of the kinds `holdout` and `validation`.
-    """
+    """Return the items of every measured metric that declares some; `more` has those of `holdout` and `validation`."""
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
     of_prompts = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
     identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": of_prompts}

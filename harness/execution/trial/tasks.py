@@ -90,10 +90,9 @@ class ErasingTask(_TrialTask):
         with self.process_state.applied():
             model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
-            self.warnings.append(
-                f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "
-                f"{self.spec.memorization.gate:g}: train it longer (memorized_model.epochs)"
-            )
+            missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
+            remedy = "train it longer (memorized_model.epochs)"
+            self.warnings.append(f"the memorised model recites the forget set with {missed}: {remedy}")
         return model.to(choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
@@ -145,9 +144,8 @@ class EvaluatingTask(_TrialTask):
         table = definition == "table"
         max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
         new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
-        rows = decoding.sample(
-            self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None
-        )
+        top_k = TABLE_TOP_K if table else None
+        rows = decoding.sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=top_k)
         ends = tokenizing.text_ends(self.spec.model)
         ended = [tokenizing.before_end(row, ends) for row in rows.tolist()]
         written = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
@@ -314,6 +312,5 @@ class PeakMemory:
 
 def release_free_memory() -> None:
     """Return free memory to the system with glibc."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
