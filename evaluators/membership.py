@@ -112,11 +112,7 @@ def scores_by_side(model: Model, task: EvaluationTask) -> list[Scores]:
 
 @torch.inference_mode()
 def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
-    """Return scores (N,) of attacks without a reference.
-
-    `loss` is the mean NLL in nats of the tokens after the first, `zlib` their NLL a compressed byte, `min_k` and
-    `min_k_plus` the means of the least likely of them, plain and standardised.
-    """
+    """Return scores (N,) of attacks without a reference, each over the tokens after the first."""
     scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
     written = iter(decoded(tokenizer, unpadded(texts)))
     for tokens_BT, lengths_B in padded_batches(model, texts):

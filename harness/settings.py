@@ -769,9 +769,8 @@ class Trial(Strict):
     def memorized_training(self) -> Training:
         """Return the training of the memorised model, which trains all weights."""
         made = self.memorization
-        own_settings = {
-            name: getattr(made, name) or getattr(self.training, name) for name in ("learning_rate", "global_batch")
-        }
+        names = ("learning_rate", "global_batch")
+        own_settings = {name: getattr(made, name) or getattr(self.training, name) for name in names}
         return replace(self.training, **own_settings, early_stop=None, lora=None)
 
     def identified(self, *, is_cumulative: bool) -> Trial:

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 NAMED_ROWS = 5
-"""Unusable rows named in one message."""
+"""In one message."""
 MAX_BAD_ROWS = 1000
 """Unusable rows after which reading stops."""
 TEXTS_AT_ONCE = 128
-"""Texts tokenised at once."""
 
 TokenRows = list[np.ndarray]
 

@@ -86,7 +86,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _path_in_package(file: str) -> str:
-    """Return a file's path within its package; '' if there is no such file, as of generated code."""
+    """Return a file's path within its package; '' if there is no such file."""
     try:
         path = Path(file)
         if not path.is_file():

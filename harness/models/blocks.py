@@ -167,9 +167,7 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         parameter = f"{family.layers}.{layer}.{module}.weight"
         axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
         if parameter not in shapes:
-            others = (
-                f"where others of its type have {' and '.join(kinds)}: adapters or parts of a model have no blocks."
-            )
+            others = f"where others of its type have {' and '.join(kinds)}: blocks are those of a whole model."
             raise ModelError(f"this model has no matrix {parameter}, {others}")
         width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
@@ -188,9 +186,7 @@ def _block_width(
     count = sum(map(len, names.values()))
     width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
-        size = (
-            f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, with a hidden size of {heads.hidden}"
-        )
+        size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
         holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
         raise ModelError(f"{holds}: the configuration is not this model's.")
     return width

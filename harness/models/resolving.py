@@ -28,7 +28,7 @@ MODEL_FILES = (
 )
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "added_tokens.json", "special_tokens_map.json")
 OWN_TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
-"""Files of which a tokenizer has at least one."""
+"""A tokenizer has at least one of them."""
 COPIED_FILES = (*TOKENIZER_FILES, "chat_template.*")
 LOOKED_FOR = {"config.json": ("config.json",), "model.safetensors (or shards model-*.safetensors)": hub.WEIGHTS}
 CONVERT = (
@@ -39,10 +39,7 @@ CONVERT = (
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it.
-
-    Default of the tokenizer is the model's place, of a hub model's revision the cached one.
-    """
+    """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
     if id in miniature.names():
         home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
         return _pin_local(id, miniature.folder(id), home)

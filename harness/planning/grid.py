@@ -116,9 +116,7 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
         return {}
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
-            faults.add(
-                f"{path}.{name}", "decides how much memory a step takes, and no number: give one value, no list."
-            )
+            faults.add(f"{path}.{name}", "decides the memory of a step, and no number: give one value, no list.")
     trainings: dict[str, Training] = {}
     for given, training in _combinations(Training, block, path, faults):
         settings = training.model_dump(exclude_unset=True)

@@ -204,18 +204,15 @@ def replicate_faults(
         name = model.replicate_of
         if name is None:
             if entry.replicate_of is not None:
-                reason = (
-                    f"no other model of this sweep is a replicate of '{entry.replicate_of}', so nothing is averaged."
-                )
-                yield Fault(f"{model.path}.replicate_of", reason)
+                others = f"no other model of this sweep is a replicate of '{entry.replicate_of}'"
+                yield Fault(f"{model.path}.replicate_of", f"{others}, so nothing is averaged.")
             continue
         first = firsts.setdefault(name, model)
         theirs = _shared_parts(first, texts)
         different = [part for part, value in _shared_parts(model, texts).items() if value != theirs[part]]
         if model.retrained and twins.setdefault(model.retrained.digest, model.path) != model.path:
-            different.append(
-                f"not the retrained model, which is that of {twins[model.retrained.digest]} and would count twice"
-            )
+            earlier = twins[model.retrained.digest]
+            different.append(f"not the retrained model, which is that of {earlier} and would count twice")
         if different:
             reason = f"cannot be averaged with {first.path} as replicates of '{name}'. What differs:"
             yield Fault(model.path, f"{reason} {', '.join(different)}.")

@@ -143,10 +143,8 @@ def length_limit_faults(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
     context = positions(model)
     for role, setting in LENGTHS.items():
         if role in texts and texts[role].longest > context:
-            reason = (
-                f"sequences of {texts[role].longest} tokens do not fit '{model.id}', which reads {context} at most."
-            )
-            yield Fault(f"data.{role}.{setting}", reason)
+            longest = f"sequences of {texts[role].longest} tokens"
+            yield Fault(f"data.{role}.{setting}", f"{longest} do not fit '{model.id}', which reads {context} at most.")
 
 
 MAX_ERASED_SHARE = 0.01

@@ -108,10 +108,7 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of B beginnings of one length, and the beginning of each row.
-
-    Passes leave it unchanged; one layer of all rows is in memory at a time.
-    """
+    """Keys and values of B beginnings of one length, which passes leave unchanged, and the beginning of each row."""
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
         super().__init__()

@@ -57,12 +57,8 @@ class DeepSpeedEngine:
         weights = list(self._named.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
         is_on_gpu = self._plain.device.type == "cuda"
-        steps: dict[str, Any] = {
-            "lr": training.learning_rate,
-            "weight_decay": training.weight_decay,
-            "fused": is_on_gpu or None,
-        }
-        optimizer = torch.optim.AdamW(weights, **steps)
+        rate, decay = training.learning_rate, training.weight_decay
+        optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=is_on_gpu or None)
         # ZeRO-3 looks for it at every forward pass.
         if "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = "0"

@@ -108,10 +108,8 @@ def _read_contexts(
 
 
 def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -> int:
-    return min(
-        devices.rows_at_once(devices.count_vocabulary(model), tokens, device, most),
-        devices.read_at_once(tokens, device),
-    )
+    with_logits = devices.rows_at_once(devices.count_vocabulary(model), tokens, device, most)
+    return min(with_logits, devices.read_at_once(tokens, device))
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
@@ -258,9 +256,7 @@ class CausalJudge:
         """
         end = self._tokenizer.eos_token_id
         if end is None:
-            lacks = (
-                f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads."
-            )
+            lacks = f"the judge '{self._id}' has a tokenizer without an end of text, which `definition: table` needs."
             raise ModelError(f"{lacks} Take another judge for perplexity (judges.perplexity), or `definition: exact`.")
         rows = [row[: min(tokens, self._longest)] for row in tokenizing.token_lists(self._tokenizer, texts, names=True)]
         padded_BT, lengths_B = self._padded(rows, end)

@@ -132,8 +132,7 @@ _ROUNDING = 1e-9
 def trial_resources(spec: Trial) -> dict[str, float]:
     """Return the resources of a trial's own process.
 
-    With workers it gets a small share of a GPU to measure on. With several GPUs a worker it measures on CPUs, since Ray
-    does not divide these.
+    With workers it gets a small share of a GPU to measure on.
 
     Example:
         >>> from harness.settings import replace

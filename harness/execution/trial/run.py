@@ -80,12 +80,9 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
-    machine: dict[str, Any] = {
-        "versions": environment.versions(),
-        "hardware": environment.hardware(has_gpu=spec.gpus > 0),
-    }
-    machine |= {"commit": own_commit(), "node": job.node or socket.gethostname()}
-    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), **machine))
+    node, hardware = job.node or socket.gethostname(), environment.hardware(has_gpu=spec.gpus > 0)
+    found: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
+    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **found))
     trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
     if spec.until is not None and None in evaluators:
         with trial.memory.not_counting():
