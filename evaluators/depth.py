@@ -63,10 +63,9 @@ class Depth(Evaluator):
         per_item = {"depth": _depths(*beyond), "depth_uncorrected": _depths(*plain)}
         warnings = []
         if np.isnan(per_item["depth"]).all():
-            warnings.append(
-                "depth is not known: on no layer, and of no sequence, does the original know more than the retrained "
-                f"model (by {MIN_DROP} nats a token), or the model's states are not numbers"
-            )
+            knows = f"does the original know more than the retrained model (by {MIN_DROP} nats a token)"
+            reason = f"on no layer, and of no sequence, {knows}, or the model's states are not numbers"
+            warnings.append(f"depth is not known: {reason}")
         lost_L = tuple(beyond[1].mean(axis=0).tolist())
         layers = tuple(map(float, range(1, 1 + len(lost_L))))
         curve = MeasuredCurve("depth", "Lost of the texts, by layer", "layer", "nats a token", layers, lost_L)

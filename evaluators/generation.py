@@ -76,8 +76,8 @@ class Generation(contracts.Evaluator):
             "coherence": self._coherences(task, written),
         }
         # Lists, so that a mean of fp32 values is taken in fp64.
-        means = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
-        numbers = {"perplexity": surprise} | means
+        numbers = {name: weighted_mean(values.tolist()) for name, values in per_item.items()}
+        numbers["perplexity"] = surprise
         numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
         weights = {}
         if scores:
@@ -163,15 +163,12 @@ def perplexity(nll: Sequence[Sequence[float]]) -> float:
 
 
 def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> float:
-    """Return the published tables' perplexity, almost certainly.
+    """Return the published tables' perplexity, almost certainly; NaN below 16 texts.
 
     Prompt and generation are cut at 200 tokens, in full batches of 16; padding is predicted too, as ends of text, but
-    not attended to. The result is exp of the mean of the batches' means; NaN below 16 texts.
+    not attended to. The result is exp of the mean of the batches' means.
 
     Differs from the paper: it does not describe this; these are the habits of arXiv:2402.10052's code.
-
-    Raises:
-        ModelError: The judge's tokenizer has no end of text to pad with.
     """
     joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     whole = len(joined) - len(joined) % TABLE_BATCH
@@ -255,10 +252,8 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
     state = np.random.get_state()
     try:
         with _silence():
-            return [
-                float(mauve.compute_mauve(p_features=generated_ND, q_features=human_ND, seed=seed, verbose=False).mauve)
-                for seed in seeds
-            ]
+            compute = partial(mauve.compute_mauve, p_features=generated_ND, q_features=human_ND, verbose=False)
+            return [float(compute(seed=seed).mauve) for seed in seeds]
     finally:
         np.random.set_state(state)
 

@@ -112,11 +112,7 @@ def scores_by_side(model: Model, task: EvaluationTask) -> list[Scores]:
 
 @torch.inference_mode()
 def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
-    """Return scores (N,) of attacks without a reference.
-
-    `loss` is the mean NLL in nats of the tokens after the first, `zlib` their NLL a compressed byte, `min_k` and
-    `min_k_plus` the means of the least likely of them, plain and standardised.
-    """
+    """Return scores (N,) of attacks without a reference, each over the tokens after the first."""
     scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
     written = iter(decoded(tokenizer, unpadded(texts)))
     for tokens_BT, lengths_B in padded_batches(model, texts):
@@ -137,22 +133,16 @@ def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
     blind = weighted_mean(per_item["blind_auc"])
     bound = blind - WIDTH * standard_error(per_item["blind_auc"])
     if math.isnan(bound):
-        warnings.append(
-            "whether forget sequences and unseen texts can be told apart without a model is not known: that takes two "
-            "different texts of each at the least"
-        )
+        needs = "that takes two different texts of each"
+        warnings.append(f"whether forget and unseen texts can be told apart without a model is not known: {needs}")
     elif bound > 0.5:
-        warnings.append(
-            f"the AUCs of membership are void: forget sequences and unseen texts can be told apart without any model, "
-            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f}). Name unseen texts of "
-            "the forget set's own kind (data.holdout)"
-        )
-    unknown = int(np.isnan(per_item["membership_loss"]).sum())
-    if unknown:
-        warnings.append(
-            f"{unknown} of {len(per_item['membership_loss'])} texts take no part in the AUCs of membership: the "
-            "model's log-probabilities of them are not numbers"
-        )
+        apart = f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {bound:.2f})"
+        reason = f"forget sequences and unseen texts can be told apart without any model, {apart}"
+        remedy = "Name unseen texts of the forget set's own kind (data.holdout)"
+        warnings.append(f"the AUCs of membership are void: {reason}. {remedy}")
+    if unknown := int(np.isnan(per_item["membership_loss"]).sum()):
+        left_out = f"{unknown} of {len(per_item['membership_loss'])} texts take no part in the AUCs of membership"
+        warnings.append(f"{left_out}: the model's log-probabilities of them are not numbers")
     return warnings
 
 
@@ -165,18 +155,9 @@ def blind_auc_items(
     """Return a value for each member, then each other text, whose mean is the AUC of a blind attack.
 
     A logistic regression on the tokens that occur is trained on four fifths of the texts and scores the last fifth,
-    five times. Texts are compared only within their fifth. Values are 1.5 times wider apart, since the five classifiers
-    share training texts: on sets of one kind (24 or 96 texts each, drawn 600 times) 95 % intervals contain .5 in 95 or
-    96 % (else 83 or 84 %).
-
-    Args:
-        members: Token ids of each text.
-        others: Token ids of the other texts.
-        copies: Name of each text, members first; equal names share a fifth. Default: the tokens.
-        seed: Seed of the fifths.
-
-    Returns:
-        As `auc_items`; NaN where a fifth, or all, has no text of one side.
+    five times. Texts are compared only within their fifth; those of equal names (`copies`, by default the tokens) share
+    one. Values are 1.5 times wider apart, since the five classifiers share training texts: 95 % intervals then contain
+    .5 in 95 or 96 %. NaN where a fifth, or all, has no text of one side.
 
     Source:
         Das et al., arXiv:2406.16201; width: Nadeau and Bengio, "Inference for the Generalization Error", 2003.

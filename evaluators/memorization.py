@@ -62,10 +62,9 @@ class Memorization(contracts.Evaluator):
         most = forget.longest - max(first, 1)
         if self.n <= most:
             return None
-        return (
-            f"EL_{self.n} needs {self.n} tokens after a prefix, and the longest sequence of the forget set has {most} "
-            f"there: set `n` to at most {most}, or name longer sequences."
-        )
+        has = f"the longest sequence of the forget set has {most} there"
+        remedy = f"set `n` to at most {most}, or name longer sequences"
+        return f"EL_{self.n} needs {self.n} tokens after a prefix, and {has}: {remedy}."
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:
         self._continuations_of_original(task, lambda: original)
@@ -94,22 +93,15 @@ class Memorization(contracts.Evaluator):
             if texts is not None:
                 predicted_NT, nll_NT = toolkit.score_tokens(model, texts)
                 if kind == "unseen":
-                    per_item["unseen_ma"] = formulas.accuracies(
-                        texts, predicted_NT, first=texts.prefix_tokens, left_out=1
-                    )
+                    ma_N = formulas.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+                    per_item["unseen_ma"] = ma_N
                 per_item[f"{kind}_nll"] = mean_nll_by_text(texts, nll_NT)
                 weights[f"{kind}_nll"] = texts.lengths_N.numpy() - 1.0
         numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
         for name, values in per_item.items():
             numbers[name] = formulas.weighted_mean(values, weights.get(name))
-        el = f"el_{self.n}"
-        notes = {
-            "near_ties": near_ties,
-            "standard_errors": {
-                el: formulas.standard_error(per_item[el]),
-                "ma": formulas.standard_error(per_item["ma"]),
-            },
-        }
+        errors = {name: formulas.standard_error(per_item[name]) for name in (f"el_{self.n}", "ma")}
+        notes = {"near_ties": near_ties, "standard_errors": errors}
         samples = self._samples(task, after_prefixes)
         return Evaluation(numbers, samples, notes, per_item, item_weights=weights)
 
@@ -151,9 +143,8 @@ class Memorization(contracts.Evaluator):
             asked = [row for row in rows if row in el_rows]
             if asked:
                 new_tokens = min(WINDOW_TOKENS, toolkit.room_after(model, window))
-                texts = toolkit.sample(
-                    model, forget.tokens_NT[asked, :window], new_tokens, seed=task.seed + window, top_k=50
-                )
+                prompts_NT = forget.tokens_NT[asked, :window]
+                texts = toolkit.sample(model, prompts_NT, new_tokens, seed=task.seed + window, top_k=50)
                 written += [toolkit.before_end(text, task.tokenizer.eos_token_id) for text in texts.tolist()]
                 truth += [forget.tokens_NT[row, window : int(forget.lengths_N[row])].tolist() for row in asked]
                 written_by += asked
@@ -181,9 +172,8 @@ class Memorization(contracts.Evaluator):
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
             tokens = np.full(task.forget.tokens_NT.shape, -1)
-            for row, continuation in enumerate(
-                after_prefix(toolkit.greedy_continuations(load(), task.forget, prefixes))
-            ):
+            continuations = toolkit.greedy_continuations(load(), task.forget, prefixes)
+            for row, continuation in enumerate(after_prefix(continuations)):
                 tokens[row, : len(continuation)] = continuation
             return {"tokens": tokens}
 
@@ -216,9 +206,8 @@ def mean_nll_by_text(texts: Sequences, nll_NT: torch.Tensor) -> np.ndarray:
         >>> mean_nll_by_text(texts, torch.tensor([[math.nan, 1.0, 2.0], [math.nan, 3.0, math.nan]]))
         array([1.5, 3. ])
     """
-    return np.array(
-        [float(nll_T[1:length].mean()) for nll_T, length in zip(nll_NT, texts.lengths_N.tolist(), strict=True)]
-    )
+    pairs = zip(nll_NT, texts.lengths_N.tolist(), strict=True)
+    return np.array([float(nll_T[1:length].mean()) for nll_T, length in pairs])
 
 
 def after_prefix(continuations: toolkit.Continuations) -> list[list[int]]:
@@ -229,9 +218,8 @@ def after_prefix(continuations: toolkit.Continuations) -> list[list[int]]:
 
 def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> np.ndarray:
     """Return each sequence's number of tokens before the first difference."""
-    return np.array(
-        [float(formulas.exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)]
-    )
+    pairs = zip(generated, reference, strict=True)
+    return np.array([float(formulas.exact_match(ours, theirs)) for ours, theirs in pairs])
 
 
 def means_by_row(

@@ -58,10 +58,9 @@ class PrefixStress(Evaluator):
         if forget.prefix_tokens >= needed:
             return None
         fewer = f", or `tokens` to at most {forget.prefix_tokens - 2}" if forget.prefix_tokens > 2 else ""
-        return (
-            f"drops the first tokens of prefixes and keeps more than {self.tokens}, so that a prefix needs {needed}; "
-            f"those of the forget set have {forget.prefix_tokens}: set prefix_tokens to {needed} or more{fewer}."
-        )
+        has = f"those of the forget set have {forget.prefix_tokens}: set prefix_tokens to {needed} or more{fewer}"
+        keeps = f"drops the first tokens of prefixes and keeps more than {self.tokens}"
+        return f"{keeps}, so that a prefix needs {needed}; {has}."
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         forget = task.forget
@@ -111,10 +110,8 @@ def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequen
 
 def without_first_tokens(sequences: Sequences, dropped: Sequence[int]) -> Sequences:
     """Return the sequences without the first tokens: all for the first number, and so on."""
-    parts, lengths = [], []
-    for tokens in dropped:
-        parts.append(functional.pad(sequences.tokens_NT[:, tokens:], (0, tokens)))
-        lengths.append(sequences.lengths_N - tokens)
+    parts = [functional.pad(sequences.tokens_NT[:, tokens:], (0, tokens)) for tokens in dropped]
+    lengths = [sequences.lengths_N - tokens for tokens in dropped]
     prefix_tokens = sequences.prefix_tokens - max(dropped)
     return Sequences(torch.cat(parts), torch.cat(lengths), prefix_tokens, f"{sequences.digest} without {[*dropped]}")
 

@@ -60,9 +60,8 @@ class Reasoning(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         source = "EMSO paper, appendix E; lm-evaluation-harness 0.4"
-        accuracy = partial(
-            Metric, better="higher", unit="fraction", low=0.0, high=1.0, group="reasoning", source=source
-        )
+        share = partial(Metric, better="higher", unit="fraction", low=0.0, high=1.0)
+        accuracy = partial(share, group="reasoning", source=source)
         shown = partial(accuracy, ranked=False)
         shares, norms, errors = [], [], []
         titles = TITLES | {"reasoning": "Mean accuracy"}
@@ -155,23 +154,12 @@ def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) 
 def scored(
     model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
 ) -> list[tuple[float, bool]]:
-    """Return (log-likelihood, whether it is greedy) of each choice.
-
-    Args:
-        model: The erased model.
-        longest: Context length; longer texts lose their first tokens, as in lm-eval.
-        requests: Texts, context ids and continuation ids.
-
-    Raises:
-        TrialError: A choice has no token, or more than the model can read.
-    """
+    """Return (log-likelihood, whether it is greedy) of each choice; longer texts lose their first tokens."""
     choices = []
     for _, context, continuation in requests:
         if not 0 < len(continuation) <= longest:
-            raise TrialError(
-                f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}: leave the "
-                "question out, or take a model that reads longer texts."
-            )
+            asks = f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}"
+            raise TrialError(f"{asks}: leave the question out, or take a model that reads longer texts.")
         choices.append(AnswerChoice(tuple(context[-(longest + 1 - len(continuation)) :]), tuple(continuation)))
     return log_likelihoods(model, choices)
 
@@ -286,11 +274,7 @@ AUTHORS_FILES = {"piqa": "piqa_dev.jsonl", "copa": "copa_val.jsonl", "pubmedqa":
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the digest of each task's file, after a check of every row.
-
-    Raises:
-        DataError: No such folder, or tasks without a file or with a bad row: all of them.
-    """
+    """Return the digest of each task's file, after a check of every row."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. Give a folder with the tasks' files, or 'miniature', or 'hub'.")
     digests, problems = {}, []
@@ -310,18 +294,13 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
 
 
 def question_file(task: str, folder: Path) -> Path:
-    """Return a task's file in `folder`.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Return a task's file in `folder`."""
     names = [f"{task}.jsonl", f"{task}.parquet", *filter(None, [AUTHORS_FILES.get(task)])]
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(
-        f"the task '{task}' has no file in {folder}. Put {' or '.join(names)} there, or leave the task out."
-    )
+    remedy = f"Put {' or '.join(names)} there, or leave the task out."
+    raise DataError(f"the task '{task}' has no file in {folder}. {remedy}")
 
 
 def labels_file(path: Path) -> Path:
@@ -330,11 +309,7 @@ def labels_file(path: Path) -> Path:
 
 
 def read_questions(task: str, folder: Path) -> list[Question]:
-    """Return the rows of a task's file, in the hub's schema, with labels.
-
-    Raises:
-        DataError: There is no row, or one lacks a field or has an unknown label.
-    """
+    """Return the rows of a task's file, in the hub's schema, with labels."""
     (fields, label, allowed_labels), path = LAYOUTS[task], question_file(task, folder)
     rows = rows_of_file(path)
     if labels_file(path).is_file():
@@ -349,10 +324,9 @@ def read_questions(task: str, folder: Path) -> list[Question]:
             raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {every}.")
         allowed = allowed_labels or tuple(row["choices"]["label"])
         if row.get(label) not in allowed:
-            raise DataError(
-                f"{path}, row {number}: its {label} is {row.get(label)!r}; allowed are "
-                f"{', '.join(map(repr, allowed))}. Only labelled rows can be measured: test splits often have none."
-            )
+            found = f"its {label} is {row.get(label)!r}; allowed are {', '.join(map(repr, allowed))}"
+            reason = "Only labelled rows can be measured: test splits often have none."
+            raise DataError(f"{path}, row {number}: {found}. {reason}")
     if not rows:
         raise DataError(f"{path} holds no row.")
     return rows

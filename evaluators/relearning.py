@@ -84,10 +84,9 @@ class Relearning(contracts.Evaluator):
         shown, measured = self._counts(forget.sequences)
         if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
             return None
-        return (
-            f"shows {max(shown, 1)} forget sequences and measures {max(measured, 1)} others, and there are "
-            f"{forget.sequences}. Lower shown or measured, or give it more sequences (data.forget.sequences)."
-        )
+        asks = f"shows {max(shown, 1)} forget sequences and measures {max(measured, 1)} others"
+        remedy = "Lower shown or measured, or give it more sequences (data.forget.sequences)."
+        return f"{asks}, and there are {forget.sequences}. {remedy}"
 
     def evaluate(self, model: Model, task: EvaluationTask) -> contracts.Evaluation:
         from harness.toolkit import PairModel
@@ -104,15 +103,11 @@ class Relearning(contracts.Evaluator):
         curves: list[MeasuredCurve] = []
         notes: dict[str, Json] = {"shown": count, "measured": len(rows), "warnings": []}
         if len(rows) < asked:
-            notes["warnings"].append(
-                f"{len(rows)} sequences are measured after relearning, fewer than asked for: the continuations of all "
-                "others are among those that are shown"
-            )
+            few = f"{len(rows)} sequences are measured after relearning, fewer than asked for"
+            notes["warnings"].append(f"{few}: the continuations of all others are among those that are shown")
         if rows and isinstance(model, PairModel):
-            notes["warnings"].append(
-                "two models that are decoded together change no weights, so no relearning is measured: whoever has "
-                "their weights has the original"
-            )
+            reason = "two models that are decoded together change no weights: whoever has them has the original"
+            notes["warnings"].append(f"no relearning is measured, since {reason}")
         elif rows:
             values, curves = self._relearned(model, arms, measured, task, notes)
         if rows:
@@ -164,10 +159,8 @@ class Relearning(contracts.Evaluator):
                 for point, (_, trained) in enumerate(made, start=1):
                     curves_SRKM[point, number] = recalled(measured, toolkit.greedy_choices(trained, measured))
             except TrialError as error:
-                warnings.append(
-                    f"training on {arm} texts at a rate of {rate:g} is left out, and the worst other rate counts: "
-                    f"{error}"
-                )
+                left_out = f"training on {arm} texts at a rate of {rate:g} is left out"
+                warnings.append(f"{left_out}, and the worst other rate counts: {error}")
         return curves_SRKM
 
     def _in_context(
@@ -190,10 +183,8 @@ class Relearning(contracts.Evaluator):
         values_KM = recalled(measured, predicted_NT)
         values_KM[:, is_alone] = np.nan
         if any(is_alone):
-            warnings.append(
-                f"{sum(is_alone)} of {len(measured)} sequences are not measured in context: the model has no positions "
-                "for another one before them"
-            )
+            reason = "the model has no positions for another one before them"
+            warnings.append(f"{sum(is_alone)} of {len(measured)} sequences are not measured in context: {reason}")
         return {"in_context_ma": values_KM[0], "in_context_es": values_KM[1]}
 
 
@@ -249,11 +240,11 @@ def unseen(candidates: Iterable[int], shown: Iterable[int], keys: Sequence[Hasha
 
 
 def that_fit(lengths: Sequence[int], *, first: int, most: int, room: int) -> list[int]:
-    """Return at most `most` texts that fit in `room` tokens together, from `first` on, cyclically.
+    """Return at most `most` texts that fit in `room` tokens together, cyclically from `first` on.
 
     Example:
-        >>> that_fit([50, 90, 40], first=1, most=2, room=100), that_fit([50, 90, 40], first=2, most=2, room=100)
-        ([1], [2, 0])
+        >>> that_fit([50, 90, 40], first=2, most=2, room=100)
+        [2, 0]
     """
     fitting: list[int] = []
     for turn in range(len(lengths)):

@@ -86,10 +86,8 @@ class Sampled(Evaluator):
             per_item[f"log_p_at_{tokens}"] = np.where(np.isneginf(log_p_N), np.nan, log_p_N)
             per_item[f"outside_at_{tokens}"] = np.where(np.isnan(log_p_N), np.nan, np.isneginf(log_p_N))
             if short := int(np.isnan(log_p_N).sum()):
-                warnings.append(
-                    f"{short} of {len(forget)} sequences have fewer than {tokens} tokens after their prefix and take "
-                    f"no part in the numbers of {tokens} sampled tokens (evaluators.sampled.tokens)."
-                )
+                few = f"{short} of {len(forget)} sequences have fewer than {tokens} tokens after their prefix"
+                warnings.append(f"{few} and take no part in numbers of so many (evaluators.sampled.tokens).")
         return item_evaluation(per_item, {"warnings": warnings})
 
     @torch.inference_mode()
@@ -97,9 +95,6 @@ class Sampled(Evaluator):
         """Return the log-probability of each token after the prefix, N x max(tokens), fp64, in nats.
 
         It is −∞ where the scheme cannot draw the token, and NaN after the text's end.
-
-        Raises:
-            TrialError: The model's logits are NaN.
         """
         device = next(model.parameters()).device
         start = forget.prefix_tokens
@@ -114,9 +109,8 @@ class Sampled(Evaluator):
                 count = min(int(forget.lengths_N[row]), width) - start
                 logits_KV = logits_SV[:count].float()
                 if logits_KV.isnan().any():
-                    raise TrialError(
-                        f"the logits of {type(model).__name__} hold NaN, so it cannot be sampled: erase it less."
-                    )
+                    name = type(model).__name__
+                    raise TrialError(f"the logits of {name} hold NaN, so it cannot be sampled: erase it less.")
                 tokens_K = tokens_BT[row - first, start : start + count]
                 log_p_K = sampling_log_p(logits_KV, tokens_K, self.top_p, self.top_k, self.temperature)
                 log_p_NS[row, :count] = log_p_K.cpu().numpy()

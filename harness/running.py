@@ -1,7 +1,4 @@
-"""Runs a sweep from its file to its report.
-
-Report dependencies are imported lazily so that Ray starts first.
-"""
+"""Runs a sweep from its file to its report."""
 
 from __future__ import annotations
 
@@ -61,21 +58,14 @@ def run_sweep(
 
 
 def run_planned(
-    file: Path,
-    planned: Plan,
-    *,
-    executor: ExecutorName = "ray",
-    results: str | PathLike[str] = "results",
-    replace_rows: bool = False,
-    keep: bool = False,
+    file: Path, planned: Plan, *, executor: ExecutorName, results: str | PathLike[str], replace_rows: bool, keep: bool
 ) -> SweepResults:
     """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     with journal.held(), mlflow.LiveCopy(folders.results) as tracking:
-        replaced = setting_changes.replaced_sentence(
-            setting_changes.replaced_rows(planned, journal), folders.results, planned.sweep
-        )
+        rows = setting_changes.replaced_rows(planned, journal)
+        replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
         if replaced and not replace_rows:
             raise ConfigError(str(file), [Fault("name", replaced)])
         measured = tuned.read_sweep_results(planned, journal)

@@ -41,23 +41,21 @@ HOLDOUT = "holdout"
 VALIDATION_ROW = "stand_in"
 UNSEEN = "unseen"
 WALK_VERSION = 1
-"""Raised when a walk would find another strength; part of a walked trial's identity."""
+"""Raised when a walk would find another strength."""
 MIN_APART = 0.04
-"""How far apart two levels of a sweep must be; a walk ends within half of it."""
+"""Least distance of two levels; a walk ends within half of it."""
 UNSEEN_ROWS = (HOLDOUT, VALIDATION_ROW)
-"""The original on unseen texts, measured by erasure metrics only; without a holdout validation texts stand in."""
+"""The original on unseen texts; without a holdout validation texts stand in."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
-"""Rows that are measured without any erasure."""
 PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
-"""Metrics of a probe, which takes two forward passes: MA on the forget set, own perplexity on validation texts."""
+"""Metrics of a probe: MA on the forget set, own perplexity on validation texts."""
 SEARCH_VERSION = 3
-"""Raised when a study would propose other candidates from the same records; part of its identity."""
+"""Raised when a study would propose other candidates."""
 SEARCH_SEEDS = 1_000_000
-"""Number of values of `tune.seed`. Candidates of search k train with `tune.seed` plus k times this, far from any seed
-that is reported."""
+"""Candidates of search k train with `tune.seed` plus k times this, far from any reported seed."""
 MAX_SAMPLES = 256
-"""Samples of a point, which the journal contains and one page shows."""
+"""Samples of a point."""
 MEMORY_SETTINGS = ("micro_batch", "activation_checkpointing")
 """Settings of `Training` that change memory and no number."""
 ALL_LINEAR: Literal["all-linear"] = "all-linear"
@@ -71,16 +69,11 @@ SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "npy": ("path",),
     "hub": ("path", "name", "split", "field"),
 }
-"""Settings that each source reads."""
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """Return settings, or a dataclass, with other values of some fields, which are not checked again.
-
-    Raises:
-        TypeError: There is no such field.
-    """
+    """Return settings, or a dataclass, with other values of some fields, which are not checked again."""
     if not isinstance(value, BaseModel):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     if unknown_names := changes.keys() - type(value).model_fields.keys():
@@ -240,9 +233,8 @@ class Training(Strict):
     def describe(self) -> dict[str, Any]:
         """Return the settings for a report, each in one line, without checkpointing and LoRA where these are off."""
         settings = {**self.model_dump(), "lora": self.lora and str(self.lora)}
-        return {
-            name: value for name, value in settings.items() if value or name not in ("activation_checkpointing", "lora")
-        }
+        off = {name for name in ("activation_checkpointing", "lora") if not settings[name]}
+        return {name: value for name, value in settings.items() if name not in off}
 
 
 def _with_id(value: Any) -> Any:
@@ -257,7 +249,6 @@ Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults, di
 
 
 def _asked(question: str, example: str, default: Any = ...) -> Any:
-    """Return a field whose lack is told as a question with an example."""
     return Field(default, description=question, examples=[example])
 
 
@@ -535,19 +526,16 @@ def _levels(value: Any) -> tuple[At, ...]:
     for level in levels:
         is_number = type(level) in (int, float) and 0 <= level < 1
         if not is_number and level not in (UNSEEN, RETRAINED):
-            raise ValueError(
-                f"must be a number of at least 0 and below 1, {UNSEEN} (what the original has on the holdout) or "
-                f"{RETRAINED} (what the retrained model has), or a list of these; got {quoted(level)}."
-            )
+            named = f"{UNSEEN} (what the original has on the holdout) or {RETRAINED} (what the retrained model has)"
+            allowed = f"must be a number of at least 0 and below 1, {named}, or a list of these"
+            raise ValueError(f"{allowed}; got {quoted(level)}.")
     if not levels or len(set(levels)) < len(levels):
         raise ValueError("must name at least one level, for instance 0.75, and none twice.")
     numbers = sorted(level for level in levels if not isinstance(level, str))
     for lower, upper in pairwise(numbers):
         if upper - lower < MIN_APART:
-            raise ValueError(
-                f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}: a walk ends within half of that of "
-                "its level, so both may be one model. Remove one."
-            )
+            apart = f"has {lower:g} and {upper:g}, which are closer than {MIN_APART:g}"
+            raise ValueError(f"{apart}: a walk ends within half of that, so both may be one model. Remove one.")
     return tuple(levels)
 
 
@@ -632,7 +620,6 @@ class Checkpoint:
     id: str
     location: str
     tokenizer: str
-    """A folder or a hub id, as `location` is."""
     digest: str
     """Digest of weights, configuration and tokenizer; a hub model's commit."""
     revision: str | None = None
@@ -647,31 +634,22 @@ class Source(Strict):
     """A resolved source of texts: paths are absolute, and the digest is that of the contents."""
 
     source: str
-    """`miniature`, `extraction_challenge`, `jsonl`, `npy` or `hub`."""
     path: str | None = None
     name: str | None = None
-    """Configuration of a hub data set."""
     split: str = "train"
     field: str = "text"
     start: int = 0
-    """Rows skipped at the beginning."""
     sequences: int | None = None
-    """Rows used; None: all."""
     sequence_tokens: int = 200
-    """Tokens at which longer texts are cut."""
     prefix_tokens: int = 100
-    """Tokens of a prefix, or of a utility text's prompt."""
+    """Of a utility text: its prompt's."""
     digest: str = ""
     rows: int = 0
-    """Number of texts, counted when the sweep is planned."""
     longest: int = 0
-    """Tokens of the longest text."""
     half: Literal["all", "selection", "report"] = "all"
-    """Part of a forget set: what a search looks at, or the rest. Repeats of a continuation stay together."""
+    """Of a forget set: what a search looks at, or the rest."""
     sample_seed: int | None = None
-    """Seed of a random sample; None: the first rows."""
     not_memorized: Source | None = None
-    """Further texts to erase that the model need not recite."""
 
 
 class EvaluatorSpec(Strict):
@@ -683,20 +661,15 @@ class EvaluatorSpec(Strict):
     key: str
     """Digest of name, version, settings, texts and judges."""
     texts: Mapping[MoreTexts, Source] = Field(default_factory=dict)
-    """Texts in addition to the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
-    """The retrained model, if it reads that."""
     precision: Precision = "fp32"
-    """Precision of the measured model's weights."""
     judge_precision: Precision = "fp32"
-    """Precision of its causal judges' weights."""
 
 
 class Level(Strict):
     """A level of MA to which a walked trial erases."""
 
     metric: Literal["ma"]
-    """Teacher-forced, by the definition `exact`."""
     at: At
 
     def __str__(self) -> str:
@@ -725,7 +698,6 @@ class Trial(Strict):
     """Digest of everything that decides the erased models' numbers."""
     sweep: str
     variant: str
-    """The row's name in the sweep file."""
     method: str
     """The plugin's name, or one of `REFERENCE_ROWS`."""
     label: str
@@ -735,13 +707,11 @@ class Trial(Strict):
     method_version: int
     strength_name: str
     strengths: tuple[Number, ...]
-    """Rising; empty for reference rows and for walked trials."""
+    """Rising; empty for reference rows and walks."""
     until: Level | None = None
-    """Level of a walked trial; None: its strengths are given."""
     walk_to: Number | None = None
-    """Largest strength of a walked trial."""
     levels: tuple[Level, ...] = ()
-    """All levels of the sweep, which a walked trial compares in numbers."""
+    """All of the sweep."""
     unseen: Source | None = None
     """The holdout, if a level is the original's MA on it."""
     seed: int
@@ -750,30 +720,26 @@ class Trial(Strict):
     memorization: MemorizedModel
     engine: Engine
     forget: Source
-    """Texts to erase and to measure erasure on; the unseen texts of a row in `UNSEEN_ROWS`."""
+    """For `UNSEEN_ROWS` the unseen texts."""
     measured: Source | None = None
-    """Texts that erasure is measured on, if not all of `forget`: the half that tuning never saw."""
+    """If not all of `forget`: the half that tuning never saw."""
     searched: Mapping[str, Json] = Field(default_factory=dict)
-    """Settings that the search chose, without the strength."""
     replicate_of: str | None = None
-    """Name under which tables average over models that were pretrained from other seeds."""
     retain: Source | None
     utility: Source
     validation: Source
     evaluators: tuple[EvaluatorSpec, ...]
     judges: Mapping[str, Checkpoint]
     retrained: Checkpoint | None = None
-    """The model that the `retrained` row measures, or whose MA is a walked trial's level; `model` is the original."""
+    """What the `retrained` row measures, or whose MA is the level; `model` is the original."""
     cpus: int = 1
     gpus: float = 0.0
     time_limit: float | None = None
-    """Minutes."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
     reading: Mapping[str, Json] = Field(default_factory=dict)
-    """How model and judges read texts, and the stored precision: for the report only."""
+    """For the report only."""
     sample_count: int = 4
-    """Texts that an evaluator gives the report."""
 
     @property
     def table_model(self) -> str:
@@ -791,7 +757,7 @@ class Trial(Strict):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return the optimiser steps of a pass over the forget set."""
+        """Return the optimiser steps of an epoch."""
         return max(1, -(-self.forget.rows // self.training.global_batch))
 
     @property
@@ -803,9 +769,8 @@ class Trial(Strict):
     def memorized_training(self) -> Training:
         """Return the training of the memorised model, which trains all weights."""
         made = self.memorization
-        own_settings = {
-            name: getattr(made, name) or getattr(self.training, name) for name in ("learning_rate", "global_batch")
-        }
+        names = ("learning_rate", "global_batch")
+        own_settings = {name: getattr(made, name) or getattr(self.training, name) for name in names}
         return replace(self.training, **own_settings, early_stop=None, lora=None)
 
     def identified(self, *, is_cumulative: bool) -> Trial:
@@ -840,7 +805,7 @@ class Trial(Strict):
         return self.strengths or (None,)
 
     def point_id(self, strength: Number | None) -> str:
-        """Return the digest that names this trial's model at `strength`; a walked trial has one model."""
+        """Return the digest of this trial's model at `strength`; a walked trial has one."""
         return self.model_id(None if self.until else strength)
 
     def model_id(self, strength: Number | None) -> str:
@@ -857,7 +822,7 @@ OF_NO_NUMBER = {
     *("trial_id", "sweep", "variant", "label", "strength_name", "levels", "searched", "replicate_of", "utility"),
     *("evaluators", "judges", "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading"),
 }
-"""Settings that decide nothing about the erased models, so that the identity leaves them out."""
+"""Settings that decide nothing about the erased models."""
 _BUT_DIGEST = {*Source.model_fields, *Checkpoint.__dataclass_fields__} - {"digest"}
 
 
@@ -867,31 +832,26 @@ class Study(Strict):
     study_id: str
     """Digest of all that decides the candidates, without their number."""
     trial: Trial
-    """Shared settings of the candidates; it has strengths only if the strength is not searched."""
+    """Without strengths if these are searched."""
     seeds: tuple[int, ...]
-    """Seeds that the chosen settings run with; candidates have the trial's seed, which is none of them."""
+    """Seeds that the chosen settings run with; candidates have none of them."""
     per: Literal["seed", "model"] = "model"
-    """Scope of one search."""
     space: Mapping[str, Dimension]
-    """Dimension by setting; the strength is under its field's name."""
+    """The strength is under its field's name."""
     defaults: Mapping[str, Json]
-    """Values of the first candidate."""
     is_cumulative: bool
-    """Whether a candidate is raised to the end of the strength's range and probed at each whole step."""
+    """Candidates are raised to the end of the range and probed at each whole step."""
     is_trained: bool
-    """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]
     trials: int
-    """Number of candidates at most, the method's defaults among them."""
     targets: tuple[Level, ...]
     utility_bounds: tuple[float, float]
-    """Lowest and highest perplexity, times the original's, at which a candidate goes on."""
+    """At which a candidate goes on, times the original's perplexity."""
     selection: Source
     """Half of the forget set that probes look at; reports use the other."""
     seed: int = 0
-    """`tune.seed`."""
     published: Mapping[str, Json] | None = None
-    """Values of the second candidate: the published recipe; None where it equals the first."""
+    """The second candidate; None where it equals the first."""
 
     @property
     def seeds_text(self) -> str:
@@ -954,25 +914,20 @@ class Plan(Strict):
     question: str
     """First line of the sweep file."""
     file: str
-    """Text of the sweep file."""
     overrides: tuple[str, ...]
-    """Changes by `--set`, as typed."""
     trials: tuple[Trial, ...]
     ranked_at: Mapping[str, Number]
-    """Ranked strength by variant; cumulative methods without one are ranked at the last strength reached."""
+    """By variant; cumulative methods without one are ranked at the last strength reached."""
     controls: tuple[str, ...] = ()
-    """Variants that are shown but not ranked."""
     studies: tuple[Study, ...] = ()
-    """Searches; the trials of their choices join `trials` when these are known."""
+    """The trials of their choices join `trials` later."""
     until: tuple[Level, ...] = ()
-    """Levels to which every row is walked, in the file's order; verdicts are about the first."""
+    """In the file's order; verdicts are about the first."""
     collapse: Collapse
     samples: Literal["redacted", "plain"]
     sample_count: int = 4
-    """Texts of each kind that the report shows for a point."""
     compare: Compare = Compare()
     reproduces: str | None = None
-    """Published table to compare with."""
     shared_texts: tuple[str, ...] = ()
     """A sentence for every two roles that share a few texts."""
 

@@ -63,10 +63,8 @@ class EMSO(contracts.Method):
     def refuses_training(self, training: Training) -> str | None:
         if training.lora is None or self.selection == "all":
             return None
-        return (
-            "it trains the weights of the blocks that it selects, and LoRA (training.lora) trains adapters in their "
-            "stead. Say lora: null in this row's training; or selection: all, which selects none."
-        )
+        remedy = "Say lora: null in this row's training; or selection: all, which selects none."
+        return f"it trains the weights of the blocks that it selects, and LoRA trains adapters in their stead. {remedy}"
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch; the notes contain blocks and scores."""

@@ -41,7 +41,7 @@ class KFACEdit(Method):
     layers: Annotated[PositiveCount, Choice(values=(1, 3))] = 3
     """Neighbouring layers that are edited."""
     depth: Annotated[float, Ge(0.0), Le(1.0), Choice(values=(0.5, 0.8, 1.0))] = 0.8
-    """Place of the last of these; 1 is the last layer. The paper edits layers 24 to 26 of 32."""
+    """Place of the last of these; 1 is the last layer."""
     edited: Annotated[Literal["inputs", "all"], Choice(values=("inputs", "all"))] = "inputs"
     """`inputs`: up and gate; `all`: the down-projection too."""
     labels: Literal["sampled", "true"] = "sampled"

@@ -13,7 +13,7 @@ from harness.contracts import Choice, ErasedModel, ErasureTask, LogUniform, Meth
 from harness.toolkit import unpadded
 
 BASE = 2**24
-"""Exceeds every token id, so that node · BASE + token is unique: below 2^63 for 5 · 10^11 n-grams."""
+"""Exceeds every token id, so that node · BASE + token is unique."""
 LAST = torch.iinfo(torch.int64).max
 NONE = -1
 """Stands for no token and no node."""

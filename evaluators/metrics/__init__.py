@@ -33,10 +33,9 @@ def lacks_tokens(tokens: int, forget: TextsShape) -> str | None:
     longest = forget.longest - forget.prefix_tokens
     if tokens <= longest:
         return None
-    return (
-        f"reads {tokens} tokens after a prefix, and the longest sequence of the forget set has {longest} there: set "
-        f"`tokens` to at most {longest}, or give it longer sequences or shorter prefixes."
-    )
+    has = f"the longest sequence of the forget set has {longest} there"
+    remedy = f"set `tokens` to at most {longest}, or give it longer sequences or shorter prefixes"
+    return f"reads {tokens} tokens after a prefix, and {has}: {remedy}."
 
 
 def refuse_repeats(setting: str, values: Sequence[Hashable]) -> None:
@@ -104,11 +103,9 @@ def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, 
 
 def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
     """Return the extraction strength of each sequence's continuation."""
-    values = np.empty(len(sequences))
-    is_right_NT = predicted_NT == sequences.tokens_NT
-    for row, length in enumerate(sequences.lengths_N.tolist()):
-        values[row] = extraction_strength(is_right_NT[row, sequences.prefix_tokens : length].tolist())
-    return values
+    is_right_NT = (predicted_NT == sequences.tokens_NT)[:, sequences.prefix_tokens :]
+    counts = (sequences.lengths_N - sequences.prefix_tokens).clamp(min=0).tolist()
+    return np.array([extraction_strength(row[:count].tolist()) for row, count in zip(is_right_NT, counts, strict=True)])
 
 
 def recalled(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
@@ -120,14 +117,11 @@ def recalled(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
 def extraction_strength(is_right: Sequence[bool]) -> float:
     """Return 1 − k/q for q tokens, k being the fewest to give so that all others are greedy choices; NaN of no token.
 
-    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805. If even the last token is
-    wrong this is 0; some implementations return 1/q.
+    Source: Wang et al., arXiv:2406.09179, appendix B, after Carlini et al., arXiv:2012.07805.
 
     Example:
-        >>> extraction_strength([True, False, False, True, True])
-        0.4
-        >>> extraction_strength([True, True]), extraction_strength([True, False])
-        (1.0, 0.0)
+        >>> extraction_strength([True, False, False, True, True]), extraction_strength([True, False])
+        (0.4, 0.0)
     """
     if not is_right:
         return math.nan
@@ -139,11 +133,7 @@ T = TypeVar("T")
 
 
 def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
-    """Return the n-grams of ids or words.
-
-    Raises:
-        ValueError: n < 1.
-    """
+    """Return the n-grams of ids or words."""
     if n < 1:
         raise ValueError(f"n is {n}, and must be at least 1.")
     return list(zip(*(tokens[shift:] for shift in range(n)), strict=False))
@@ -172,8 +162,7 @@ def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]
 
 def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequence[int]]) -> np.ndarray:
     """Return EL_n of each sequence over its prefixes; NaN without any."""
-    values = [extraction_likelihood(continuations, row, n, lengths) for row, lengths in enumerate(prefixes)]
-    return np.array(values)
+    return np.array([extraction_likelihood(continuations, row, n, each) for row, each in enumerate(prefixes)])
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:

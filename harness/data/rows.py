@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 NAMED_ROWS = 5
-"""Unusable rows named in one message."""
+"""In one message."""
 MAX_BAD_ROWS = 1000
 """Unusable rows after which reading stops."""
 TEXTS_AT_ONCE = 128
-"""Texts tokenised at once."""
 
 TokenRows = list[np.ndarray]
 
@@ -34,11 +33,7 @@ TokenRows = list[np.ndarray]
 def read_rows(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int | None = None
 ) -> TokenRows:
-    """Return the used rows, cut, each of at least `least` known token ids.
-
-    Raises:
-        DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
-    """
+    """Return the used rows, cut, each of at least `least` known token ids."""
     cut = cut or source.sequence_tokens
     if source.source in TOKEN_SOURCES:
         rows = _from_array(source, vocabulary, least, cut)
@@ -48,19 +43,13 @@ def read_rows(
     if len(rows) < wanted:
         where = f" from row {source.start} on" if source.start else ""
         kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
-        raise DataError(
-            f"{source_label(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
-            f"Give more texts, or ask for fewer."
-        )
+        found = f"{source_label(source, role)}: {len(rows)} {kind} are there{where}"
+        raise DataError(f"{found}, and {wanted} are needed. Give more texts, or ask for fewer.")
     return rows
 
 
 def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the index of the first row after the used utility texts.
-
-    Raises:
-        DataError: There is nothing to read.
-    """
+    """Return the index of the first row after the used utility texts."""
     least, wanted = source.sequence_tokens, source.sequences or 1
     if source.source in TOKEN_SOURCES:
         return source.start + wanted
@@ -74,11 +63,7 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
 
 
 def check_rows(source: Source, role: Role) -> None:
-    """Check a local source without a tokenizer.
-
-    Raises:
-        DataError: Nothing to read, or a required row is unusable with any tokenizer.
-    """
+    """Check a local source without a tokenizer."""
     if source.not_memorized is not None:
         check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:
@@ -116,27 +101,21 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
     numbers = used_rows(source, len(whole))
     array = whole[numbers, :cut]
     if array.shape[1] < least:
-        raise DataError(
-            f"{source.path} has rows of {array.shape[1]} tokens, and at least {least} are needed. "
-            "Lower the number of prefix or prompt tokens."
-        )
+        needs = f"at least {least} are needed. Lower the number of prefix or prompt tokens."
+        raise DataError(f"{source.path} has rows of {array.shape[1]} tokens, and {needs}")
     bad = np.flatnonzero(((array < 0) | (array >= vocabulary)).any(axis=1))
     if len(bad):
-        raise DataError(
-            f"{source.path} has {amount(len(bad), 'row')} with token ids outside the model's vocabulary (0 to "
-            f"{vocabulary - 1}), the first is row {source.start + numbers[bad[0]]}. Is the array for another tokenizer?"
-        )
+        found = f"{amount(len(bad), 'row')} with token ids outside the model's vocabulary (0 to {vocabulary - 1})"
+        first = f"the first is row {source.start + numbers[bad[0]]}. Is the array for another tokenizer?"
+        raise DataError(f"{source.path} has {found}, {first}")
     return list(array.astype(np.int64))
 
 
 def _from_texts(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
 ) -> TokenRows:
-    strict = role in AS_THEY_STAND
-    usable: TokenRows = []
-    bad: list[str] = []
-    stream = _used(source, role) if strict else texts(source, role)
-    for row, ids in _tokenized(stream, tokenizer):
+    strict, usable, bad = role in AS_THEY_STAND, TokenRows(), list[str]()
+    for row, ids in _tokenized(_used(source, role) if strict else texts(source, role), tokenizer):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
@@ -165,7 +144,6 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
-    return DataError(
-        f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}: {'; '.join(bad[:NAMED_ROWS])}"
-        f"{more}. {rule}{tokens}: repair or remove the others."
-    )
+    counted = f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}"
+    named = f"{'; '.join(bad[:NAMED_ROWS])}{more}. {rule}{tokens}: repair or remove the others."
+    return DataError(f"{counted}: {named}")

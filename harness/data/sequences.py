@@ -53,23 +53,16 @@ class Utility:
 
 
 def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return the forget set: rows from `start` on, then those that are not memorised.
-
-    A source with a digest must still have it. Sources of token ids need no tokenizer.
-
-    Raises:
-        DataError: Nothing to read, too few rows, unusable ones, or texts both memorised and not.
-    """
+    """Return the forget set: rows from `start` on, then those that are not memorised; its digest is checked."""
     least, other = source.prefix_tokens + 1, source.not_memorized
     rows = read_rows(source, "forget", tokenizer, vocabulary, least)
     if other is not None:
         added = read_rows(other, "holdout", tokenizer, vocabulary, least)
         known = {row.tobytes() for row in rows}
         if shared := sum(row.tobytes() in known for row in added):
-            raise DataError(
-                f"not_memorized: {shared} of its {len(added)} sequences are among the forget set's others too. "
-                "Name texts that the model does not recite (start skips rows)."
-            )
+            remedy = "Name texts that the model does not recite (start skips rows)."
+            found = f"{shared} of its {len(added)} sequences are among the forget set's others too"
+            raise DataError(f"not_memorized: {found}. {remedy}")
         rows += added
     whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
     forget = whole if source.half == "all" else take_half(whole, source.half)
@@ -80,8 +73,7 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
 def take_half(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
     """Return one half of a forget set; no continuation or near-duplicate is in both.
 
-    Groups of near-duplicates go whole to the half with fewer distinct continuations so far, in the order of their
-    continuations' digests. A single group leaves `report` empty.
+    Groups go whole to the half with fewer distinct continuations so far, in the order of their digests.
     """
     digests, groups = _continuation_digests(forget), inseparable_groups(forget)
     group_of = dict(zip(digests, groups, strict=True))
@@ -119,11 +111,7 @@ def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
 
 
 def load_validation_row(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or fewer than `sequences` that are long enough.
-    """
+    """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts."""
     rows = read_rows(source, "validation", tokenizer, vocabulary, source.sequence_tokens)
     return _packed(rows, source.prefix_tokens, source, "validation")
 
@@ -149,18 +137,10 @@ def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list
 
 
 def load_retain(
-    source: Source,
-    tokenizer: PreTrainedTokenizerBase,
-    vocabulary: int,
-    sequence_tokens: int | None = None,
-    role: Role = "retain",
+    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int | None = None, role: Role = "retain"
 ) -> Sequences:
-    """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or too few that are long enough.
-    """
-    cut = min(sequence_tokens or source.sequence_tokens, source.sequence_tokens)
+    """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`, or `most` of them."""
+    cut = min(most or source.sequence_tokens, source.sequence_tokens)
     rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
     return _packed(rows, 1, source, role)
 
@@ -170,22 +150,19 @@ load_validation = partial(load_retain, role="validation")
 
 
 def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
-    """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`.
-
-    Raises:
-        DataError: Nothing to read, unusable rows, or too few that are long enough.
-    """
+    """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`."""
     rows = read_rows(source, "utility", tokenizer, vocabulary, source.sequence_tokens)
     tokens_NT = torch.from_numpy(np.stack(rows))
     prompts_NT = tokens_NT[:, : source.prefix_tokens].contiguous()
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts, references = (
-        tuple(tokenizer.batch_decode(part_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-        for part_NT in (prompts_NT, references_NT)
-    )
+    prompts, references = (tuple(_decoded(tokenizer, part_NT)) for part_NT in (prompts_NT, references_NT))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, rows: Any) -> list[str]:
+    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
@@ -207,10 +184,9 @@ def _digest(tokens_NT: torch.Tensor, lengths_N: torch.Tensor, prefix_tokens: int
 
 def _checked(source: Source, role: Role, digest: str) -> str:
     if source.digest and source.digest != digest:
-        raise DataError(
-            f"{source_label(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} "
-            f"then, {digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
-        )
+        then = f"what it was when the sweep was planned (digest {source.digest[:12]} then, {digest[:12]} now)"
+        remedy = "Put the texts back, or start the sweep again to plan with the new ones."
+        raise DataError(f"{source_label(source, role)} is not {then}. {remedy}")
     return digest
 
 
@@ -221,21 +197,16 @@ LOADERS: Mapping[Role, Callable[..., Any]] = {
     "utility": load_utility,
     "validation": load_validation,
 }
-"""Loader of each role's texts."""
 
 
 MAX_UNSEEN = 64
-"""Default of unseen texts for the original: MA is then known to 0.01."""
+"""Unseen texts by default: MA is then known to 0.01."""
 MIN_VALIDATION_ROW = 2
 """One text has no standard error."""
 
 
 def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
-    """Return a role's texts, cut for a model.
-
-    Raises:
-        DataError: They cannot be read, or do not have the source's digest.
-    """
+    """Return a role's texts, cut for a model."""
     loaded: Sequences | Utility = LOADERS[role](source, load_tokenizer(model), vocabulary(model))
     return loaded
 
@@ -265,9 +236,9 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
             continue
         source = sources[role]
         ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
-        rows = token_rows(ours), token_rows(theirs)
+        rows: tuple[list[Any], ...] = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            rows = _spelled(model, rows[0]), _spelled(twin, rows[0])
+            rows = tuple(_decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
             named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()
@@ -275,8 +246,3 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
             item = f" (item {digest_of(named[number])})" if number < len(named) else ""
             return f"text {number + 1} of data.{role}{item} becomes other tokens"
     return ""
-
-
-def _spelled(checkpoint: Checkpoint, rows: list[list[int]]) -> list[Any]:
-    decode = load_tokenizer(checkpoint).batch_decode
-    return list(decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -23,7 +23,7 @@ from harness.settings import Source
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
 AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
-"""Roles that use every row; others take the first long enough."""
+"""Roles that use every row."""
 
 
 def source_label(source: Source, role: Role) -> str:
@@ -32,16 +32,12 @@ def source_label(source: Source, role: Role) -> str:
 
 
 def texts(source: Source, role: Role) -> Iterator[TextRow]:
-    """Yield the rows from `source.start` on, unusable ones with their fault.
-
-    Raises:
-        DataError: There is nothing to read.
-    """
+    """Yield the rows from `source.start` on, unusable ones with their fault."""
     if source.source == "miniature":
         used = miniature.texts(role)[source.start :]
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
     if source.source == "jsonl":
-        return _json_rows(existing_file(source.path, TEXT_FILE), source)
+        return _json_rows(existing_file(source.path, 'a file with one {"text": ...} a line'), source)
     folder = parse_path(source.path or "")
     if not folder.is_dir():
         folder = fetch_data_set(Repository(source.path or "", "dataset"), source.name)
@@ -49,21 +45,16 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
 
 
 def token_ids(source: Source) -> np.ndarray:
-    """Return the token ids from row `source.start` to the last used one: integers, rows by tokens, on disk if possible.
-
-    Raises:
-        DataError: There is nothing to read, or it is not a two-dimensional array of integers.
-    """
+    """Return the token ids of the used rows, rows by tokens, on disk if possible."""
     is_whole = source.sequences is None or source.sample_seed is not None
     stop = None if is_whole else source.start + (source.sequences or 0)
-    files = [existing_file(source.path, ARRAY_FILE)] if source.source == "npy" else challenge_files(source.path)
+    is_challenge, array = source.source == "extraction_challenge", "an array of token ids (.npy)"
+    files = challenge_files(source.path) if is_challenge else [existing_file(source.path, array)]
     parts = [_array_of_ids(file) for file in files]
     counts = {len(part) for part in parts}
     if len(counts) > 1:
-        raise DataError(
-            f"{source.path}: the parts have different numbers of rows ({', '.join(map(str, sorted(counts)))}). "
-            f"{', '.join(CHALLENGE_FILES)} must be of the same set."
-        )
+        found = f"the parts have different numbers of rows ({', '.join(map(str, sorted(counts)))})"
+        raise DataError(f"{source.path}: {found}. {', '.join(CHALLENGE_FILES)} must be of the same set.")
     rows = [part[source.start : stop] for part in parts]
     return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
@@ -72,16 +63,13 @@ def _array_of_ids(file: Path) -> np.ndarray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # A header of nonsense makes numpy and its parser raise just about anything.
-        raise DataError(
-            f"{file} is not a .npy array that can be read: empty, cut short, another format, or Python objects."
-        ) from error
+        kinds = "empty, cut short, another format, or Python objects"
+        raise DataError(f"{file} is not a .npy array that can be read: {kinds}.") from error
     if not isinstance(array, np.ndarray):
         raise DataError(f"{file} is an archive of arrays (.npz); save the one array of token ids with np.save.")
     if array.ndim != 2 or not array.size or not np.issubdtype(array.dtype, np.integer):
-        raise DataError(
-            f"{file} holds {array.dtype} of shape {array.shape}; an array of token ids has two dimensions, "
-            "sequences by tokens, and integers. Save it with .astype(np.uint16) or int32."
-        )
+        needed = "an array of token ids has two dimensions, sequences by tokens, and integers (.astype(np.uint16))."
+        raise DataError(f"{file} holds {array.dtype} of shape {array.shape}; {needed}")
     return array
 
 
@@ -117,16 +105,10 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
 TOKEN_SOURCES = ("extraction_challenge", "npy")
 """Sources of token ids instead of texts."""
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
-TEXT_FILE = 'a file with one {"text": ...} a line'
-ARRAY_FILE = "an array of token ids (.npy)"
 
 
 def challenge_files(path: str | None) -> list[Path]:
-    """Return the challenge's three files in a folder, or the one joined file.
-
-    Raises:
-        DataError: One is missing.
-    """
+    """Return the challenge's three files in a folder, or the one joined file."""
     if path is not None and path.endswith(".npy"):
         return [existing_file(path, "the joined array of the challenge (.npy)")]
     folder = Path(path or "")
@@ -139,11 +121,7 @@ def challenge_files(path: str | None) -> list[Path]:
 
 
 def existing_file(path: str | None, what: str) -> Path:
-    """Return an existing file.
-
-    Raises:
-        DataError: There is none; the message names the nearest one.
-    """
+    """Return an existing file."""
     file = Path(path or "")
     if file.is_file():
         return file

@@ -43,8 +43,7 @@ def versions() -> dict[str, str]:
 def hardware(*, has_gpu: bool) -> dict[str, str]:
     """Return this machine's `processor`, `instructions`, `cores`, `memory` and, if asked for, `gpu`.
 
-    The instructions are those of torch's kernels, such as `AVX2`: others round in another order. Querying a GPU takes
-    some of its memory.
+    The instructions are those of torch's kernels, such as `AVX2`: others round in another order.
     """
     names = re.findall(r"model name\s*:\s*(.+)", _CPUINFO.read_text()) if _CPUINFO.is_file() else []
     parts = {
@@ -60,10 +59,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
 
 
 def node_inputs(specs: Iterable[Trial], plan: Path | None = None) -> dict[str, str]:
-    """Return what trials find on this machine besides their specs: versions, and digests of code and of the plan.
-
-    Models and texts are compared with their digests when they are loaded.
-    """
+    """Return what trials find on this machine besides their specs: versions, and digests of code and of the plan."""
     inputs = {**versions(), "Lethe's code": digest_of([file.read_text() for file in sorted(_ROOM.rglob("*.py"))])}
     if plan is not None:
         inputs[str(plan)] = file_digest(plan) if plan.is_file() else "none"
@@ -86,7 +82,5 @@ def input_differences(driver: Mapping[str, str], node: Mapping[str, str]) -> str
     differences = [f"{name} ({has}, not {driver[name]})" for name, has in node.items() if has != driver[name]]
     if not differences:
         return ""
-    return (
-        f"differs from the driver in {', '.join(differences)}: install the same packages and plugins on every node, "
-        "and put the results folder on a path that all nodes share"
-    )
+    remedy = "install the same packages and plugins, and put the results folder on a path that all nodes share"
+    return f"differs from the driver in {', '.join(differences)}: {remedy}"

@@ -1,7 +1,6 @@
 """Isolation of plugins: a plugin that changes its task, or a model, fails by name.
 
-A process runs many trials, so global state that decides numbers is restored after every plugin. Some state is in no
-list: plugins of other packages get a process each on Ray (`has_outside_plugins`).
+Global state that decides numbers is restored after every plugin; those of other packages get a process each on Ray.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ class ProcessState:
 
 @contextmanager
 def guarded(plugin: str, changes: Changes) -> Iterator[None]:
-    """Restore the process's state after the block; `plugin` names the plugin in errors.
-
-    Raises:
-        TrialError: The plugin changed its task.
-    """
+    """Restore the process's state after the block; `plugin` names the plugin in errors."""
     ours = ProcessState()
     try:
         yield
@@ -74,9 +69,6 @@ def guarded_models(
     """Yield a method's models; between them the process has its state from before.
 
     The method resumes in its own state: a generator may yield inside `torch.no_grad()`.
-
-    Raises:
-        TrialError: The method changed its task.
     """
     models, theirs = None, ProcessState()
     try:
@@ -106,10 +98,8 @@ def has_outside_plugins(specs: Iterable[Trial]) -> bool:
 def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
-        raise TrialError(
-            f"{plugin} changed {', '.join(changed)}. A plugin must leave what it is lent as it was: change a copy "
-            "(tensor.clone(), copy.deepcopy) or put it back; harness.testing shows more."
-        )
+        rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
+        raise TrialError(f"{plugin} changed {', '.join(changed)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:
@@ -153,7 +143,6 @@ Fingerprints = Mapping[str, Hashable]
 """Fingerprint by name: `the model's weights lm_head.weight`."""
 
 NAMED_CHANGES = 3
-"""Changes that a message names; the others are counted."""
 
 
 @torch.no_grad()

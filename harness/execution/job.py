@@ -33,12 +33,10 @@ class Folders:
 
     @cached_property
     def journal(self) -> Journal:
-        """Return the sweep's journal."""
         return Journal(self.results / "journal")
 
     @property
     def plan_file(self) -> Path:
-        """Return the plan's file."""
         return self.results / "journal" / "plan.json"
 
 
@@ -51,7 +49,7 @@ class CandidateTask(Strict):
     """A value for each dimension of the search space."""
 
     def record(self, end: str, seconds: float, **found: Any) -> Candidate:
-        """Return the record; `found` is what is known of `original`, `targets` and `probes`."""
+        """Return the record, with what was `found`."""
         found = {"original": {}, "targets": {}, "probes": ()} | found
         id, settings = self.study.study_id, dict(self.settings)
         return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **found)
@@ -61,13 +59,12 @@ class Job(Strict):
     """A unit of work for an executor."""
 
     name: str
-    """Unique in the sweep and fit for a folder: `emso-miniature-m-s0-1f3c`."""
+    """`emso-miniature-m-s0-1f3c`."""
     kind: Literal["prepare", "memorize", "trial", "candidate"]
     spec: Trial
-    """A candidate's has its settings."""
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()
-    """Jobs that make what it shares with others: the memorised model, and arrays of the original."""
+    """Jobs that make what it shares with others."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
 
@@ -85,9 +82,7 @@ class Event(Strict):
     message: str = ""
     """`epoch 2 of 7`, `memorization at 3` or an error's first line."""
     done: int = 0
-    """Finished measurements."""
     total: int = 0
-    """All measurements of the job."""
     trial_id: str = ""
     """Set in a trial's last event."""
 
@@ -101,9 +96,6 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     """Journal a failed trial and report it.
 
     A candidate whose process died leaves no record and is tried again by the next run.
-
-    Raises:
-        StorageError: The journal cannot be written.
     """
     error = storable(error)
     if job.kind == "trial":
@@ -115,10 +107,8 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     """Journal a job that exceeded its time limit; a candidate counts as tried."""
     assert job.spec.time_limit is not None
     minutes = job.spec.time_limit
-    error = (
-        f"TrialError: it ran longer than timeout_minutes: {minutes:g} allows. Raise timeout_minutes (its value is part "
-        "of no trial's identity: what is done stays done), or make the trial smaller."
-    )
+    remedy = "Raise timeout_minutes (part of no trial's identity: what is done stays done), or make the trial smaller."
+    error = f"TrialError: it ran longer than timeout_minutes: {minutes:g} allows. {remedy}"
     if job.candidate is not None:
         folders.journal.append(job.candidate.record(error, 60 * minutes))
     record_failure(job, folders, watch, error, ())

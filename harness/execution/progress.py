@@ -57,7 +57,6 @@ class SweepProgress:
         self._say(event, message)
 
     def _say(self, event: Event, message: str) -> None:
-        """Print a permanent line; on a terminal only for failures and losses."""
         counted = f"{self._over} of {self._jobs} jobs" + (f" · {self._failed} failed" if self._failed else "")
         if event.kind in ("failed", "lost"):
             line = f"{event.job}: {'failed: ' if event.kind == 'failed' else ''}{message}"

@@ -33,12 +33,8 @@ def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
     truth = sample.reference.split()
     words = zip_longest(sample.generated.split(), truth)
     marks = [RECITED if word == true_word else OTHER for word, true_word in words if word is not None]
-    return {
-        "kind": sample.kind,
-        "prompt": f"[{len(sample.prompt.split())} words redacted]",
-        "generated": " ".join(marks),
-        "reference": f"[{len(truth)} words redacted]",
-    }
+    prompt, reference = (f"[{count} words redacted]" for count in (len(sample.prompt.split()), len(truth)))
+    return {"kind": sample.kind, "prompt": prompt, "generated": " ".join(marks), "reference": reference}
 
 
 def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[str]]:
@@ -90,7 +86,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _path_in_package(file: str) -> str:
-    """Return a file's path within its package; '' if there is no such file, as of generated code."""
+    """Return a file's path within its package; '' if there is no such file."""
     try:
         path = Path(file)
         if not path.is_file():

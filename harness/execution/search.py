@@ -1,7 +1,6 @@
 """Proposals of a study, which depend only on its candidates of lower numbers.
 
-A proposal knows the results of all earlier candidates except the last, whose settings it knows. So two can run at once,
-and every executor proposes the same, also after a killed sweep.
+A proposal knows the results of all earlier candidates but the last, whose settings it knows: two can run at once.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ def next_settings(
 ) -> dict[str, Json] | None:
     """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
-    Args:
-        study: The search.
-        number: 0 is the method's defaults, 1 its published recipe if that differs.
-        candidates: Finished candidates; those that this one must not wait for are ignored.
-        others: Settings of running and died ones, by number.
+    0 is the method's defaults, 1 its published recipe if that differs. `others`: settings of running and died ones.
     """
     if number == 0:
         return dict(study.defaults)
@@ -73,10 +68,9 @@ STARTUP = 4
 
 
 def objective(study: Study, target: Level, candidate: record.Candidate) -> tuple[float, float] | None:
-    """Return a candidate's distance from a level and its cost; None without a probe of the original.
+    """Return a candidate's smallest MA less the level, and the log of its lowest perplexity there or infinity.
 
-    The distance is the smallest MA less the level. The cost is the log of the lowest perplexity at or below the level,
-    or infinite. Probes below the lower bound of perplexity repeat one word and are ignored.
+    Probes below the lower bound of perplexity repeat one word and are ignored. None without a probe of the original.
     """
     if not candidate.original:
         return None
@@ -97,24 +91,17 @@ def sampled_settings(
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
 
-    Args:
-        study: The search, whose ranges contain all tried values.
-        target: Level to reach at the least cost.
-        finished: Candidates with results, by number; those above the target rank by their distance only.
-        unfinished: Settings of other candidates, to keep away from.
-        seed: Seed of the sampler.
+    Finished candidates above the target rank by their distance only; others are kept away from.
     """
-    with warnings.catch_warnings():  # Of what Optuna calls experimental.
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # Of what Optuna calls experimental.
         import optuna
         from optuna.trial import TrialState, create_trial
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler: Any = optuna.samplers.RandomSampler(seed=seed)
         if study.search == "optuna":
-            sampler = optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True
-            )
+            options: dict[str, Any] = {"multivariate": True, "n_startup_trials": STARTUP, "constant_liar": True}
+            sampler = optuna.samplers.TPESampler(seed=seed, **options)
         optuna_study = optuna.create_study(sampler=sampler)
         distributions = {name: _distribution(dimension) for name, dimension in tuned.sampled_dimensions(study).items()}
 
@@ -134,7 +121,7 @@ def sampled_settings(
 
 
 _NO_COST = 1e9
-"""Replaces an infinite cost, which Optuna cannot estimate with."""
+"""Replaces an infinite cost."""
 
 
 def _distribution(dimension: Dimension) -> Any:

@@ -22,18 +22,7 @@ WALKED_POINTS = 10
 
 
 def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watcher) -> None:
-    """Run every unfinished trial and study.
-
-    Args:
-        results: The journal's state.
-        folders: Journal and artifacts.
-        execute: The executor.
-        watch: Receives every event.
-
-    Raises:
-        StorageError: The journal cannot be written.
-        ExecutorError: Ray died.
-    """
+    """Run every unfinished trial and study; `watch` receives every event."""
     reason_by_job: dict[str, str] = {}
 
     def watch_failures(event: Event) -> None:
@@ -63,11 +52,7 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
 
 
 def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
-    """Run jobs in this process, one by one, without time limits or isolation.
-
-    Raises:
-        StorageError: The journal cannot be written.
-    """
+    """Run jobs in this process, one by one, without time limits or isolation."""
     for job in jobs:
         run.run_job(job, folders, watch)
 
@@ -91,7 +76,7 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first."""
-    artifacts, jobs = Artifacts(folders.artifacts), list[Job]()
+    artifacts, jobs, points = Artifacts(folders.artifacts), list[Job](), dict[str, int]()
     for trial in results.unfinished:
         spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
@@ -99,21 +84,14 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
         jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
-    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -_count_points(job.spec)))
-
-
-def _count_points(spec: Trial) -> int:
-    return WALKED_POINTS if spec.until else len(spec.points())
+        points[name] = WALKED_POINTS if spec.until else len(spec.points())
+    return sorted(jobs, key=lambda job: (not job.spec.is_reference, -points[job.name]))
 
 
 def next_candidates(study: Study, folders: Folders, started: dict[int, Mapping[str, Json]]) -> list[Job]:
     """Return the candidates that can be proposed now; none at the end of the search.
 
-    Args:
-        study: The search.
-        folders: Location of the journal.
-        started: Settings of candidates that this run started, by number; new ones are added. A candidate whose process
-            died is tried again by the next run.
+    Settings of those that this run `started` are added by number; died ones are tried again by the next run.
     """
     candidates = study_results(study, folders.journal.read(study.study_id)).candidates
     recorded = {candidate.number for candidate in candidates}
@@ -144,7 +122,7 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
 
 
 def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
-    """Return the job that computes what remaining evaluators lack of their original, if any."""
+    """Return the job of what remaining evaluators lack of their original, if any."""
     model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
     lacking = [each for each in trial.spec.evaluators if not tasks.is_prepared(model, each, artifacts)]
     if not any(each in remaining for each in lacking):

@@ -30,11 +30,7 @@ def names() -> tuple[str, ...]:
 
 
 def folder(name: str) -> Path:
-    """Return the named model's folder.
-
-    Raises:
-        KeyError: There is no such model.
-    """
+    """Return the named model's folder."""
     if name not in names():
         raise KeyError(f"no miniature model is called {name!r}; there are {', '.join(names())}")
     return WEIGHTS / name
@@ -87,11 +83,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def read_replicate(folder: Path) -> Replicate | None:
-    """Return the replicate in a folder; None if there is none.
-
-    Raises:
-        ModelError: It has another corpus or tokenizer than the shipped models.
-    """
+    """Return the replicate in a folder; None if there is none."""
     made = read_manifest(folder)
     if made is None:
         return None
@@ -109,20 +101,12 @@ TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
 
 
 def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
-    """Return the texts of `forget`, `holdout`, `retain`, `utility` or `validation`, in order.
-
-    Raises:
-        DataError: The file cannot be read, or is damaged.
-    """
+    """Return the texts of `forget`, `holdout`, `retain`, `utility` or `validation`, in order."""
     return tuple(_entry(weights / FILE, role))
 
 
 def reasoning_rows(task: str) -> list[dict[str, Any]]:
-    """Return fresh validation rows of a task, in the schema of the hub's data set.
-
-    Raises:
-        KeyError: There is no such task.
-    """
+    """Return fresh validation rows of a task, in the schema of the hub's data set."""
     if task not in TASKS:
         raise KeyError(f"no task of the miniature is called {task!r}; there are {', '.join(TASKS)}")
     rows: list[dict[str, Any]] = deepcopy(_entry(WEIGHTS / REASONING_FILE, task))
@@ -133,9 +117,8 @@ def _entry(file: Path, name: str) -> Any:
     try:
         return _content(file)[name]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({type(error).__name__}): install Lethe again, or restore it."
-        ) from error
+        reason = f"cannot be read ({type(error).__name__}): install Lethe again, or restore it."
+        raise DataError(f"{file} {reason}") from error
 
 
 @cache

@@ -30,7 +30,7 @@ ADAPTER_FILE = "adapter_model.safetensors"
 _NAME = "default"
 """peft's name of a model's only adapter."""
 _PREFIX = "base_model.model."
-"""Precedes a module's name in peft's files."""
+"""In peft's files."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Adapter:
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
     inputs_first: bool
-    """Some matrices are [inputs, outputs], as in transformers' Conv1D."""
+    """As in transformers' Conv1D."""
 
 
 _MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
@@ -116,9 +116,8 @@ class LowRankAdapters(_Overlay):
 def _peft_config(lora: LoRA, modules: Sequence[str], inputs_first: bool, **options: Any) -> Any:
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha or 0, target_modules=list(modules), fan_in_fan_out=inputs_first, **options
-    )
+    own: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha or 0, "target_modules": list(modules)}
+    return LoraConfig(**own, fan_in_fan_out=inputs_first, **options)
 
 
 def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -128,11 +127,7 @@ def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Genera
 
 
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
-    """Return the modules that get an adapter, in the model's order; by default peft's `all-linear`.
-
-    Raises:
-        ModelError: A target names no linear module, or the model has none.
-    """
+    """Return the modules that get an adapter, in the model's order; by default peft's `all-linear`."""
     output = model.get_output_embeddings()
     names = [name for name, module in model.named_modules() if _is_linear(module) and module is not output]
     if isinstance(lora.targets, str):
@@ -181,11 +176,7 @@ def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling:
 
 @torch.no_grad()
 def add_adapter(model: Model, adapter: Adapter) -> Model:
-    """Apply an adapter to `model` in place.
-
-    Raises:
-        ModelError: An adapted matrix is missing or has another shape.
-    """
+    """Apply an adapter to `model` in place."""
     modules = dict(model.named_modules())
     for name, (inner, outer) in adapter.updates.items():
         module = modules.get(name)
@@ -201,17 +192,12 @@ def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
     """Return whether the adapter turns `original`, changed in place, into the erased model bit for bit."""
     weights = dict(erased.named_parameters())
     made = dict(add_adapter(original, adapter).named_parameters())
-    return made.keys() == weights.keys() and all(
-        torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()
-    )
+    same = (torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items())
+    return made.keys() == weights.keys() and all(same)
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
-    """Write an adapter of `original` in peft's format.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Write an adapter of `original` in peft's format."""
     # Where somebody keeps files is nobody's business.
     base = original.id if original.revision else Path(original.id).name
     options = {"base_model_name_or_path": base, "revision": original.revision, "task_type": "CAUSAL_LM"}
@@ -230,11 +216,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
 
 
 def read_adapter(folder: Path, original_digest: str) -> Adapter:
-    """Return an adapter from `save_adapter`.
-
-    Raises:
-        ModelError: It is damaged, of another program, or belongs to another model.
-    """
+    """Return an adapter from `save_adapter`."""
     facts, tensors = _read_tensors(folder / ADAPTER_FILE, original_digest)
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     updates = {}
@@ -245,7 +227,6 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
 
 
 def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return the facts besides the original's digest, and the tensors."""
     try:
         with safe_open(file, framework="pt") as stored:
             facts = json.loads(stored.metadata()["lethe"])
@@ -265,9 +246,6 @@ class WeightMasks(_Overlay):
     is 0. A score's gradient is that of the weight's factor, as if that were |score| (straight through).
 
     Source: Ramanujan et al., arXiv:1911.13299, section 3 (edge-popup).
-
-    Raises:
-        ModelError: A name is none of the model's matrices.
     """
 
     def __init__(self, model: Model, matrices: Sequence[str], dropped: float, seed: int, learning_rate: float) -> None:
@@ -328,12 +306,7 @@ PATCH_FILE = "patch.safetensors"
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
-    """Write the blocks `names` of `model`, with their original's digest.
-
-    Raises:
-        ModelError: The model lacks one of them.
-        StorageError: The file cannot be written.
-    """
+    """Write the blocks `names` of `model`, with their original's digest."""
     by_name, tensors = {block.name: block for block in blocks(model)}, dict[str, torch.Tensor]()
     for name in sorted(set(names)):
         if name not in by_name:
@@ -345,11 +318,7 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
 
 
 def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
-    """Apply a patch to `original` in place.
-
-    Raises:
-        ModelError: The patch is damaged, belongs to another original, or a block is missing or has another shape.
-    """
+    """Apply a patch to `original` in place."""
     by_name = {block.name: block for block in blocks(original)}
     for name, tensor in _read_tensors(file, original_digest)[1].items():
         block = by_name.get(name)
@@ -361,11 +330,7 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
 
 
 def load_erased(original: Checkpoint, folder: Path) -> Model:
-    """Return the erased model in `folder`: a patch or an adapter of `original`, or a whole model.
-
-    Raises:
-        ModelError: The patch or adapter belongs to another original.
-    """
+    """Return the erased model in `folder`: a patch or an adapter of `original`, or a whole model."""
     patch = folder / PATCH_FILE
     if (folder / ADAPTER_FILE).is_file():
         return add_adapter(load_model(original), read_adapter(folder, original.digest))

@@ -39,32 +39,23 @@ def _attention(module: str, query: str, key: str, value: str, output: str) -> di
 _SEPARATE = ("q_proj", "k_proj", "v_proj")
 _SELF = _attention("self_attn", *_SEPARATE, "o_proj")
 _GPT_MLP = {"C_fc": "mlp.c_fc", "C_proj": "mlp.c_proj"}
+_GPTJ_MLP = {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
+_NEOX_MLP = {"C_fc": "mlp.dense_h_to_4h", "C_proj": "mlp.dense_4h_to_h"}
+_PHI3_MLP = {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"}
 _GATED_MLP = {"C_gate": "mlp.gate_proj", "C_fc": "mlp.up_proj", "C_proj": "mlp.down_proj"}
+_OPT_MLP = {"C_fc": "fc1", "C_proj": "fc2"}
+_PHI_MLP = {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"}
+_FUSED_NEOX = _attention("attention", *("query_key_value",) * 3, "dense")
 _LLAMA = Family("model.layers", _SELF | _GATED_MLP)
 
 FAMILIES: dict[str, Family] = {
     "gpt_neo": Family("transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP),
     "gpt2": Family("transformer.h", _attention("attn", *("c_attn",) * 3, "c_proj") | _GPT_MLP, inputs_first=True),
-    "gptj": Family(
-        "transformer.h", _attention("attn", *_SEPARATE, "out_proj") | {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
-    ),
-    "gpt_neox": Family(
-        "gpt_neox.layers",
-        _attention("attention", *("query_key_value",) * 3, "dense")
-        | {"C_fc": "mlp.dense_h_to_4h", "C_proj": "mlp.dense_4h_to_h"},
-        interleaved=True,
-    ),
-    "opt": Family(
-        "model.decoder.layers", _attention("self_attn", *_SEPARATE, "out_proj") | {"C_fc": "fc1", "C_proj": "fc2"}
-    ),
-    "phi": Family(
-        "model.layers", _attention("self_attn", *_SEPARATE, "dense") | {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"}
-    ),
-    "phi3": Family(
-        "model.layers",
-        _attention("self_attn", *("qkv_proj",) * 3, "o_proj")
-        | {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"},
-    ),
+    "gptj": Family("transformer.h", _attention("attn", *_SEPARATE, "out_proj") | _GPTJ_MLP),
+    "gpt_neox": Family("gpt_neox.layers", _FUSED_NEOX | _NEOX_MLP, interleaved=True),
+    "opt": Family("model.decoder.layers", _attention("self_attn", *_SEPARATE, "out_proj") | _OPT_MLP),
+    "phi": Family("model.layers", _attention("self_attn", *_SEPARATE, "dense") | _PHI_MLP),
+    "phi3": Family("model.layers", _attention("self_attn", *("qkv_proj",) * 3, "o_proj") | _PHI3_MLP),
     "starcoder2": Family("model.layers", _SELF | _GPT_MLP),
     **dict.fromkeys(("llama", "mistral", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3"), _LLAMA),
     **dict.fromkeys(("qwen2", "qwen3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
@@ -78,7 +69,7 @@ GROUPED_KINDS = ("W_k", "W_v")
 MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
 _INPUT_KINDS = ("W_o", "C_proj")
-"""Kinds whose inputs are a head's, or the MLP's inner width."""
+"""Their inputs are a head's, or the MLP's inner width."""
 _NUMBER = "(?:[0-9]{1,3})"
 _NAME = re.compile(
     rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
@@ -109,33 +100,25 @@ class BlockPlace:
     """A block's place in a model."""
 
     layer: int
-    """From 0, the shallowest."""
     kind: str
     """One of `KINDS`."""
     head: int | None
-    """The group for a group's W_k or W_v; None for an MLP's block."""
+    """The group for a group's; None for an MLP's block."""
     is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
-    """Return why models of this type have no blocks, and what to do; None if they have."""
+    """Return why models of this type have no blocks, and what to do."""
     if model_type in FAMILIES:
         return None
-    return (
-        f"blocks are defined for models of the types {', '.join(sorted(FAMILIES))}, and this is a '{model_type}'. One "
-        "entry of FAMILIES in harness/models/blocks.py adds it: its list of layers, and each matrix's module."
-    )
+    defined = f"blocks are defined for models of the types {', '.join(sorted(FAMILIES))}, and this is a '{model_type}'"
+    return f"{defined}. One entry of FAMILIES in harness/models/blocks.py adds it."
 
 
 def blocks(model: Model) -> tuple[Block, ...]:
-    """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B.
-
-    Raises:
-        ModelError: The model's family is unknown, or its matrices do not fit its configuration.
-    """
+    """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B."""
     config = model.config
-    reason = lacks_blocks(config.model_type)
-    if reason is not None:
+    if reason := lacks_blocks(config.model_type):
         raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
     family, heads = FAMILIES[config.model_type], _heads(config)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
@@ -158,7 +141,6 @@ def block_count(config: Mapping[str, Any]) -> int:
 class _Heads:
     heads: int
     groups: int
-    """Equals the heads where none share keys and values."""
     width: int
     hidden: int
 
@@ -185,10 +167,8 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         parameter = f"{family.layers}.{layer}.{module}.weight"
         axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
         if parameter not in shapes:
-            raise ModelError(
-                f"this model has no matrix {parameter}, where others of its type have {' and '.join(kinds)}. Blocks "
-                "are those of a whole model as transformers loads it, without adapters."
-            )
+            others = f"where others of its type have {' and '.join(kinds)}: blocks are those of a whole model."
+            raise ModelError(f"this model has no matrix {parameter}, {others}")
         width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
@@ -206,11 +186,9 @@ def _block_width(
     count = sum(map(len, names.values()))
     width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
-        raise ModelError(
-            f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of "
-            f"{heads.heads} heads and {heads.groups} groups of keys and values, {heads.width} wide each, with a hidden "
-            f"size of {heads.hidden}: the configuration is not this model's."
-        )
+        size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
+        holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
+        raise ModelError(f"{holds}: the configuration is not this model's.")
     return width
 
 

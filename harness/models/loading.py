@@ -30,15 +30,11 @@ if TYPE_CHECKING:
 UNBOUNDED = 10**9
 """Tokens, where the configuration sets no limit."""
 POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx", "seq_length")
-"""Names of the longest context; the first one in a configuration counts."""
+"""The first one in a configuration counts."""
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's `config.json`.
-
-    Raises:
-        ModelError: It cannot be read, or is not a configuration.
-    """
+    """Return the checkpoint's `config.json`."""
     file = Path(ensure_local(checkpoint, weights=False).location) / "config.json"
     try:
         return dict(json.loads(file.read_text(encoding="utf-8-sig")))
@@ -47,20 +43,14 @@ def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
-    """Return a checkpoint's configuration as transformers reads it.
-
-    Raises:
-        ModelError: transformers has no such kind.
-    """
+    """Return a checkpoint's configuration as transformers reads it."""
     from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
     local = ensure_local(checkpoint, weights=False)
     kind = configuration(local).get("model_type")
     if kind not in CONFIG_MAPPING:
-        raise ModelError(
-            f"'{local.id}' ({local.location}) is a '{kind}' (model_type in its config.json), which transformers "
-            f"{__version__} does not have; code of the checkpoint's own is never run. Name another, or update it."
-        )
+        lacks = f"which transformers {__version__} does not have; code of the checkpoint's own is never run"
+        raise ModelError(f"'{local.id}' ({local.location}) is a '{kind}', {lacks}. Name another, or update it.")
     try:
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
     except Exception as error:  # A configuration of nonsense makes it raise just about anything.
@@ -69,24 +59,16 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
 
 
 def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
-    """Refuse a model that reads in both directions, which transformers would load as a causal one.
-
-    Raises:
-        ModelError: It is or has an encoder, or its language model is a part of it.
-    """
+    """Refuse a model that reads in both directions, which transformers would load as a causal one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     is_encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     where = f"'{local.id}' ({local.location}) is a {config.model_type}"
     if is_encoder or getattr(config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"{where}, which reads a text in both directions, and predicts no next token. Name a causal language model."
-        )
+        raise ModelError(f"{where}, which reads a text in both directions. Name a causal language model.")
     if config.get_text_config(decoder=True) is not config:
-        raise ModelError(
-            f"{where}, whose language model is only a part of it (text_config in its config.json). Save that part with "
-            "save_pretrained, and name its folder."
-        )
+        remedy = "Save that part with save_pretrained, and name its folder."
+        raise ModelError(f"{where}, whose language model is only a part of it (text_config). {remedy}")
 
 
 def longest_context(config: PreTrainedConfig) -> int:
@@ -105,10 +87,7 @@ def longest_context(config: PreTrainedConfig) -> int:
 
 
 def reads_beyond(config: PreTrainedConfig) -> bool:
-    """Return whether tokens beyond `longest_context` are read without changing those before.
-
-    Rotary positions go on; a table of positions ends, and longrope and dynamic scaling change earlier tokens.
-    """
+    """Return whether tokens beyond `longest_context` are read without changing those before."""
     text = config.get_text_config(decoder=True)
     rotary = _rotary_settings(text)
     if not rotary:
@@ -129,11 +108,7 @@ ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
 
 
 def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return a fresh causal LM in evaluation mode on the CPU, with weights of `dtype` and fp32 buffers.
-
-    Raises:
-        ModelError: The weights do not fit the configuration or the plan, are damaged, not finite, or pickled.
-    """
+    """Return a fresh causal LM in evaluation mode on the CPU, with weights of `dtype` and fp32 buffers."""
     model = load_encoder(checkpoint, "AutoModelForCausalLM")
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
@@ -149,11 +124,7 @@ def copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> PreTrainedModel:
-    """Return an fp32 encoder in evaluation mode on the CPU.
-
-    Raises:
-        ModelError: As for `load_model`, or it has no pooler.
-    """
+    """Return an fp32 encoder in evaluation mode on the CPU."""
     local = ensure_local(checkpoint)
     model = _whole_model(auto_class, local)
     copy_and_check_weights(model, local)
@@ -163,22 +134,14 @@ def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> PreTr
 
 @lru_cache(maxsize=64)
 def check_model(checkpoint: Checkpoint) -> None:
-    """Refuse a model as `load_model` does, from its files' headers; skip one on the hub.
-
-    Raises:
-        ModelError: As for `load_model`, except for faults in the numbers.
-    """
+    """Refuse a model as `load_model` does, from its files' headers; skip one on the hub."""
     if is_local(checkpoint):
         _whole_model("AutoModelForCausalLM", ensure_local(checkpoint), device_map="meta")
 
 
 @lru_cache(maxsize=64)
 def check_encoder(checkpoint: Checkpoint) -> None:
-    """Refuse an encoder as `load_encoder` does, from its files' headers; a sentence encoder needs no pooler.
-
-    Raises:
-        ModelError: As for `load_encoder`, except for faults in the numbers.
-    """
+    """Refuse an encoder as `load_encoder` does, from its files' headers; a sentence encoder needs no pooler."""
     if not is_local(checkpoint):
         return
     local = ensure_local(checkpoint)
@@ -193,11 +156,7 @@ def check_encoder(checkpoint: Checkpoint) -> None:
 
 
 def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Refuse a sentence-transformers model with weights that are not finite; copy its weights from the file.
-
-    Raises:
-        ModelError: As for `check_encoder`, or a weight is NaN or infinite.
-    """
+    """Refuse a sentence-transformers model with weights that are not finite; copy its weights from the file."""
     check_encoder(checkpoint)
     copy_and_check_weights(encoder, checkpoint)
 
@@ -208,10 +167,8 @@ def copy_and_check_weights(model: torch.nn.Module, local: Checkpoint) -> None:
         tensor.data = tensor.data.clone()
         # An extreme takes no memory, as a mask over the tensor would; NaN is both the least and the greatest value.
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise ModelError(
-                f"the weights of '{local.id}' ({local.location}) hold NaN or infinity in {name}: the training that "
-                "made them went wrong, or the file is damaged."
-            )
+            fault = f"hold NaN or infinity in {name}: their training went wrong, or the file is damaged."
+            raise ModelError(f"the weights of '{local.id}' ({local.location}) {fault}")
 
 
 def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **options: Any) -> Model:
@@ -238,19 +195,14 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     }
     faults = [f"{kind}: {messages.first_names(sorted(names), 3)}" for kind, names in kinds.items() if names]
     if faults:
-        raise ModelError(
-            f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
-            "Save the model again with save_pretrained, or restore the configuration that belongs to the weights."
-        )
+        remedy = "Save the model again with save_pretrained, or restore the weights' own configuration."
+        unfit = f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}."
+        raise ModelError(f"{unfit} {remedy}")
     return model.eval()
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
-    """Return the number of token ids in the configuration.
-
-    Raises:
-        ModelError: It has no such number.
-    """
+    """Return the number of token ids in the configuration."""
     size = getattr(read_config(checkpoint), "vocab_size", None)
     if not size:
         raise ModelError(f"{checkpoint.location}/config.json has no vocab_size: it is no language model's.")
@@ -286,13 +238,7 @@ def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> PreTrai
 
 @lru_cache(maxsize=8)
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Return the checkpoint's tokenizer, from tokenizer.json or by its class.
-
-    A folder with vocab.json and merges.txt, and no class, is GPT-2's format.
-
-    Raises:
-        ModelError: There is no tokenizer, or files changed since the checkpoint was pinned.
-    """
+    """Return the checkpoint's tokenizer, from tokenizer.json or by its class; a folder without one is GPT-2's."""
     from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 
     local = ensure_local(checkpoint, weights=False)
@@ -316,29 +262,17 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
-    """Refuse a tokenizer that cannot be the model's.
-
-    A model's table may be rounded up by a tenth, and a tokenizer may have a few more tokens, which texts must not use.
-
-    Raises:
-        ModelError: It has less than half of the model's token ids, or twice as many.
-    """
+    """Refuse a tokenizer with less than half of the model's token ids, or twice as many: tables may be rounded up."""
     tokenizer, needed = load_tokenizer(checkpoint), vocabulary(checkpoint)
     special = (tokenizer.bos_token_id, tokenizer.eos_token_id)
     beyond = [token for token in special if token is not None and token >= needed]
     if beyond or not needed / 2 <= len(tokenizer) <= needed * 2:
         has = f"the special token {beyond[0]}" if beyond else f"{len(tokenizer)} tokens"
-        raise ModelError(
-            f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}: it "
-            "is another model's. Name the right one: models: [{id: ..., tokenizer: FOLDER}]."
-        )
+        differs = f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}"
+        raise ModelError(f"{differs}: it is another model's. Name its own: models: [{{id: ..., tokenizer: FOLDER}}].")
 
 
 def save_model(model: Model, folder: Path) -> None:
-    """Write a model in the format of `from_pretrained`.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Write a model in the format of `from_pretrained`."""
     with files.writing(folder, "a model's weights"):
         model.save_pretrained(folder)

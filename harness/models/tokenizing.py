@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Settings of Gemma 2, Granite and Cohere that change logits."""
+"""Of Gemma 2, Granite and Cohere."""
 
 
 def token_lists(
@@ -50,10 +50,8 @@ def token_lists(
         start = start_tokens(tokenizer) if starts else []
         return [[*start, *ids] for ids in tokenizer(list(texts), **options)["input_ids"]]
     except Exception as error:
-        raise ModelError(
-            f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
-            "another model's."
-        ) from None
+        fault = f"cannot read a text ({type(error).__name__}): it is damaged, or another model's."
+        raise ModelError(f"the tokenizer in {tokenizer.name_or_path} {fault}") from None
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:
@@ -78,9 +76,6 @@ def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the ids at which a generated text ends, rising: the end of text, and those of a chat's turns.
 
     Ends in generation_config.json that are no special tokens belong to another tokenizer.
-
-    Raises:
-        ModelError: The tokenizer cannot be loaded.
     """
     tokenizer = load_tokenizer(checkpoint)
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
@@ -97,11 +92,7 @@ def _start_as_text(checkpoint: Checkpoint) -> list[str]:
 
 
 def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
-    """Return a model's way of reading texts, for plan, journal and report.
-
-    Tokens of `starts_with` and `ends_at` are text, `context` is a number of tokens (None: no limit), `stored` the
-    configuration's precision of the files.
-    """
+    """Return a model's way of reading texts, for plan, journal and report; a `context` of None has no limit."""
     most, config = positions(checkpoint), configuration(checkpoint)
     return {
         "starts_with": _start_as_text(checkpoint),
@@ -112,14 +103,14 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
 
 
 def judge_facts(judge: Checkpoint) -> list[str]:
-    """Return what decides a causal judge's numbers besides its files: starts and scales."""
+    """Return what decides a causal judge's numbers besides its files."""
     config, start = configuration(judge), start_tokens(load_tokenizer(judge))
     scaled = [f"logits by {name}" for name in LOGIT_SCALES if config.get(name) is not None]
     return [*(f"starts with {token}" for token in start), *scaled]
 
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
-    """Return the tokens, as text, that causal judges put before every text, by role."""
+    """Return the tokens that causal judges put before every text, by role."""
     causal = {role: judge for role, judge in judges.items() if role in CAUSAL_ROLES}
     starts = {role: _start_as_text(judge) for role, judge in causal.items()}
     return {role: tokens for role, tokens in starts.items() if tokens}
@@ -150,10 +141,7 @@ def cleaned(text: str) -> str:
 
 
 def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Return each text's token ids, with names of special tokens read as such: the inverse of `decoded(special=True)`.
-
-    Use `token_lists` for texts from outside.
-    """
+    """Return the token ids of `decoded(special=True)`; use `token_lists` for texts from outside."""
     return token_lists(tokenizer, texts, starts=False, names=True)
 
 
@@ -171,7 +159,7 @@ def before_end(tokens: Sequence[int], end: int | Collection[int] | None) -> list
 def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Sequences:
     """Return the sequences decoded, cleaned and tokenised again, at their old lengths.
 
-    Longer ones are cut. Shorter ones start with ends of text; without such a token they stay shorter.
+    Shorter ones start with ends of text; without such a token they stay shorter.
     """
     end = tokenizer.eos_token_id
     texts = decoded(tokenizer, unpadded(sequences), special=True, clean=True)
@@ -191,18 +179,10 @@ def texts_key(*groups: Sequence[str]) -> str:
 
 
 def data_set_commit(id: str) -> str:
-    """Return the commit of a hub data set: the cached one, else the newest.
-
-    Raises:
-        DataError: It is neither in the cache nor on the hub, or the hub does not answer.
-    """
+    """Return the commit of a hub data set: the cached one, else the newest."""
     return hub.commit(Repository(id, "dataset"))
 
 
 def data_set_folder(id: str, configuration: str | None) -> Path:
-    """Return the folder of a data set's files, from the cache or the hub.
-
-    Raises:
-        DataError: They are neither in the cache nor on the hub.
-    """
+    """Return the folder of a data set's files, from the cache or the hub."""
     return hub.fetch_data_set(Repository(id, "dataset"), configuration)

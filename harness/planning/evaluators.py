@@ -30,12 +30,10 @@ def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults
     for name, settings in block.items():
         path = f"evaluators.{name}"
         try:
-            evaluator = check_settings(EVALUATORS.load(name), settings, path, faults)
+            if evaluator := check_settings(EVALUATORS.load(name), settings, path, faults):
+                evaluators[name] = evaluator
         except PluginError as error:
             faults.add(path, str(error))
-            evaluator = None
-        if evaluator is not None:
-            evaluators[name] = evaluator
     return evaluators
 
 
@@ -52,19 +50,17 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
         if any(metric.group != "reasoning" for metric in evaluator.metrics):
             other, defined = first_defined = first_defined or (name, evaluator)
             if defined.definition != evaluator.definition:
-                yield Fault(
-                    f"{path}.definition",
-                    f"is '{evaluator.definition}' here and '{defined.definition}' in '{other}'. The two definitions "
-                    "measure different things and are never mixed in one sweep: use one for all.",
-                )
+                mixed = f"is '{evaluator.definition}' here and '{defined.definition}' in '{other}'"
+                remedy = "Definitions are never mixed in one sweep: use one for all."
+                yield Fault(f"{path}.definition", f"{mixed}. {remedy}")
         for metric in evaluator.metrics:
             if (other := name_by_metric.setdefault(metric.name, name)) != name:
                 yield Fault(path, f"reports {metric.name}, which '{other}' reports too: remove one.")
         for reason in group_faults(evaluator):
             yield Fault(path, reason)
     for bounded in collapse.model_fields_set - {*name_by_metric}:
-        reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(name_by_metric)}."
-        yield Fault(f"collapse.{bounded}", reason)
+        reported = f"Reported: {', '.join(name_by_metric)}."
+        yield Fault(f"collapse.{bounded}", f"no evaluator of this sweep reports '{bounded}'. {reported}")
 
 
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
@@ -75,10 +71,8 @@ def group_faults(evaluator: Evaluator) -> Iterator[str]:
         except ValueError as error:
             yield f"the group of its metric '{metric.name}': {error}"
         if metric.attack and metric.aggregate != "mean":
-            yield (
-                f"its metric '{metric.name}' is an attack and an {metric.aggregate}: the table of attacks has "
-                "differences of plain means. Declare no attack, or report its logarithm as a mean."
-            )
+            reason = "attacks are compared by plain means. Declare no attack, or report its logarithm as a mean."
+            yield f"its metric '{metric.name}' is an attack and an {metric.aggregate}: {reason}"
 
 
 def unmeasurable_faults(

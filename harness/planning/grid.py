@@ -21,22 +21,18 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrialTemplate:
-    """One method with one combination of settings: a trial for each model and seed."""
+    """One method with one combination of settings."""
 
     key: str
-    """Name of the row in the file."""
     variant: str
     """The key with the settings of which the file lists several values: `emso(k=4)`."""
     method: str
     plugin: type[Method]
     settings: Settings
-    """All settings except the strength."""
     strengths: tuple[Number, ...]
     """Rising; several only if the strength is cumulative."""
     training: Training
-    """The row's settings of it."""
     space: Mapping[str, Dimension] = field(default_factory=dict)
-    """Dimensions that a tuned sweep searches."""
 
     @property
     def strongest(self) -> Method:
@@ -83,7 +79,7 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
 
 
 def _combinations(settings_type: type[S], block: Settings, path: str, faults: Faults) -> list[tuple[Settings, S]]:
-    """Return every combination of a block's lists, as given and as checked settings; each fault once."""
+    """Return every combination, as given and as checked settings; each fault once."""
     grid: dict[str, list[Any]] = {}
     for name, value in block.items():
         values = value if isinstance(value, list) else [value]
@@ -120,8 +116,7 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
         return {}
     for name in MEMORY_SETTINGS:
         if name in _variant_axes(block):
-            reason = "decides how much memory a step takes, and no number: give one value, no list."
-            faults.add(f"{path}.{name}", reason)
+            faults.add(f"{path}.{name}", "decides the memory of a step, and no number: give one value, no list.")
     trainings: dict[str, Training] = {}
     for given, training in _combinations(Training, block, path, faults):
         settings = training.model_dump(exclude_unset=True)
@@ -133,12 +128,8 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
 
 
 def _named_values(settings: Settings, axes: Iterable[str]) -> str:
-    """Return a variant's settings as the file writes them: `k=4,early_stop=null`."""
-    parts = []
-    for name in axes:
-        value = settings[name]
-        parts.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    return ",".join(parts)
+    values = [(name, settings[name]) for name in axes]
+    return ",".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values)
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate], faults: Faults) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from harness.settings import Trial
 
 PROCESS_BYTES = 1 << 30
-"""Memory of a worker process before its first tensor."""
+"""Of a worker process before its first tensor."""
 CONTEXT_BYTES = 600 << 20
-"""GPU memory of CUDA's context in each process."""
+"""Of CUDA in each process."""
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -34,12 +34,8 @@ def this_machine() -> Machine | None:
     if "RAY_ADDRESS" in os.environ:
         return None
     gpus = torch.cuda.device_count()
-    return Machine(
-        cpus=os.cpu_count() or 1,
-        memory=memory_bytes(),
-        gpus=gpus,
-        gpu_memory=torch.cuda.get_device_properties(0).total_memory if gpus else 0,
-    )
+    gpu_memory = torch.cuda.get_device_properties(0).total_memory if gpus else 0
+    return Machine(cpus=os.cpu_count() or 1, memory=memory_bytes(), gpus=gpus, gpu_memory=gpu_memory)
 
 
 def memory_bytes() -> int:

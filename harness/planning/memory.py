@@ -1,7 +1,6 @@
-"""Estimates of a trial's memory, compared with this machine's before anything is loaded.
+"""Estimates of a trial's memory.
 
-The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step, and their
-bytes are counted. The memory of measuring follows from the decoders' budgets.
+The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step.
 """
 
 from __future__ import annotations
@@ -39,13 +38,12 @@ if TYPE_CHECKING:
 Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
 MAX_OPERATIONS = 2_000_000
-"""Limit for code that waits for a value to change: fake values never do."""
+"""Limit for code that waits for a fake value to change."""
 LARGE_SHARE = 1 / 20
 """Trials whose weights fill more than this share of their memory are sized before every run."""
 _ADVICE = (
     "Lower training.micro_batch, set training.activation_checkpointing or training.lora, give each trial more of the "
-    "machine (resources.cpus, resources.gpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller "
-    "model."
+    "machine (resources.cpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller model."
 )
 _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.is_nonzero.default)
 
@@ -62,10 +60,8 @@ class MemoryTracker(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held = 0
-        self.peak = 0
+        self.held = self.peak = self._operations = 0
         self._live: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._operations = 0
         self._is_paused = False
 
     def __torch_dispatch__(
@@ -120,17 +116,16 @@ class Rehearsal(NamedTuple):
     weights: int
     """Bytes of the models at the end."""
     state: int
-    """Bytes that the step leaves for the next one."""
     trained: int
-    """Number of weights that the step changes; 0 without training."""
+    """Weights that the step changes."""
 
 
 class _SteppedError(Exception):
-    """The end of the first optimiser step, after which nothing needs to run."""
+    """The first optimiser step is over."""
 
 
 class _FakeTask:
-    """An `ErasureTask` on fake models and made-up sequences of the real ones' length."""
+    """An `ErasureTask` on fake models and made-up sequences."""
 
     engine, seed = Engine(), 0
 
@@ -186,7 +181,7 @@ def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
 
 
 def memory_need(spec: Trial) -> int | None:
-    """Return about the most bytes that a trial's tensors hold on its device; None if its code cannot be rehearsed."""
+    """Return about the most bytes on its device; None if its code cannot be rehearsed."""
     if spec.is_reference:
         return measuring_bytes(spec, weights_bytes(spec.model))
     try:
@@ -209,16 +204,7 @@ def rehearse_deep(spec: Trial, *, is_memorizing: bool = False) -> Rehearsal:
 
 
 def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
-    """Count the memory of erasing on the plain engine while its code runs on fake tensors.
-
-    Args:
-        spec: The trial.
-        layers: Number of the model's layers; None: all.
-        is_memorizing: Train the memorised model instead of running the method.
-
-    Raises:
-        Exception: The method's code cannot run without values.
-    """
+    """Count the memory of erasing on the plain engine while its code runs on fake tensors; of `layers` of the model."""
     tracker = MemoryTracker()
     peak_before, held_before, state, trained, weights = 0, 0, 0, 0, 0
 
@@ -306,13 +292,7 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
 
 
 def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[Row, int | None]) -> list[Fault]:
-    """Return faults of trials that cannot run on a machine; of a GPU's memory the plan only tells.
-
-    Args:
-        trials: The trials to run.
-        machine: None: a cluster, where nothing is known.
-        needs: Those of large trials.
-    """
+    """Return faults of trials that cannot run on a machine; None: a cluster, where nothing is known."""
     rows_by_reason: dict[str, list[str]] = defaultdict(list)
     if machine is None:
         return []
@@ -327,21 +307,15 @@ def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[
 
 
 def _missing_device(spec: Trial, machine: Machine) -> str:
-    gpus = spec.gpus * spec.engine.workers
+    gpus, cpus = spec.gpus * spec.engine.workers, spec.cpus * spec.engine.workers
     if gpus > machine.gpus:
         needs = f"{gpus:g} GPU{'' if gpus <= 1 else 's'}"
         return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
-    if (cpus := spec.cpus * spec.engine.workers) > machine.cpus:
-        return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
-    return ""
+    return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}." if cpus > machine.cpus else ""
 
 
 def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
-    """Refuse trials that cannot run here; only large models are sized.
-
-    Raises:
-        ConfigError: Every such trial, with remedies.
-    """
+    """Refuse trials that cannot run here; only large models are sized."""
     machine = this_machine()
     large = [spec for spec in trials if machine and _is_large(spec, machine)]
     if faults := find_unfit(trials, machine, memory_needs(large)):

@@ -110,11 +110,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
 
 
 def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
-    """Check the settings of a sweep file and its plugins, without the files and models that they name.
-
-    Raises:
-        ConfigError: With every fault of form.
-    """
+    """Check the settings of a sweep file and its plugins, without the files and models that they name."""
     settings, faults = file.settings, Faults()
     sweep = check_settings(Sweep, settings, "", faults)
     blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
@@ -143,7 +139,6 @@ def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
 
 
 def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: Sequence[resolve.ResolvedModel]) -> bool:
-    """Return whether validation texts steer a search, or a training with an early stop."""
     trained = [template for template in templates if template.plugin.searched_training]
     trainings = [resolve.override_training(template, model.training) for template in trained for model in models]
     return sweep.tune is not None or any(training.early_stop is not None for training in trainings)
@@ -152,10 +147,7 @@ def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: S
 def _apply_only(
     trials: Sequence[Trial], studies: Sequence[Study], only: Sequence[str], faults: Faults
 ) -> tuple[list[Trial], list[Study]]:
-    """Return the trials and studies that match any value of every key in `--only`.
-
-    A study keeps the selected seeds, and is left out without any; its candidates' own seed cannot be selected.
-    """
+    """Return the trials and studies that match any value of every key in `--only`; a study keeps the selected seeds."""
     values_by_key: dict[str, set[str]] = {}
     for choice in only:
         key, equals, value = choice.partition("=")
@@ -212,25 +204,21 @@ def replicate_faults(
         name = model.replicate_of
         if name is None:
             if entry.replicate_of is not None:
-                reason = (
-                    f"no other model of this sweep is a replicate of '{entry.replicate_of}', so nothing is averaged."
-                )
-                yield Fault(f"{model.path}.replicate_of", reason)
+                others = f"no other model of this sweep is a replicate of '{entry.replicate_of}'"
+                yield Fault(f"{model.path}.replicate_of", f"{others}, so nothing is averaged.")
             continue
         first = firsts.setdefault(name, model)
         theirs = _shared_parts(first, texts)
         different = [part for part, value in _shared_parts(model, texts).items() if value != theirs[part]]
         if model.retrained and twins.setdefault(model.retrained.digest, model.path) != model.path:
-            different.append(
-                f"not the retrained model, which is that of {twins[model.retrained.digest]} and would count twice"
-            )
+            earlier = twins[model.retrained.digest]
+            different.append(f"not the retrained model, which is that of {earlier} and would count twice")
         if different:
             reason = f"cannot be averaged with {first.path} as replicates of '{name}'. What differs:"
             yield Fault(model.path, f"{reason} {', '.join(different)}.")
 
 
 def _shared_parts(model: resolve.ResolvedModel, texts: Mapping[str, Texts]) -> dict[str, object]:
-    """Return what replicates have in common, by what it is called."""
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
     return {
         "architecture": loading.architecture(model.checkpoint),

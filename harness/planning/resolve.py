@@ -16,6 +16,7 @@ from harness.settings import ORIGINAL, Engine, JudgeEntry, Judges, MemorizedMode
 
 KNOWN_JUDGES = ("miniature", *dict.fromkeys(resolving.DEFAULT_JUDGES.values()), ORIGINAL)
 
+Check = Callable[[Checkpoint], None]
 JudgesByRole = Mapping[str, Checkpoint | None]
 """Judges by role; None: each model's original judges it."""
 
@@ -25,10 +26,8 @@ class ResolvedModel:
     """A model of the sweep with its settings."""
 
     path: str
-    """Path in the sweep file: `models.0`."""
     checkpoint: Checkpoint
     retrained: Checkpoint | None
-    """The model trained without the forget set."""
     replicate_of: str | None
     """Name of the models averaged with this one, from the file or the replicate's folder."""
     engine: Engine
@@ -45,8 +44,7 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
         if entry.engine.deepspeed and find_spec("deepspeed") is None:
-            reason = "needs the package deepspeed, which is not installed: pip install deepspeed."
-            faults.add(f"{path}.engine", reason)
+            faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
         resolve = partial(resolving.resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = _checkpoint(path, resolve, loading.check_model, entry.id, miniature.names(), faults)
         if checkpoint is None:
@@ -64,7 +62,6 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
 def _with_twin(
     sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint, faults: Faults
 ) -> ResolvedModel | None:
-    """Return a model with its retrained twin; None if the twin cannot be loaded."""
     replicate = resolving.named_replicate(entry.id)
     shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
     twin = entry.retrained or (str(replicate.retrained) if replicate else shipped)
@@ -80,30 +77,18 @@ def _with_twin(
     training, memorization = sweep.training.over(entry.training), sweep.memorized_model
     names = ("learning_rate", "global_batch")
     filled = {name: getattr(memorization, name) or getattr(training, name) for name in names}
-    return ResolvedModel(
-        path=path,
-        checkpoint=checkpoint,
-        retrained=retrained,
-        replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
-        engine=entry.engine,
-        resources=entry.resources or sweep.resources,
-        training=training,
-        memorization=replace(memorization, **filled),
-    )
+    replicate_of = entry.replicate_of or (replicate.replicate_of if replicate else None)
+    memorization, resources = replace(memorization, **filled), entry.resources or sweep.resources
+    return ResolvedModel(path, checkpoint, retrained, replicate_of, entry.engine, resources, training, memorization)
 
 
 def _checkpoint(
-    path: str,
-    resolve: Callable[[], Checkpoint],
-    check_weights: Callable[[Checkpoint], None],
-    name: str,
-    names: Sequence[str],
-    faults: Faults,
+    path: str, resolve: Callable[[], Checkpoint], check: Check, name: str, names: Sequence[str], faults: Faults
 ) -> Checkpoint | None:
     """Return the checkpoint if its weights fit; a fault suggests the nearest of the `names`."""
     try:
         checkpoint = resolve()
-        check_weights(checkpoint)
+        check(checkpoint)
         return checkpoint
     except ModelError as error:
         has_hint = name in names or "Did you mean" in str(error)
@@ -161,7 +146,6 @@ def assign_judges(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoi
 
 
 def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
-    """Yield faults of a judge on utility texts of a source."""
     path = f"judges.{role}"
     # A judge trained only on the embedded corpus.
     if source != "miniature" and resolving.knows_only_the_miniature(role, entry.id):
@@ -169,10 +153,8 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
         remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
         yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
     if entry.id == ORIGINAL and role not in resolving.CAUSAL_ROLES:
-        reason = (
-            f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
-        )
-        yield Fault(path, f"{reason}, for instance minilm.")
+        allowed = f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone"
+        yield Fault(path, f"{allowed}: {role} needs an encoder of sentences, for instance minilm.")
 
 
 def override_training(template: TrialTemplate, model_training: Training) -> Training:

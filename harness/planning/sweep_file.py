@@ -57,16 +57,7 @@ class SweepFile:
 
 
 def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
-    """Return the contents of a sweep file.
-
-    Args:
-        path: The file.
-        overrides: Changes such as `data.forget.sequences=64`; a path may contain list indices and settings that the
-            file leaves out.
-
-    Raises:
-        ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
-    """
+    """Return the contents of a sweep file, with changes such as `data.forget.sequences=64`."""
     try:
         if path.expanduser().stat().st_size <= MAX_BYTES:
             return parse_sweep_file(path.expanduser().read_text(encoding="utf-8-sig"), path, overrides)
@@ -80,11 +71,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
 
 
 def parse_sweep_file(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
-    """Return the contents of a sweep file from its text.
-
-    Raises:
-        ConfigError: It is not a mapping in sound YAML, or an override is wrong.
-    """
+    """Return the contents of a sweep file from its text."""
     origins: dict[str, str] = {}
     try:
         settings = parse(text, origins)
@@ -102,18 +89,12 @@ def parse_sweep_file(text: str, path: Path, overrides: Sequence[str] = ()) -> Sw
 
 
 def parse(text: str, lines: dict[str, str] | None = None) -> Any:
-    """Parse one YAML document.
+    """Parse one YAML 1.2 document: `1e-3` is a number, and repeated keys are errors.
 
-    Args:
-        text: YAML 1.2: `1e-3` is a number, `off` is text, and repeated keys are errors.
-        lines: Filled with the line of every value by dotted path: `line 12`.
-
-    Raises:
-        DataError: The text is not YAML, or has too many values.
+    `lines` is filled with the line of every value by dotted path: `line 12`.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", YAMLWarning)
+        with warnings.catch_warnings(action="ignore", category=YAMLWarning):
             return _plain(YAML().load(text), "", "line 1", {} if lines is None else lines)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -166,8 +147,7 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str], 
     except DataError as error:
         faults.add(f"--set {path}", str(error))
     except (AttributeError, IndexError, TypeError, ValueError):
-        reason = "leads to nothing: the entries of a list are numbered from 0, and a single value has none."
-        faults.add(f"--set {path}", reason)
+        faults.add(f"--set {path}", "leads to nothing: the entries of a list are numbered from 0.")
     for inner_name in [other for other in origins if f"{other}.".startswith(f"{name}.")]:
         del origins[inner_name]
     origins[name] = "--set"

@@ -7,18 +7,7 @@ from typing import Literal
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
-from harness.data import rows, sections, sources
-from harness.data.sequences import (
-    MAX_UNSEEN,
-    Utility,
-    counted_source,
-    find_shared_texts,
-    inseparable_groups,
-    load_texts,
-    nearly_in_both,
-    take_half,
-    validation_row_source,
-)
+from harness.data import rows, sections, sequences, sources
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
@@ -26,12 +15,7 @@ from harness.settings import VALIDATION_ROW, Data, Source, Sweep, TextSource, re
 
 MIN_HALVED = 4
 """At least two continuations in each half, for a standard error."""
-LENGTHS = {
-    "forget": "sequence_tokens",
-    "retain": "sequence_tokens",
-    "utility": "reference_tokens",
-    "validation": "sequence_tokens",
-}
+LENGTHS = dict.fromkeys(("forget", "retain", "validation"), "sequence_tokens") | {"utility": "reference_tokens"}
 """Setting of the length of a role's texts; a holdout's are never longer than the forget set's."""
 NEXT_TEXTS = (
     "is left out, so what follows data.utility's texts is taken: what ends trainings or chooses settings must not be "
@@ -99,13 +83,9 @@ def length_faults(data: Data) -> Iterator[Fault]:
 def _read_texts(
     sweep: Sweep, model: Checkpoint, is_steered: bool, faults: Faults
 ) -> tuple[Texts | None, tuple[str, ...]]:
-    """Return every source with its digest, None if any cannot be read, and a sentence for each overlap.
-
-    Holdout, retain and validation texts are cut to the longest forget sequence. By default there are as many retain
-    texts as forget sequences, and at most as many holdout texts. Validation texts replace a missing holdout.
-    """
+    """Return every source with its digest, None if any cannot be read, and a sentence for each overlap."""
     data, texts, is_sound = sweep.data, dict[str, Source](), True
-    loaded: dict[sources.Role, Sequences | Utility] = {}
+    loaded: dict[sources.Role, Sequences | sequences.Utility] = {}
     for role in sources.ROLES:
         section: TextSource | None = getattr(data, role) or sections.default_section(data, role, texts)
         if section is None:
@@ -118,38 +98,44 @@ def _read_texts(
         if is_default and is_steered:  # Reported texts must not steer: take the next ones.
             source = replace(source, start=rows.first_unread(texts["utility"], "utility", load_tokenizer(model)))
         try:
-            loaded[role] = load_texts(source, role, model)
+            loaded[role] = sequences.load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
-                source = replace(source, sequences=min(len(loaded[role]), forget.rows or MAX_UNSEEN, MAX_UNSEEN))
-                loaded[role] = load_texts(source, role, model)
+                source = replace(
+                    source, sequences=min(len(loaded[role]), forget.rows or sequences.MAX_UNSEEN, sequences.MAX_UNSEEN)
+                )
+                loaded[role] = sequences.load_texts(source, role, model)
         except DataError as error:
             faults.add(f"data.{role}", f"{NEXT_TEXTS if is_default and is_steered else ''}{error}")
             is_sound = False
             continue
-        texts[role] = counted_source(source, loaded[role])
-    sequences = loaded.get("forget")
-    if not is_sound or not isinstance(sequences, Sequences):
+        texts[role] = sequences.counted_source(source, loaded[role])
+    whole = loaded.get("forget")
+    if not is_sound or not isinstance(whole, Sequences):
         return None, ()
     before = len(faults)
     sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)
     if len(faults) > before:
         return None, ()
     if sweep.tune:
-        texts |= _halves(texts["forget"], sequences, faults)
+        texts |= _halves(texts["forget"], whole, faults)
     validation = loaded["validation"]
     assert isinstance(validation, Sequences)
-    stand_in = None if "holdout" in texts else validation_row_source(texts["validation"], validation, sequences, model)
+    stand_in = (
+        None if "holdout" in texts else sequences.validation_row_source(texts["validation"], validation, whole, model)
+    )
     return {**texts, **({VALIDATION_ROW: stand_in} if stand_in else {})}, sentences
 
 
 def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:
-    if (distinct := len(set(inseparable_groups(forget)))) < MIN_HALVED:
+    if (distinct := len(set(sequences.inseparable_groups(forget)))) < MIN_HALVED:
         needs = f"and tuning needs {MIN_HALVED}: settings are chosen on one half of them and reported on the other."
         counted = f"has {amount(distinct, 'distinct continuation')} (near-duplicates count as one), {needs}"
         faults.add("data.forget", f"{counted} Name more sequences, or remove tune.")
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
-    return {half: counted_source(replace(source, half=half), take_half(forget, half)) for half in halves}
+    return {
+        half: sequences.counted_source(replace(source, half=half), sequences.take_half(forget, half)) for half in halves
+    }
 
 
 def length_limit_faults(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
@@ -158,8 +144,7 @@ def length_limit_faults(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
     for role, setting in LENGTHS.items():
         if role in texts and texts[role].longest > context:
             longest = f"sequences of {texts[role].longest} tokens"
-            reason = f"{longest} do not fit '{model.id}', which reads {context} at most."
-            yield Fault(f"data.{role}.{setting}", reason)
+            yield Fault(f"data.{role}.{setting}", f"{longest} do not fit '{model.id}', which reads {context} at most.")
 
 
 MAX_ERASED_SHARE = 0.01
@@ -177,20 +162,15 @@ APART: Mapping[tuple[sources.Role, sources.Role], str] = {
     ("retain", "validation"): "training learns what it is stopped or chosen by",
     ("validation", "utility"): "what trainings are stopped or chosen by is what is reported",
 }
-"""Pairs of roles that must be apart, and the consequence of overlap. No method gains by near-duplicates in a holdout,
-which are no fault."""
+"""Pairs of roles that must be apart, and the consequence of overlap."""
 
 
 def split_faults(
-    loaded: Mapping[sources.Role, Sequences | Utility], faults: Faults, *, erases: bool, is_steered: bool
+    loaded: Mapping[sources.Role, Sequences | sequences.Utility], faults: Faults, *, erases: bool, is_steered: bool
 ) -> tuple[str, ...]:
     """Return a sentence for every two roles that share a few texts, by their tokens; more are a fault.
 
-    Args:
-        loaded: Each role's texts, as one tokenizer cuts them.
-        faults: Extended by a fault for every two roles that share too many.
-        erases: False: only holdout texts must not be in the forget set.
-        is_steered: Validation texts stop trainings early or choose settings.
+    Unless it `erases`, only holdout texts must not be in the forget set. `is_steered` as in `resolve_texts`.
     """
     sentences: list[str] = []
     for (role, other), consequence in APART.items():
@@ -199,17 +179,15 @@ def split_faults(
         if role not in loaded or not is_apart:
             continue
         texts, others = loaded[role], loaded[other]
-        same = find_shared_texts(texts, others)
-        numbers = sorted({*same, *nearly_in_both(texts, others)})
+        same = sequences.find_shared_texts(texts, others)
+        numbers = sorted({*same, *sequences.nearly_in_both(texts, others)})
         if not numbers:
             continue
-        other_count = len({*find_shared_texts(others, texts), *nearly_in_both(others, texts)})
+        other_count = len({*sequences.find_shared_texts(others, texts), *sequences.nearly_in_both(others, texts)})
         listed = first_names([str(number + 1) for number in numbers], NAMED_TEXTS)
-        overlap = (
-            f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed}) "
-            f"{'is' if len(numbers) == 1 else 'are'} in data.{other} too, or nearly ({other_count} of the "
-            f"{len(others)} there): {consequence}."
-        )
+        found = f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed})"
+        there = f"in data.{other} too, or nearly ({other_count} of the {len(others)} there)"
+        overlap = f"{found} {'is' if len(numbers) == 1 else 'are'} {there}: {consequence}."
         allowed = MAX_SEEN_SHARE if other != "forget" else 0.0 if same else MAX_ERASED_SHARE
         is_chance = not same and (role == "holdout" or 1 in (len(numbers), other_count))
         if not is_chance and max(len(numbers) / len(texts), other_count / len(others)) > allowed:

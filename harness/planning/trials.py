@@ -7,8 +7,9 @@ later strengths of a cumulative method.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
+from harness import settings as names
 from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
@@ -16,29 +17,14 @@ from harness.models import resolving, tokenizing
 from harness.planning import grid, resolve
 from harness.planning.texts import Texts
 from harness.plugins import plain_settings
-from harness.settings import (
-    HOLDOUT,
-    ORIGINAL,
-    PROBED_ERASURE,
-    RETRAINED,
-    UNSEEN,
-    UNSEEN_ROWS,
-    VALIDATION_ROW,
-    At,
-    EvaluatorSpec,
-    Level,
-    Measuring,
-    Sweep,
-    Trial,
-    replace,
-)
+from harness.settings import At, EvaluatorSpec, Level, Measuring, Sweep, Trial, replace
 from harness.toolkit.scoring import judge_identity, tokenizer_identity
 
 LABELS = {
-    ORIGINAL: "Original",
-    RETRAINED: "Retrained",
-    HOLDOUT: "Original on unseen texts",
-    VALIDATION_ROW: "Original on validation texts",
+    names.ORIGINAL: "Original",
+    names.RETRAINED: "Retrained",
+    names.HOLDOUT: "Original on unseen texts",
+    names.VALIDATION_ROW: "Original on validation texts",
 }
 
 
@@ -57,7 +43,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> It
 
 def list_levels(until: Mapping[str, Sequence[At]]) -> tuple[Level, ...]:
     """Return the levels of the `until` block in the file's order."""
-    return tuple(Level(metric="ma", at=at) for at in until.get(PROBED_ERASURE, ()))
+    return tuple(Level(metric="ma", at=at) for at in until.get(names.PROBED_ERASURE, ()))
 
 
 def build_trials(
@@ -77,7 +63,7 @@ def build_trials(
     erasure_evaluators: dict[str, Evaluator] = {}
     for key, evaluator in evaluators.items():
         # What reads the holdout would compare unseen texts with themselves.
-        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads:
+        if "erasure" in {metric.group for metric in evaluator.metrics} and names.HOLDOUT not in evaluator.reads:
             erasure_evaluators[key] = evaluator
     required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}
     for model in models:
@@ -87,14 +73,14 @@ def build_trials(
         original = replace(unmeasured, evaluators=specs)
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
-            references.append(_reference(seeded, ORIGINAL))
+            references.append(_reference(seeded, names.ORIGINAL))
             if model.retrained is not None:
-                references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
+                references.append(_reference(replace(seeded, retrained=model.retrained), names.RETRAINED))
             erasures += [erasure_trial(seeded, model, sources, template) for template in templates]
             erasures += walked_trials(add_levels(seeded, model, sources, sweep.until), model, sources, walks)
-        for kind in UNSEEN_ROWS if erasure_evaluators else ():
+        for kind in names.UNSEEN_ROWS if erasure_evaluators else ():
             # A retrained model is better evidence of unseen texts than validation texts.
-            if kind in sources and not (kind == VALIDATION_ROW and model.retrained is not None):
+            if kind in sources and not (kind == names.VALIDATION_ROW and model.retrained is not None):
                 # Seeds make no difference here.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
                 read = {role: source for role, source in sources.items() if role in required}
@@ -106,13 +92,13 @@ def build_trials(
 def _unmeasured(
     name: str, sweep: Sweep, model: resolve.ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
 ) -> Trial:
-    """Return a model's original without evaluators, from which all of its trials are made."""
+    reading = tokenizing.how_it_reads(model.checkpoint)
     return Trial(
         trial_id="",
         sweep=name,
-        variant=ORIGINAL,
-        method=ORIGINAL,
-        label=LABELS[ORIGINAL],
+        variant=names.ORIGINAL,
+        method=names.ORIGINAL,
+        label=LABELS[names.ORIGINAL],
         reference="none",
         settings={},
         method_version=1,
@@ -133,10 +119,7 @@ def _unmeasured(
         judges=judges,
         time_limit=sweep.timeout_minutes,
         keep_erased=sweep.keep_erased,
-        reading={
-            **tokenizing.how_it_reads(model.checkpoint),
-            "judges_start_with": tokenizing.judges_start_with(judges),
-        },
+        reading={**reading, "judges_start_with": tokenizing.judges_start_with(judges)},
         **model.resources.model_dump(),
         **sweep.report.model_dump(),
     )
@@ -150,7 +133,7 @@ def _evaluator_specs(
     sources: Texts,
     retrained: Checkpoint | None,
 ) -> tuple[EvaluatorSpec, ...]:
-    """Return a trial's evaluators, each with a key of everything but the model that decides its numbers."""
+    """Return evaluators, each with a key of all that decides its numbers but the model."""
     specs = []
     for name, evaluator in evaluators.items():
         settings = plain_settings(evaluator)
@@ -173,20 +156,11 @@ def _evaluator_specs(
             identity["retrained"] = twin.digest
         precision: Precision = "fp32" if evaluator.needs_fp32 else measuring.precision
         judge_precision: Precision = measuring.judges if {*resolving.CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
-        precisions = {"precision": precision, "judge_precision": judge_precision}
+        precisions: dict[str, Any] = {"precision": precision, "judge_precision": judge_precision}
         # Keys of fp32 are older than this setting.
         identity |= {name: value for name, value in precisions.items() if value != "fp32"}
-        specs.append(
-            EvaluatorSpec(
-                name=name,
-                version=evaluator.version,
-                settings=settings,
-                key=digest_of(identity),
-                texts=texts,
-                retrained=twin,
-                **precisions,
-            )
-        )
+        found = {"key": digest_of(identity), "texts": texts, "retrained": twin, **precisions}
+        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, **found))
     return tuple(specs)
 
 
@@ -206,8 +180,8 @@ def add_levels(
     return replace(
         original,
         levels=levels,
-        unseen=sources[HOLDOUT] if UNSEEN in targets else None,
-        retrained=model.retrained if RETRAINED in targets else None,
+        unseen=sources[names.HOLDOUT] if names.UNSEEN in targets else None,
+        retrained=model.retrained if names.RETRAINED in targets else None,
     )
 
 

@@ -6,32 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
+from harness import settings as names
 from harness.base.settings import check_settings, field_types, quoted, repeated
 from harness.contracts import Evaluator, Json, Method, Training
 from harness.errors import Fault, Faults, unknown
 from harness.planning import grid, resolve, trials
 from harness.planning.texts import Texts
 from harness.plugins import declared_space
-from harness.settings import (
-    HOLDOUT,
-    OF_TRAINING,
-    ORIGINAL,
-    PROBED_ERASURE,
-    RETRAINED,
-    SEARCH_SEEDS,
-    UNSEEN,
-    Choice,
-    Dimension,
-    LogUniform,
-    Source,
-    Study,
-    Sweep,
-    Trial,
-    Tune,
-    end_of,
-    nearest,
-    replace,
-)
+from harness.settings import Choice, Dimension, LogUniform, Source, Study, Sweep, Trial, Tune, end_of, nearest, replace
 
 
 def study_templates(
@@ -87,12 +69,11 @@ def _space(
 
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's settings by name of dimension: `training.learning_rate`."""
     training = block.get("training")
     if not isinstance(training, dict):
         return dict(block)
     settings = {name: value for name, value in block.items() if name != "training"}
-    return settings | {f"{OF_TRAINING}{name}": value for name, value in training.items()}
+    return settings | {f"{names.OF_TRAINING}{name}": value for name, value in training.items()}
 
 
 def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
@@ -107,7 +88,7 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
     search_seeds = {search_seed(tune.seed, number) for number in range(len(list_searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
         if seed in search_seeds:
-            reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {SEARCH_SEEDS:,}), and what is "
+            reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {names.SEARCH_SEEDS:,}), and what is "
             yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
 
 
@@ -117,12 +98,12 @@ def level_faults(
     """Yield levels that need a holdout or a retrained model where a model has none."""
     for name, levels in until.items():
         for model in models:
-            if UNSEEN in levels and model.path in texts and HOLDOUT not in texts[model.path]:
+            if names.UNSEEN in levels and model.path in texts and names.HOLDOUT not in texts[model.path]:
                 reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout."
-                yield Fault(f"until.{name}", f"{UNSEEN} {reason}")
-            if RETRAINED in levels and model.retrained is None:
+                yield Fault(f"until.{name}", f"{names.UNSEEN} {reason}")
+            if names.RETRAINED in levels and model.retrained is None:
                 reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it"
-                yield Fault(f"until.{name}", f"{RETRAINED} {reason}, {model.path}: {{id: ..., retrained: ...}}.")
+                yield Fault(f"until.{name}", f"{names.RETRAINED} {reason}, {model.path}: {{id: ..., retrained: ...}}.")
 
 
 def list_searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
@@ -137,14 +118,14 @@ def search_seed(seed: int, number: int) -> int:
         >>> search_seed(7, 0), search_seed(7, 2)
         (1000007, 3000007)
     """
-    return SEARCH_SEEDS * (number + 1) + seed
+    return names.SEARCH_SEEDS * (number + 1) + seed
 
 
 def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
     """Yield a metric that no walk follows, a cost that no evaluator reports, and a reference that is no row."""
     for name in sweep.until:
-        if name != PROBED_ERASURE:
-            yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [PROBED_ERASURE]))
+        if name != names.PROBED_ERASURE:
+            yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [names.PROBED_ERASURE]))
     compare, reported = sweep.compare, [metric for evaluator in evaluators.values() for metric in evaluator.metrics]
     costs = [metric.name for metric in reported if metric.group != "erasure"]
     if "cost" in compare.model_fields_set and compare.cost not in costs:
@@ -173,13 +154,12 @@ def build_studies(
     studies: list[Study] = []
     for model in models:
         sources = texts[model.path]
-        original = next(spec for spec in references if spec.method == ORIGINAL and spec.model == model.checkpoint)
+        original = next(spec for spec in references if spec.method == names.ORIGINAL and spec.model == model.checkpoint)
         original = trials.add_levels(original, model, sources, sweep.until)
         for template in templates:
             for number, seeds in enumerate(list_searches(sweep, tune) if template.space else ()):
-                default = replace(
-                    trials.erasure_trial(original, model, sources, template), seed=search_seed(tune.seed, number)
-                ).identified(is_cumulative=template.plugin.strength.cumulative)
+                seeded = replace(original, seed=search_seed(tune.seed, number))
+                default = trials.erasure_trial(seeded, model, sources, template)
                 studies.append(_study(sweep, tune, template, default, sources["selection"], seeds))
     return studies
 
@@ -187,10 +167,9 @@ def build_studies(
 def _study(
     sweep: Sweep, tune: Tune, template: grid.TrialTemplate, default: Trial, selection: Source, seeds: tuple[int, ...]
 ) -> Study:
-    """Return the study around a row's trial with its default settings."""
     plugin, space, dial = template.plugin, template.space, template.plugin.strength.field
     settings = {**default.settings, dial: template.strengths[0]}
-    settings |= {f"{OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
+    settings |= {f"{names.OF_TRAINING}{name}": value for name, value in default.training.model_dump().items()}
     defaults = _within(space, settings, plugin)
     recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
     fixed = {name: value for name, value in default.settings.items() if name not in space}
@@ -198,17 +177,15 @@ def _study(
         study_id="",
         trial=replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths),
         seeds=seeds,
-        per=tune.per,
         space=space,
         defaults=defaults,
         is_cumulative=plugin.strength.cumulative,
         is_trained=bool(plugin.searched_training),
-        search=tune.search,
         trials=tune.budget.trials,
         targets=default.levels,
         utility_bounds=sweep.collapse.perplexity,
         selection=selection,
-        seed=tune.seed,
+        **tune.model_dump(include={"per", "search", "seed"}),
         published=recipe if recipe != defaults else None,
     )
     return study.identified(default.trial_id)
@@ -220,7 +197,7 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
     Training's defaults are those of the EMSO paper's appendix C, which trains every method with them.
     """
     recipe = {field.name: field.default for field in fields(plugin) if field.default is not MISSING}
-    recipe |= {f"{OF_TRAINING}{name}": getattr(Training(), name) for name in plugin.searched_training}
+    recipe |= {f"{names.OF_TRAINING}{name}": getattr(Training(), name) for name in plugin.searched_training}
     return {**recipe, **plugin.published}
 
 
@@ -256,12 +233,11 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
     hints = field_types(plugin)
     for name, hint in field_types(Training).items() if plugin.searched_training else ():
         if name != "lora":  # A mapping, which no dimension can vary.
-            hints[f"{OF_TRAINING}{name}"] = hint
+            hints[f"{names.OF_TRAINING}{name}"] = hint
     return hints
 
 
 def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
-    """Return the dimension of a setting of type `hint`; None if any value is wrong."""
     if isinstance(given, list):
         values = check_settings(list[hint], given, path, faults)
         for index, value in repeated(given):

@@ -25,9 +25,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def __init__(self, first: PreTrainedModel, second: PreTrainedModel, combine: Combine) -> None:
         super().__init__(copy.deepcopy(first.config))
-        self.first = first
-        self.second = second
-        self.combine = combine
+        self.first, self.second, self.combine = first, second, combine
         self.generation_config = copy.deepcopy(first.generation_config)
         self.eval()
 
@@ -39,22 +37,13 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         """Do nothing: each model ties its own."""
 
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
-        **inputs: Any,
+        self, input_ids: torch.Tensor, past_key_values: Cache | None = None, use_cache: bool = False, **inputs: Any
     ) -> CausalLMOutputWithPast:
-        """Return the combined logits; a cache has the first model's layers, then the second's.
-
-        Raises:
-            TrialError: One of the two models ignores caches.
-        """
+        """Return the combined logits; a cache has the first model's layers, then the second's."""
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
             if not takes_cache(self):
-                names = f"{type(self.first).__name__} and {type(self.second).__name__}"
-                raise TrialError(f"{names} cannot both be given a cache: call the pair with use_cache=False.")
+                raise TrialError("one of the pair's models takes no cache: call the pair with use_cache=False.")
             past_key_values = DynamicCache(config=self.config) if past_key_values is None else past_key_values
             caches = list(self.halves(past_key_values))
         inputs.pop("return_dict", None)
@@ -109,21 +98,17 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.length + key_states.shape[-2]
-        self.keys[: self.live, :, self.length : end] = key_states
-        self.values[: self.live, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[: self.live, :, :end], self.values[: self.live, :, :end]
+        start, self.length = self.length, self.length + key_states.shape[-2]
+        keys, values = self.keys[: self.live, :, : self.length], self.values[: self.live, :, : self.length]
+        keys[:, :, start:], values[:, :, start:] = key_states, value_states
+        return keys, values
 
     def get_seq_length(self) -> int:
         return self.length
 
 
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of B beginnings of one length, and the beginning of each row.
-
-    Passes leave it unchanged; one layer of all rows is in memory at a time.
-    """
+    """Keys and values of B beginnings of one length, which passes leave unchanged, and the beginning of each row."""
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from harness.contracts import Model, Sequences
 from harness.toolkit import stepping
@@ -25,6 +26,10 @@ CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 MIN_ROWS = 16
 """Each step reads all weights, and fewer rows round differently."""
 SEQUENCES_AT_ONCE = 64
+Start = tuple[int, int]
+"""(first generated position, row)."""
+Choose = Callable[[Tensor, Tensor], Tensor]
+"""(logits_BV, draws_B) to tokens_B."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +37,20 @@ class Continuations:
     """Greedy continuations; end of text is an ordinary token."""
 
     sequences: Sequences
-    predicted_NT: torch.Tensor
+    predicted_NT: Tensor
     """Greedy choice for token t; -1 at t = 0 and in padding."""
     near_ties: int
     """Choices with a margin below `near_tie_limit`."""
     near_tie_limit: str
     """Margin below which batch shapes may change a choice."""
-    rows: dict[tuple[int, int], torch.Tensor]
+    rows: dict[tuple[int, int], Tensor]
     """By (sequence, mismatch position): the text up to there, then generated tokens."""
 
-    next_mismatch_NT: torch.Tensor
+    next_mismatch_NT: Tensor
     """First position >= t where the greedy choice is not the text; T if none."""
 
     def of(self, sequence: int, prefix: int) -> list[int]:
-        """Return the tokens after the first `prefix` ones, to the sequence's length.
-
-        Raises:
-            KeyError: The prefix was not requested.
-        """
+        """Return the tokens after the first `prefix` ones, to the sequence's length."""
         length = int(self.sequences.lengths_N[sequence])
         mismatch = self.mismatch(sequence, prefix)
         row = self.sequences.tokens_NT[sequence] if mismatch is None else self.rows[sequence, mismatch]
@@ -71,7 +72,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     """
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
-    rows: dict[tuple[int, int], torch.Tensor] = {}
+    rows: dict[tuple[int, int], Tensor] = {}
     near_ties, limit = 0, ""
     for members, group in continuations_by_group(model, sequences, prefixes):
         predicted_NT[members], next_NT[members] = group.predicted_NT, group.next_mismatch_NT
@@ -83,7 +84,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
 @torch.inference_mode()
 def continuations_by_group(
     model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]
-) -> Iterator[tuple[torch.Tensor, Continuations]]:
+) -> Iterator[tuple[Tensor, Continuations]]:
     """Yield (indices of sequences of one length, their continuations)."""
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
@@ -104,22 +105,18 @@ def _continue_group(
     predicted_NT[:, 1:length] = choice.cpu()
     next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
     next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
-    starts: set[tuple[int, int]] = set()
+    found: set[Start] = set()
     for row, lengths in enumerate(prefixes):
-        starts |= {(mismatch, row) for mismatch in next_NT[row, list(lengths)].tolist() if mismatch < length}
-    starts_to_continue = sorted(starts)
-    whole, close = _continue(model, source, tokens, choice, starts_to_continue, precision)
-    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts_to_continue, whole, strict=True)}
+        found |= {(mismatch, row) for mismatch in next_NT[row, list(lengths)].tolist() if mismatch < length}
+    starts = sorted(found)
+    whole, close = _continue(model, source, tokens, choice, starts, precision)
+    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts, whole, strict=True)}
     return Continuations(part, predicted_NT, near_ties + close, precision.near_tie_limit, rows, next_NT)
 
 
 @torch.inference_mode()
-def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
-    """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache.
-
-    Raises:
-        TrialError: The model cannot read the sequences, or its logits are NaN.
-    """
+def greedy_choices(model: Model, sequences: Sequences) -> Tensor:
+    """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache."""
     device = next(model.parameters()).device
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     for length, members in _split_by_length(sequences, count_vocabulary(model), device):
@@ -129,9 +126,7 @@ def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
     return predicted_NT
 
 
-def _read_whole(
-    model: Model, tokens_BT: torch.Tensor, is_cached: bool
-) -> tuple[torch.Tensor, Prefilled, LogitPrecision, int]:
+def _read_whole(model: Model, tokens_BT: Tensor, is_cached: bool) -> tuple[Tensor, Prefilled, LogitPrecision, int]:
     choices, sources, near_ties = [], [], 0
     for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
         logits, source = stepping.prefill(model, part, is_cached)
@@ -144,21 +139,21 @@ def _read_whole(
     return torch.cat(choices), stepping.joined(sources), precision, near_ties
 
 
-def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
+def _next_mismatch(tokens_BT: Tensor, choice_BS: Tensor, none: int) -> Tensor:
     mismatches = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
     mismatches[:, 0] = none
     mismatches[:, 1:][tokens_BT[:, 1:] == choice_BS] = none
     return mismatches.flip(1).cummin(dim=1).values.flip(1)
 
 
-def _split_by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+def _split_by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
     for length in sequences.lengths_N.unique().tolist():
         at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
         for members in (sequences.lengths_N == length).nonzero()[:, 0].split(at_once):
             yield length, members
 
 
-def _likeliest_tokens(logits: torch.Tensor, precision: LogitPrecision) -> tuple[torch.Tensor, int]:
+def _likeliest_tokens(logits: Tensor, precision: LogitPrecision) -> tuple[Tensor, int]:
     limit = precision.near_tie(logits)
     best = logits.max(dim=-1)
     second = logits.scatter_(-1, best.indices.unsqueeze(-1), float("-inf")).amax(dim=-1)
@@ -168,17 +163,17 @@ def _likeliest_tokens(logits: torch.Tensor, precision: LogitPrecision) -> tuple[
 def _continue(
     model: Model,
     source: Prefilled,
-    tokens_BT: torch.Tensor,
-    choice_BS: torch.Tensor,
-    starts_to_continue: list[tuple[int, int]],
+    tokens_BT: Tensor,
+    choice_BS: Tensor,
+    starts: list[Start],
     precision: LogitPrecision,
-) -> tuple[list[torch.Tensor], int]:
+) -> tuple[list[Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
     at_once = max(MIN_ROWS, stepping.rows_in_caches(source, length, CACHE_BYTES[device.type]))
-    done: list[torch.Tensor] = []
+    done: list[Tensor] = []
     near_ties = 0
-    for start in range(0, len(starts_to_continue), at_once):
-        positions, sources = torch.tensor(starts_to_continue[start : start + at_once]).T.contiguous()
+    for number in range(0, len(starts), at_once):
+        positions, sources = torch.tensor(starts[number : number + at_once]).T.contiguous()
         first, at, sources = int(positions[0]), positions.to(device), sources.to(device)
         rows_RT = tokens_BT[sources]
         rows_RT[torch.arange(len(at), device=device), at] = choice_BS[sources, at - 1]
@@ -200,19 +195,19 @@ ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 """Keys and values of rows sampled at once."""
 FIRST_GUESS = 128
-"""Most likely tokens in which the nucleus is first sought; sorting a whole vocabulary costs more than a step."""
+"""Most likely tokens in which the nucleus is first sought."""
 
 
 @torch.inference_mode()
 def sample(
     model: Model,
-    prompts_NT: torch.Tensor,
+    prompts_NT: Tensor,
     new_tokens: int,
     seed: int,
     top_p: float = 0.95,
     top_k: int | None = None,
     temperature: float = 1.0,
-) -> torch.Tensor:
+) -> Tensor:
     """Return N x new_tokens sampled tokens, each row from its own random stream; end of text is an ordinary token.
 
     Logits are divided by `temperature`, cut to `top_k` tokens if set, and to the nucleus of mass `top_p`.
@@ -238,20 +233,13 @@ def sample(
     return torch.cat(parts)
 
 
-def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
+def uniforms(rows: int, new_tokens: int, seed: int) -> Tensor:
     """Return random numbers in [0, 1), rows x new_tokens, one generator a row."""
-    return torch.stack(
-        [torch.rand(new_tokens, generator=torch.Generator().manual_seed(seed * 1_000_003 + row)) for row in range(rows)]
-    )
+    generators = [torch.Generator().manual_seed(seed * 1_000_003 + row) for row in range(rows)]
+    return torch.stack([torch.rand(new_tokens, generator=generator) for generator in generators])
 
 
-def _sample(
-    model: Model,
-    prompts_BT: torch.Tensor,
-    draws_BS: torch.Tensor,
-    choose_tokens: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    is_cached: bool,
-) -> torch.Tensor:
+def _sample(model: Model, prompts_BT: Tensor, draws_BS: Tensor, choose_tokens: Choose, is_cached: bool) -> Tensor:
     device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
@@ -272,8 +260,8 @@ def _sample(
 
 
 def choose(
-    logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
-) -> torch.Tensor:
+    logits_BV: Tensor, draws_B: Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
+) -> Tensor:
     """Return one token a row, at the draw's position in the nucleus, most likely tokens first.
 
     Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
@@ -296,8 +284,8 @@ def choose(
 
 
 def sampling_log_p(
-    logits_BV: torch.Tensor, tokens_B: torch.Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
-) -> torch.Tensor:
+    logits_BV: Tensor, tokens_B: Tensor, top_p: float, top_k: int | None = None, temperature: float = 1.0
+) -> Tensor:
     """Return the log-probability with which `choose` takes each token, in nats, fp64.
 
     Ties are cut as in `choose`. At a `top_p` of 1 every token may be taken.
@@ -326,12 +314,12 @@ def sampling_log_p(
     return log_p_B1.masked_fill(is_likelier.sum(dim=-1, keepdim=True) > last_B1, -math.inf)[:, 0]
 
 
-def _last_of_nucleus(cumulative_BK: torch.Tensor, top_p: float) -> torch.Tensor:
+def _last_of_nucleus(cumulative_BK: Tensor, top_p: float) -> Tensor:
     top_p_B1 = torch.full_like(cumulative_BK[:, :1], top_p)
     return torch.searchsorted(cumulative_BK, top_p_B1).clamp(max=cumulative_BK.shape[-1] - 1)
 
 
-def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _likeliest(logits_BV: Tensor, top_p: float, top_k: int | None) -> tuple[Tensor, Tensor]:
     width = logits_BV.shape[-1]
     if top_k is not None:
         values = _largest(logits_BV, min(top_k, width))
@@ -345,8 +333,8 @@ def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tupl
     return values, p
 
 
-def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
-    if logits_BV.device.type != "cpu" or type(logits_BV) is not torch.Tensor:  # A dry run's hold nothing for NumPy.
+def _largest(logits_BV: Tensor, count: int) -> Tensor:
+    if logits_BV.device.type != "cpu" or type(logits_BV) is not Tensor:  # A dry run's hold nothing for NumPy.
         return logits_BV.topk(count, dim=-1).values
     # NumPy's sorting of values alone takes a tenth of the time of torch's, which sorts their positions too.
     values = logits_BV.numpy()
@@ -355,7 +343,7 @@ def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
     return torch.from_numpy(np.sort(values, axis=-1)[:, ::-1].copy())
 
 
-def _find_position(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
+def _find_position(logits_BV: Tensor, value_B1: Tensor, earlier_B: Tensor) -> Tensor:
     same = logits_BV == value_B1
     position_B = same.view(torch.uint8).argmax(dim=-1)
     tied = earlier_B.nonzero()[:, 0]

@@ -57,22 +57,17 @@ class DeepSpeedEngine:
         weights = list(self._named.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
         is_on_gpu = self._plain.device.type == "cuda"
-        fused = is_on_gpu or None
-        optimizer = torch.optim.AdamW(
-            weights, lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused
-        )
+        rate, decay = training.learning_rate, training.weight_decay
+        optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=is_on_gpu or None)
         # ZeRO-3 looks for it at every forward pass.
         if "LOCAL_RANK" not in os.environ:
             os.environ["LOCAL_RANK"] = "0"
             self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
-        count = sum(weight.numel() for weight in weights)
+        config = _deepspeed_config(training, engine, sum(weight.numel() for weight in weights))
         with _as_only_worker(), warnings.catch_warnings(action="ignore", category=FutureWarning):
             deepspeed = _imported_deepspeed(self._undo, is_on_gpu)
             self.model, *_ = deepspeed.initialize(
-                model=trained,
-                model_parameters=weights,
-                optimizer=optimizer,
-                config=_deepspeed_config(training, engine, count),
+                model=trained, model_parameters=weights, optimizer=optimizer, config=config
             )
             self._undo.callback(_end_engine, self.model)
             if training.precision == "bf16":  # The fp32 weights behind were made from the rounded ones.
@@ -107,11 +102,7 @@ class DeepSpeedEngine:
                 weight.data = weight.data.to(torch.bfloat16)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this worker's share, and return the total.
-
-        Raises:
-            TrialError: The loss is NaN or infinite.
-        """
+        """Add the gradient of this worker's share, and return the total."""
         value = self.total(loss.detach())
         if not math.isfinite(value):  # On every worker, so that none waits for another.
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
@@ -156,19 +147,13 @@ def _end_engine(engine: Any) -> None:
                 cell.cell_contents.cache_clear()
 
 
-def bucket_elements(weights: int) -> int:
-    """Return the gradient elements of one reduction."""
-    return min(weights, BUCKET)
-
-
 def _deepspeed_config(training: Training, engine: DeepSpeed, weights: int) -> dict[str, Any]:
     # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
     stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
-    bucket = bucket_elements(weights)
+    bucket = min(weights, BUCKET)
     zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "reduce_bucket_size": bucket}
     if engine.zero_stage == 3:
-        zero["stage3_prefetch_bucket_size"] = bucket
-        zero["stage3_param_persistence_threshold"] = 0
+        zero |= {"stage3_prefetch_bucket_size": bucket, "stage3_param_persistence_threshold": 0}
         zero["memory_efficient_linear"] = False
     if engine.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -177,9 +162,7 @@ def _deepspeed_config(training: Training, engine: DeepSpeed, weights: int) -> di
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_clipping": 0.0,
-        "steps_per_print": 10**9,
-        "bf16": {"enabled": training.precision == "bf16"},
-        "zero_optimization": zero,
+        **{"steps_per_print": 10**9, "bf16": {"enabled": training.precision == "bf16"}, "zero_optimization": zero},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }

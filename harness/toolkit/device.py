@@ -20,7 +20,7 @@ LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
 """Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
 JUDGE_BYTES = 1 << 30
-"""Judges that stay loaded next to a measured model."""
+"""Judges that stay loaded."""
 
 
 def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) -> int:
@@ -42,7 +42,7 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
 
 
 def read_at_once(tokens: int, device: torch.device) -> int:
-    """Return the rows to read in one pass that need no logits."""
+    """Return the rows to read in one pass without logits."""
     return max(1, READ_TOKENS[device.type] // tokens)
 
 
@@ -90,9 +90,6 @@ def judges_dtype() -> torch.dtype:
 def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
     """Keep only each layer's input in forward passes without a cache; losses and gradients are bit-identical.
 
-    Raises:
-        TrialError: The model has no layers that transformers can checkpoint.
-
     Source:
         Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
     """
@@ -100,10 +97,8 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
 
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise TrialError(
-            f"a {type(model).__name__} has no layers of transformers whose activations could be computed again. Set "
-            "training.activation_checkpointing to false."
-        )
+        remedy = "Set training.activation_checkpointing to false."
+        raise TrialError(f"a {type(model).__name__} has no layers of transformers that can be checkpointed. {remedy}")
     for layer in layers:
         vars(layer)["forward"] = partial(_checkpointed, layer.forward)
     try:

@@ -1,8 +1,7 @@
 """Engines turn a loss, its terms or a method's own gradient into an optimiser step.
 
-`workers` processes share each global batch, and all of them call every method. `precision` is `fp32`, `bf16 autocast`
-or `bf16 weights`. `freeze` gives a frozen model the trained one's precision, `total` adds a value over the workers,
-`gather` copies the current weights into the plain model, and `close` releases all memory but that model's.
+`workers` processes share each global batch, and all of them call every method. `freeze` gives a frozen model the
+trained one's precision, `total` adds a value over the workers, `gather` copies the weights into the plain model.
 """
 
 from __future__ import annotations
@@ -33,16 +32,12 @@ class TorchEngine:
         self.skipped_steps = 0
         self.workers, self.rank = 1, 0
         parameters = dict(model.named_parameters())
-        if blocks is None:
-            self._whole = [weight for weight in parameters.values() if weight.requires_grad]
-            self._slices: list[tuple[Parameter, Block, Parameter]] = []
-        else:
-            self._whole = []
-            self._slices = [
-                (Parameter(block.of(parameters[block.parameter].detach())), block, parameters[block.parameter])
-                for block in blocks
-            ]
-        trained = {id(weight) for weight in self._whole} | {id(matrix) for _, _, matrix in self._slices}
+        whole = [weight for weight in parameters.values() if weight.requires_grad and blocks is None]
+        self._slices: list[tuple[Parameter, Block, Parameter]] = []
+        for block in blocks or ():
+            matrix = parameters[block.parameter]
+            self._slices.append((Parameter(block.of(matrix.detach())), block, matrix))
+        trained = {id(weight) for weight in whole} | {id(matrix) for _, _, matrix in self._slices}
         for parameter in parameters.values():
             parameter.requires_grad_(id(parameter) in trained)
             parameter.grad = None
@@ -50,7 +45,7 @@ class TorchEngine:
         self._training = training
         self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
         self._optimizer = torch.optim.AdamW(
-            self._whole or [view for view, _, _ in self._slices],
+            whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
             weight_decay=training.weight_decay,
             # On a GPU in one pass, without intermediate results as large as the model; blocks are no dense tensors.
@@ -64,11 +59,7 @@ class TorchEngine:
         model.requires_grad_(False)
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient, and return the share's value.
-
-        Raises:
-            TrialError: The loss is NaN or infinite.
-        """
+        """Add the gradient, and return the share's value."""
         value = float(loss.detach())
         if not torch.isfinite(loss.detach()):
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
@@ -100,11 +91,7 @@ def plain_forward(model: Model, training: Training) -> AbstractContextManager[No
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
-    """As `plain_forward`, with checkpointing if `training` sets it.
-
-    Raises:
-        TrialError: The model has no layers that can be checkpointed.
-    """
+    """As `plain_forward`, with checkpointing if `training` sets it."""
     checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
     with plain_forward(model, training), checkpointing:
         yield
@@ -155,11 +142,7 @@ class Step:
         self.values = {}
 
     def gradient(self, term: Literal["forget", "retain"]) -> dict[str, torch.Tensor]:
-        """Return a term's gradient over the global batch at the current weights, without `retain_weight`.
-
-        Raises:
-            TrialError: The term is NaN or infinite.
-        """
+        """Return a term's gradient over the global batch at the current weights, without `retain_weight`."""
         value = 0.0
         for forget, retain, *paired in self._batch:
             with self._engine.forward():
@@ -190,11 +173,7 @@ class Step:
                     self.weights[name].copy_(weight)
 
     def apply(self, gradients: Gradients) -> None:
-        """Set the gradient of this step.
-
-        Raises:
-            TrialError: A name or shape does not fit the trained weights, or a value is not finite.
-        """
+        """Set the gradient of this step."""
         for name, weight in self.weights.items():
             if not gradients[name].isfinite().all():
                 raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
@@ -205,11 +184,7 @@ GradientRule = Callable[[Step], Gradients]
 
 
 def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:
-    """Make one optimiser step; return its `loss` and the values of `LossTerms`.
-
-    Raises:
-        TrialError: The loss, or a method's gradient, is not finite.
-    """
+    """Make one optimiser step; return its `loss` and the values of `LossTerms`."""
     if isinstance(loss, LossTerms) and loss.gradient is not None:
         step = Step(engine, loss, batch)
         step.apply(loss.gradient(step))

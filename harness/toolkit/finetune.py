@@ -32,6 +32,8 @@ Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Jso
 Rows = Callable[[Model, int], Sequence[int]]
 """(model, epoch) to rows of the forget set."""
 _Adapters = LowRankAdapters | WeightMasks
+Values = Mapping[str, float]
+"""A step's loss and its terms."""
 
 
 class TrainingParts(TypedDict, total=False):
@@ -125,7 +127,7 @@ def train(
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
-                selected_blocks, choice_notes = _selected_blocks(task, model, select, number)
+                selected_blocks, choice_notes = _blocks_of_epoch(task, model, select, number)
                 selected.append([block.name for block in selected_blocks])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
                 changed |= {block.name for block in selected_blocks}
@@ -174,14 +176,13 @@ def _refuse_parts(task: TrainingTask, loss: Loss, parts: TrainingParts) -> None:
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     if lora := task.training.lora:
         return LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
-    if "masks" in parts:
-        return parts["masks"]
-    model.requires_grad_(True)
-    return None
+    if "masks" not in parts:
+        model.requires_grad_(True)
+    return parts.get("masks")
 
 
 def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
-    order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
+    order = _shuffled(len(task.forget), task.seed, number, 0)
     if (choose := parts.get("select_rows")) is None:
         return order
     is_chosen = torch.zeros(len(task.forget), dtype=torch.bool)
@@ -189,14 +190,12 @@ def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: Trainin
     return order[is_chosen[order]]
 
 
-def _selected_blocks(
+def _blocks_of_epoch(
     task: TrainingTask, model: Model, select: Select, number: int
 ) -> tuple[Sequence[Block], dict[str, Json]]:
-    rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
-    device = next(model.parameters()).device
-    batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
+    rows = _shuffled(len(task.forget), task.seed, number, 1)[: task.training.global_batch]
     with engines.plain_forward(model, task.training):
-        return select(model, batches)
+        return select(model, micro_batches(task.forget, rows, task.training, model.device, task.engine.workers))
 
 
 def whole_loss(
@@ -214,12 +213,10 @@ def whole_loss(
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
     perplexity, limit = task.validation_perplexity(model), task.training.early_stop
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
-    if limit and perplexity > limit * baseline:
-        return (
-            f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')} after epoch {notes['epoch']} is above "
-            f"{limit:g} times the original's {baseline:.4g}"
-        )
-    return None
+    if not limit or not perplexity > limit * baseline:
+        return None
+    found = f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')} after epoch {notes['epoch']}"
+    return f"{found} is above {limit:g} times the original's {baseline:.4g}"
 
 
 def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[tuple[Number, int]]:
@@ -234,12 +231,9 @@ def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[
 
 
 def _run_to_stops(
-    ends: Sequence[tuple[Number, int]],
-    steps: Iterator[dict[str, float]],
-    engine: TrainingEngine,
-    adapters: _Adapters | None,
+    ends: Sequence[tuple[Number, int]], steps: Iterator[Values], engine: TrainingEngine, adapters: _Adapters | None
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
-    values: list[dict[str, float]] = []
+    values: list[Values] = []
     seconds = 0.0
     for stop, total in ends:
         if adapters:
@@ -255,10 +249,10 @@ def _run_to_stops(
 
 def _steps_of_epoch(
     task: TrainingTask, loss: Loss, engine: TrainingEngine, order: torch.Tensor, number: int, parts: TrainingParts
-) -> Iterator[dict[str, float]]:
+) -> Iterator[Values]:
     retain_order = order
     if task.retain is not None:
-        shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
+        shuffled = _shuffled(len(task.retain), task.seed, number, 2)
         retain_order = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
     streams = [(task.forget, order), (task.retain, retain_order)]
     if (paired := parts.get("paired_texts")) is not None:
@@ -271,7 +265,7 @@ def _steps_of_epoch(
         yield step
 
 
-def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngine, seconds: float) -> dict[str, Json]:
+def _notes_of_steps(values: Sequence[Values], engine: TrainingEngine, seconds: float) -> dict[str, Json]:
     losses = [step["loss"] for step in values]
     notes: dict[str, Json] = {
         "precision": engine.precision,
@@ -321,8 +315,8 @@ def micro_batches(
     ]
 
 
-def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_epoch_seed(seed, epoch, purpose))
+def _shuffled(count: int, seed: int, epoch: int, purpose: int) -> torch.Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(_epoch_seed(seed, epoch, purpose)))
 
 
 def _epoch_seed(seed: int, epoch: int, purpose: int) -> int:
@@ -337,11 +331,8 @@ def trained_briefly(
 ) -> Iterator[tuple[int, Model]]:
     """Train a copy of `model` on the NLL of all tokens, and yield (step, copy) after each of `steps` (rising, from 0).
 
-    AdamW in fp32 without weight decay or dropout, at a constant rate. Texts repeat in one random order, at most `batch`
-    a step. No step depends on later ones. A `PairModel` has no weights: pass one of its models.
-
-    Raises:
-        TrialError: A loss is NaN or infinite.
+    AdamW in fp32 without weight decay or dropout. Texts repeat in one random order, at most `batch` a step. No step
+    depends on later ones.
     """
     training = Training(learning_rate=learning_rate, global_batch=batch)
     device = next(model.parameters()).device
@@ -397,7 +388,7 @@ def gradient_difference(method: RetainMethod, model: Model, forget: Batch, retai
 
 @dataclass(frozen=True, kw_only=True)
 class RetainMethod(TrainedMethod):
-    """A trained method with a weighted term on the retain set; default loss: −L_NLL(forget) + L_NLL(retain)."""
+    """A trained method with a weighted term on the retain set."""
 
     reference = "retain_data"
     loss: ClassVar[Callable[..., torch.Tensor]] = gradient_difference
@@ -423,5 +414,5 @@ class RetainedMethod(RetainMethod):
         return "retain_data" if self.retain else "none"
 
     def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:
-        """Return a forget loss plus the weighted NLL on the retain set, if `retain`."""
+        """Add it if `retain`."""
         return super().with_retain(forget_loss, model, retain) if self.retain else forget_loss

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.nn import Module, ModuleList, Parameter
 
 from harness.contracts import Model, Sequences, Training
 from harness.errors import TrialError, unknown
@@ -51,7 +52,7 @@ def gradients_by_layer(
 
 
 @contextmanager
-def asking_for_gradients(module: torch.nn.Module, weights: Collection[torch.nn.Parameter]) -> Iterator[None]:
+def asking_for_gradients(module: Module, weights: Collection[Parameter]) -> Iterator[None]:
     """Let only these weights require gradients."""
     flags = [(weight, weight.requires_grad) for weight in module.parameters()]
     module.requires_grad_(False)
@@ -94,11 +95,11 @@ def _rank_and_workers() -> tuple[int, int]:
     return 0, 1
 
 
-def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Sequence[LogitsLoss]) -> _Pass:
+def _forward(model: Model, layers: ModuleList, batch: Batch, losses: Sequence[LogitsLoss]) -> _Pass:
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     states: list[torch.Tensor] = []
 
-    def keep_call(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def keep_call(layer: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         is_next = layer is next(iter(layers[len(calls) :]), None)
         if not is_next or (states and _input_state(arguments, named) is not states.pop()):
             raise TrialError(
@@ -107,7 +108,7 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
             )
         calls.append((arguments, named))
 
-    def keep_state(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+    def keep_state(layer: Module, arguments: tuple[Any, ...], output: Any) -> Any:
         states.append(take_hidden_state(output))
         if layer is not layers[-1]:
             return output
@@ -132,14 +133,9 @@ def _as_computed(state: torch.Tensor) -> torch.Tensor:
 
 
 def _layer_gradients(
-    layer: torch.nn.Module,
-    weights: Mapping[str, torch.nn.Parameter],
-    passes: Sequence[_Pass],
-    losses: int,
-    *,
-    is_lowest: bool,
+    layer: Module, weights: Mapping[str, Parameter], passes: Sequence[_Pass], losses: int, *, is_lowest: bool
 ) -> list[dict[str, torch.Tensor]]:
-    """Return each loss's gradients in a layer's weights; `passes` move to the layer before."""
+    """Move `passes` to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
     gradients = []
@@ -205,11 +201,7 @@ class SecondMoments:
 
 
 def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
-    """Return the MLPs' weight matrices in the order of use.
-
-    Raises:
-        TrialError: The family is unknown (`harness/models/blocks.py`).
-    """
+    """Return the MLPs' weight matrices in the order of use."""
     if reason := lacks_blocks(model.config.model_type):
         raise TrialError(reason)
     family = FAMILIES[model.config.model_type]
@@ -237,9 +229,6 @@ def second_moments(
     Gradients are of the NLL summed over a sequence. Sums are fp64, or the smallest eigenvalues would be lost. With
     `labels_seed` labels are drawn from the model, and G is a factor of the Fisher information; else they are the
     texts'.
-
-    Raises:
-        TrialError: A loss is NaN or infinite.
 
     Source:
         Martens and Grosse, arXiv:1503.05671, section 3.
@@ -305,9 +294,6 @@ def loss_gradient(
     """Return the gradient of a loss over whole texts or `rows` in each matrix, by parameter.
 
     `loss` maps (model, batch) to the micro-batch's share, as `Batch.mean` makes it.
-
-    Raises:
-        TrialError: A loss is NaN or infinite.
     """
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
@@ -328,7 +314,7 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
 def _record(
     passed: dict[str, tuple[torch.Tensor, torch.Tensor]],
     name: str,
-    module: torch.nn.Module,
+    module: Module,
     inputs: tuple[torch.Tensor],
     output: torch.Tensor,
 ) -> None:
@@ -357,16 +343,13 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     """Return the input of the first layer, and the output of each layer: batch x tokens x width, before the final norm.
 
     Texts are padded on the right. `depth` is the share of the layers to return.
-
-    Raises:
-        TrialError: The family is unknown.
     """
     states: list[torch.Tensor] = []
 
-    def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def keep_input(layer: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         states.append(_input_state(arguments, named))
 
-    def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+    def keep_output(layer: Module, arguments: tuple[Any, ...], output: Any) -> None:
         states.append(take_hidden_state(output))
 
     layers = model_layers(model)
@@ -389,9 +372,6 @@ class LogitLens:
     It uses the final norm, the output matrix, and any cap or scale (Gemma 2, Granite, Cohere). It owns the model and
     drops its other layers.
 
-    Raises:
-        TrialError: The family is unknown.
-
     Source:
         nostalgebraist, "interpreting GPT: the logit lens", 2020.
     """
@@ -401,12 +381,12 @@ class LogitLens:
         # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
         self._last = model_layers(model)[-1]
         parent, _, name = FAMILIES[model.config.model_type].layers.rpartition(".")
-        setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
+        setattr(attrgetter(parent)(model), name, ModuleList([self._last]))
 
     def __call__(self, states_BTD: torch.Tensor) -> torch.Tensor:
         """Return the states' logits, B x T x V."""
 
-        def put_in(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        def put_in(layer: Module, arguments: tuple[Any, ...], output: Any) -> Any:
             return (states_BTD, *output[1:]) if isinstance(output, tuple) else states_BTD
 
         handle = self._last.register_forward_hook(put_in)
@@ -424,14 +404,10 @@ def take_hidden_state(output: Any) -> torch.Tensor:
     return state
 
 
-def model_layers(model: Model) -> torch.nn.ModuleList:
-    """Return the layers, the shallowest first.
-
-    Raises:
-        TrialError: The family is unknown.
-    """
+def model_layers(model: Model) -> ModuleList:
+    """Return the layers, the shallowest first."""
     plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
     if reason := lacks_blocks(plain.config.model_type):
         raise TrialError(reason)
-    layers: torch.nn.ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
+    layers: ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
     return layers

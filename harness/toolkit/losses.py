@@ -23,7 +23,7 @@ class Batch:
     total: int
     """In the global batch."""
     total_sequences: int
-    """Rows of the global batch with a counted prediction."""
+    """Of the global batch, with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
@@ -36,9 +36,6 @@ class Batch:
     def mean(self, values_BS: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's counted predictions.
 
-        Raises:
-            ValueError: The shape is not that of the predictions.
-
         Example:
             >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4, 2)
             >>> float(whole.mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]])))
@@ -47,28 +44,17 @@ class Batch:
         return self._mask_uncounted(values_BS).sum() / max(self.total, 1)
 
     def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's sum over its counted predictions.
-
-        Raises:
-            ValueError: The shape is not that of the predictions.
-        """
+        """Return each sequence's sum over its counted predictions."""
         return self._mask_uncounted(values_BS).sum(dim=-1)
 
     def means_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
-        """Return each sequence's mean over its counted predictions; 0 where none counts.
-
-        Raises:
-            ValueError: The shape is not that of the predictions.
-        """
+        """Return each sequence's mean over its counted predictions; 0 where none counts."""
         return self.sums_per_sequence(values_BS) / self.counted_BS.sum(dim=-1).clamp(min=1)
 
     def sequence_mean(self, values_B: torch.Tensor) -> torch.Tensor:
         """Return this micro-batch's share of the mean over the global batch's sequences.
 
         Sequences without a counted prediction are left out.
-
-        Raises:
-            ValueError: There is not one value a sequence.
 
         Example:
             >>> part = Batch(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool), 4, 2)
@@ -101,10 +87,7 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
 
 
 def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
-    """Return this micro-batch's share of the mean NLL, in nats.
-
-    Source: EMSO paper, section 3.3, L_NLL.
-    """
+    """Return this micro-batch's share of the mean NLL, in nats: L_NLL."""
     return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
 
 
@@ -126,10 +109,7 @@ def ascent(model: Model, forget: Batch, *others: Batch) -> torch.Tensor:
 
 
 def npo_loss(original: Model, model: Model, forget: Batch, *, beta: float) -> torch.Tensor:
-    """Return this micro-batch's share of NPO's mean over sequences, each with the rise of its summed NLL.
-
-    Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
-    """
+    """Return this micro-batch's share of NPO's mean over sequences, each with the rise of its summed NLL."""
     rise_B = forget.sums_per_sequence(nll_rise(original, model, forget))
     return forget.sequence_mean(preference_loss(rise_B, beta))
 
@@ -175,8 +155,7 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
-    The gradient is softmax(logits) − softmax(teacher): log-softmax's own is rounding noise where both agree, which
-    AdamW would turn into full steps.
+    The gradient is softmax(logits) − softmax(teacher): log-softmax's own is rounding noise where both agree.
 
     Source: Dong et al., arXiv:2402.10052, self-distillation loss.
     """

@@ -50,8 +50,7 @@ def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) 
 def normal_float_values() -> tuple[float, ...]:
     """Return the 16 values of NF4: quantiles of a normal distribution, scaled to −1 to 1.
 
-    Eight are above 0 and seven below, evenly spaced in probability from 1/2 (excluded) to the mean of 1 − 1/32 and 1 −
-    1/30.
+    Eight are above 0 and seven below, evenly spaced in probability.
 
     Source: Dettmers et al., arXiv:2305.14314 (QLoRA), equation 4 and appendix E.
 
@@ -120,10 +119,8 @@ def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) 
         matrix_OI.copy_(rounded(matrix_OI))
         count += weight.numel()
     if not count:
-        raise TrialError(
-            f"{type(model).__name__} has no linear layer but its output head, so nothing of it is rounded. Leave this "
-            "model, or this evaluator, out of the sweep."
-        )
+        remedy = "Leave this model, or this evaluator, out of the sweep."
+        raise TrialError(f"{type(model).__name__} has no linear layer but its output head to round. {remedy}")
     return copied, count / sum(weight.numel() for weight in model.parameters())
 
 

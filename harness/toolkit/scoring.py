@@ -22,14 +22,7 @@ from harness.errors import ModelError, TrialError
 from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
 from harness.toolkit import decoding, losses, stepping
-from harness.toolkit.device import (
-    computing_device,
-    count_vocabulary,
-    judges_dtype,
-    padded_batches,
-    read_at_once,
-    rows_at_once,
-)
+from harness.toolkit import device as devices
 from harness.toolkit.stepping import TRIED_ROWS, UNFIT, LogitPrecision
 
 if TYPE_CHECKING:
@@ -56,7 +49,7 @@ class AnswerChoice:
 
 class _Question(NamedTuple):
     shared: int
-    """Tokens of the context that are read once; the last is read with each choice."""
+    """Tokens of the context that are read once."""
     places: list[int]
 
 
@@ -81,9 +74,8 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
             tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
             sources = torch.tensor([row for row, _ in part], device=device)
             logits = branched_logits(model, source, sources, tokens_BT)
-            answers |= zip(
-                numbers, _answers(logits, read, [choices[number].continuation for number in numbers]), strict=True
-            )
+            continuations = [choices[number].continuation for number in numbers]
+            answers |= zip(numbers, _answers(logits, read, continuations), strict=True)
             del logits  # Else they would lie beside the next part's.
         del source  # Else it would lie beside the next batch's.
     return [answers[number] for number in range(len(choices))]
@@ -97,8 +89,7 @@ def _read_contexts(
         places.setdefault(choice.context, []).append(number)
     shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
     token_bytes = _branching_bytes(model, choices, device) if shares else None
-    alone: list[_Question] = []
-    sharing: list[_Question] = []
+    alone, sharing = list[_Question](), list[_Question]()
     for context, choice_places in places.items():
         shared = len(context) - 1 if token_bytes and len(choice_places) > 1 else 0
         (sharing if shared else alone).append(_Question(shared, choice_places))
@@ -117,7 +108,8 @@ def _read_contexts(
 
 
 def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -> int:
-    return min(rows_at_once(count_vocabulary(model), tokens, device, most), read_at_once(tokens, device))
+    with_logits = devices.rows_at_once(devices.count_vocabulary(model), tokens, device, most)
+    return min(with_logits, devices.read_at_once(tokens, device))
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
@@ -145,8 +137,7 @@ def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, t
 def _answers(
     logits_BTV: torch.Tensor, read: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
 ) -> list[tuple[float, bool]]:
-    sums: list[torch.Tensor] = []
-    is_greedy: list[torch.Tensor] = []
+    sums, is_greedy = list[torch.Tensor](), list[torch.Tensor]()
     # Row by row: a copy of all logits would weigh as much as they do, and they outweigh all else.
     for logits_TV, tokens, continuation in zip(logits_BTV, read, continuations, strict=True):
         logits_SV = logits_TV[len(tokens) - len(continuation) : len(tokens)].float()
@@ -226,10 +217,10 @@ class CausalJudge:
         self._id = checkpoint.id
         self._tokenizer = loading.load_tokenizer(checkpoint)
         self._start = tokenizing.start_tokens(self._tokenizer)
-        dtype = judges_dtype()
+        dtype = devices.judges_dtype()
         lowered = [] if dtype == torch.float32 else [str(dtype)]
         self.digest = judge_key(checkpoint, *map(str, self._start), *lowered)
-        self._model = loading.load_model(checkpoint, dtype).to(computing_device())
+        self._model = loading.load_model(checkpoint, dtype).to(devices.computing_device())
         self._longest = loading.positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
@@ -243,13 +234,14 @@ class CausalJudge:
         lengths = [len(prompt) + len(text) for prompt, text in cut]
         by_length = sorted((length, row) for row, length in enumerate(lengths) if length > before)
         longest = by_length[-1][0] if by_length else 1
-        at_once = rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
+        at_once = devices.rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
-            parts = (each.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)) for each in (tokens_BT, lengths_B))
-            scored = [score_batch(self._model, *part, start=before) for part in zip(*parts, strict=True)]
+            size = devices.read_at_once(tokens_BT.shape[1], tokens_BT.device)
+            parts = zip(tokens_BT.split(size), lengths_B.split(size), strict=True)
+            scored = [score_batch(self._model, tokens, lengths, start=before) for tokens, lengths in parts]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
@@ -260,23 +252,17 @@ class CausalJudge:
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
         """Return the mean NLL over a padded batch, padding included, in nats; NaN if no row has two tokens.
 
-        Rows are cut at `tokens`. Padding is ends of text, predicted but masked from attention. Names of special tokens
-        are read as those tokens.
-
-        Raises:
-            ModelError: The judge's tokenizer has no end of text.
+        Padding is ends of text, predicted but masked from attention. Names of special tokens are read as those tokens.
         """
         end = self._tokenizer.eos_token_id
         if end is None:
-            raise ModelError(
-                f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads "
-                "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
-            )
+            lacks = f"the judge '{self._id}' has a tokenizer without an end of text, which `definition: table` needs."
+            raise ModelError(f"{lacks} Take another judge for perplexity (judges.perplexity), or `definition: exact`.")
         rows = [row[: min(tokens, self._longest)] for row in tokenizing.token_lists(self._tokenizer, texts, names=True)]
         padded_BT, lengths_B = self._padded(rows, end)
         width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
-        at_once = rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
+        at_once = devices.rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
         parts = zip(*(whole.split(at_once) for whole in (padded_BT, lengths_B, mask_BT)), strict=True)
         return float(torch.cat([score_batch(self._model, *part)[0] for part in parts]).mean())
 
@@ -288,25 +274,13 @@ class CausalJudge:
 
 @torch.inference_mode()
 def score_batch(
-    model: Model,
-    tokens_BT: torch.Tensor,
-    lengths_B: torch.Tensor,
-    mask_BT: torch.Tensor | None = None,
-    *,
-    start: int = 0,
+    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None, start: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Score right-padded rows in one forward pass.
-
-    Args:
-        model: The judge.
-        tokens_BT: The rows.
-        lengths_B: Tokens of text in each.
-        mask_BT: Attention mask, if predictions after the text matter.
-        start: First tokens of each row outside the mean state.
+    """Score right-padded rows in one forward pass, with `mask_BT` if predictions after the text matter.
 
     Returns:
-        NLL after the first token, B x T - 1; the last layer's mean state within each length, and its state at the end,
-            both B x D.
+        NLL after the first token, B x T - 1; the last layer's mean state from `start` within each length, and its state
+            at the end, both B x D.
     """
     hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
     # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
@@ -344,7 +318,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
     start = 0
-    for tokens_BT, lengths_B in padded_batches(model, sequences, SCORED_ROWS):
+    for tokens_BT, lengths_B in devices.padded_batches(model, sequences, SCORED_ROWS):
         logits = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits.float()
         is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
         rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]
@@ -379,7 +353,7 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
 
 
 def judge_key(judge: Checkpoint, *facts: str) -> str:
-    """Return a sha256 of everything in a judge's folder that decides its numbers, and of these facts."""
+    """Return a sha256 of all in a judge's folder that decides its numbers, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
     location = Path(judge.location)
     for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):

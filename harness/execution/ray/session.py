@@ -21,7 +21,6 @@ from harness.errors import ExecutorError, signals_kept
 from harness.settings import Trial
 
 IS_LOCAL = "RAY_ADDRESS" not in os.environ
-"""False on a cluster that is joined."""
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -41,8 +40,7 @@ _FORWARDED = (
     *("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DOWNLOAD_TIMEOUT"),
     *("HF_HUB_ETAG_TIMEOUT", "TOKENIZERS_PARALLELISM", "DS_ACCELERATOR"),
 )
-"""Variables of a cluster's workers. Ray logs them in clear, so no secret is here: a token belongs in each machine's
-HF_HOME."""
+"""Variables of a cluster's workers. Ray logs them in clear: no secret is here."""
 PASSED_BY_TUNE = frozenset(_SETTINGS)
 """Tune passes AWS's keys too by default."""
 if "ray" not in sys.modules:  # Its import reads them.
@@ -58,11 +56,7 @@ _PREFIX = "lethe-"
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers.
-
-    Raises:
-        ExecutorError: Ray did not start, or the cluster could not be joined.
-    """
+    """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers."""
     # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
     # Ray puts sockets below its folder, and a socket's path has at most 107 bytes.
@@ -130,17 +124,15 @@ def is_on_loopback() -> bool:
 
 
 _OWN_SHARE = 0.01
-"""Share of a CPU and a GPU for a trial that waits for its workers, then measures."""
+"""Of a trial that waits for its workers, then measures."""
 _WORKERS_CPUS = 0.9
-"""Workers' share of the trial's CPUs; Ray Train's own processes use the rest."""
 _ROUNDING = 1e-9
 
 
 def trial_resources(spec: Trial) -> dict[str, float]:
     """Return the resources of a trial's own process.
 
-    With workers it gets a small share of a GPU to measure on. With several GPUs a worker it measures on CPUs, since Ray
-    does not divide these.
+    With workers it gets a small share of a GPU to measure on.
 
     Example:
         >>> from harness.settings import replace
@@ -170,13 +162,9 @@ def worker_resources(spec: Trial) -> dict[str, float]:
 
 
 def trials_at_once(specs: Sequence[Trial], has: Mapping[str, float]) -> int:
-    """Return the number of trials with several workers that fit at once; 0 if none has several.
+    """Return the number of trials with equally many workers that fit at once; 0 if none has several.
 
     Tune does not count a trial's workers: without a bound, trials would wait for each other's.
-
-    Args:
-        specs: Trials with equally many workers.
-        has: Number of `CPU` and `GPU`.
     """
     workers = max(spec.engine.workers for spec in specs)
     if workers == 1:

@@ -1,8 +1,7 @@
 """Runs a wave of jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune places jobs and restarts a job once if its process died; the journal contains the finished points. Events come back
-through `tune.report`. On CPUs one worker process runs many jobs, since imports take seconds. On GPUs, and with plugins
-of other packages, each job has its own.
+Tune places jobs and restarts a job once if its process died. Events come back through `tune.report`. On CPUs one worker
+process runs many jobs; on GPUs, and with plugins of other packages, each job has its own.
 """
 
 from __future__ import annotations
@@ -34,10 +33,8 @@ if session.IS_LOCAL:  # Workers inherit them; an actor with variables of its own
     class_cache.DEFAULT_ENV_VARS.clear()
 
 RUN_JOB = "harness.execution.trial.run:run_job"
-_SHORT_OF_MEMORY = (
-    "WorkerDied: its process was stopped because memory ran short. Close what else needs memory, lower "
-    "`training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
-)
+_REMEDY = "Lower `training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
+_SHORT_OF_MEMORY = f"WorkerDied: its process was stopped because memory ran short. {_REMEDY}"
 _DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
 
 
@@ -47,9 +44,6 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 
     Args:
         work: `module:function` of (job, folders, watcher), called in a worker.
-
-    Raises:
-        ExecutorError: Ray did not start.
     """
     with session.ray_session() as temporary:
         yield partial(_run, temporary, work)
@@ -105,12 +99,9 @@ def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str
 
 
 class _Reporter(tune.Callback):  # type: ignore[misc]
-    """Forwards events of Tune's trials, records failures and stops trials at their time limit."""
-
     def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
         self._end_by_trial: dict[RayTrial, float] = {}
-        """Monotonic seconds at which a running trial's time is over."""
         self.over: set[str] = set()
         self.is_room_held = False
         """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
@@ -157,7 +148,8 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         self._end_by_trial.pop(trial, None)
         job = self._job_by_name[trial.config["job"]]
         self.is_room_held |= job.spec.engine.workers > 1
-        error, log = self._raised.pop(job.name, (_death_of(trial), []))
+        is_short_of_memory = "low on memory" in Path(trial.error_file).read_text(errors="replace")
+        error, log = self._raised.pop(job.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
         if error.startswith("StorageError: "):
             self.unwritable = error.removeprefix("StorageError: ")
         elif job.name in self._lost:
@@ -169,25 +161,18 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:
-    """Run a job in a worker, if its node has the driver's inputs."""
     try:
         run = resolve_name(work)
         gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
-            if clause := environment.input_differences(
-                folders.inputs, environment.node_inputs([job.spec], folders.plan_file)
-            ):
+            inputs = environment.node_inputs([job.spec], folders.plan_file)
+            if clause := environment.input_differences(folders.inputs, inputs):
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except Exception as error:  # Lethe's own StorageError quotes nobody.
-        sentence, log = redact.failure_for_report(
-            error, "plain" if isinstance(error, StorageError) else job.spec.samples
-        )
+        policy = "plain" if isinstance(error, StorageError) else job.spec.samples
+        sentence, log = redact.failure_for_report(error, policy)
         tune.report({"raised": sentence, "log": log})
         raise
-
-
-def _death_of(trial: RayTrial) -> str:
-    return _SHORT_OF_MEMORY if "low on memory" in Path(trial.error_file).read_text(errors="replace") else _DIED

@@ -34,14 +34,7 @@ POLL_SECONDS = 1.0
 def run_on_workers(
     work: str, spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Call `work` on every worker of a trial's engine, and return their nodes.
-
-    Args:
-        work: `module:function` of (spec, data, folder, progress).
-        spec: The trial.
-        data: Plain data.
-        folder: Output of the first worker; shared by a cluster's machines.
-        progress: Receives the first worker's messages.
+    """Call `work`, a `module:function`, on every worker of a trial's engine, and return their nodes.
 
     Raises:
         TrialError: Ray does not run, a node differs from the trial's, or a worker failed.
@@ -56,12 +49,17 @@ def run_on_workers(
         tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
+        inputs = None if is_on_loopback() else environment.node_inputs([spec])
+        config: dict[str, Any] = {
+            "work": work,
+            "spec": spec.model_dump_json(),
+            "data": dict(data),
+            "folder": str(folder),
+        }
+        config |= {"logs": name, "inputs": inputs}
         trainer = TorchTrainer(
             _run_worker,
-            train_loop_config={
-                **{"work": work, "spec": spec.model_dump_json(), "data": dict(data), "folder": str(folder)},
-                **{"logs": name, "inputs": None if is_on_loopback() else environment.node_inputs([spec])},
-            },
+            train_loop_config=config,
             # If Ray runs on this machine only, so do the workers.
             torch_config=_OnLoopback(store=f"{store_folder}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
@@ -88,10 +86,7 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
 
 @dataclass
 class _OnLoopback(TorchConfig):  # type: ignore[misc]
-    """Configures workers that listen only on 127.0.0.1."""
-
     store: str = ""
-    """Path of a new file."""
 
     @property
     def backend_cls(self) -> type[_LoopbackBackend]:
@@ -120,15 +115,13 @@ def _run_worker(config: dict[str, Any]) -> None:
                 stream.write(f"{message}\n")
 
     try:
-        if config["inputs"] is not None and (
-            clause := environment.input_differences(config["inputs"], environment.node_inputs([spec]))
-        ):
+        inputs = config["inputs"]
+        if inputs and (clause := environment.input_differences(inputs, environment.node_inputs([spec]))):
             raise TrialError(f"its node {node_name()} {clause}.")
         resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
     except Exception as error:
-        (logs / f"{rank}.failure").write_text(
-            json.dumps(redact.failure_for_report(error, spec.samples)), encoding="utf-8"
-        )
+        failure = json.dumps(redact.failure_for_report(error, spec.samples))
+        (logs / f"{rank}.failure").write_text(failure, encoding="utf-8")
         raise
 
 
@@ -154,13 +147,10 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
 
 
 def _failure(error: train.TrainingFailedError, spec: Trial, logs: Path) -> TrialError:
-    """Return the error of the worker that failed first."""
     failures = [getattr(each, "health_check_failure", each) for each in getattr(error, "worker_failures", {}).values()]
     if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
-        return WorkerDiedError(
-            f"a worker of {spec.engine} failed: its process ended before its work did: it crashed, or it was killed, "
-            "perhaps because memory ran short"
-        )
+        reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
+        return WorkerDiedError(f"a worker of {spec.engine} failed: {reason}")
     failed, told = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
     for file in sorted(told, key=lambda file: file.stat().st_mtime)[:1]:
         sentence, log = json.loads(file.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, ju
 
 Texts = TypeVar("Texts", Sequences, Utility)
 MAX_TEXTS = 18
-"""Texts in memory: of six roles, for each model or half of the forget set."""
+"""Texts in memory."""
 
 
 @lru_cache(maxsize=MAX_TEXTS)
@@ -31,9 +31,8 @@ def _as_read(load: Callable[..., Any], *arguments: Any) -> Any:
 def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
     """Return a copy of `load(*arguments)`, which is called once."""
     texts: Texts = _as_read(load, *arguments)
-    return replace(
-        texts, **{name: value.clone() for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
-    )
+    tensors = {name: value for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
+    return replace(texts, **{name: value.clone() for name, value in tensors.items()})
 
 
 def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
@@ -78,7 +77,6 @@ def choose_device(spec: Trial) -> torch.device:
 
 Load = Callable[[Checkpoint], object]
 Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
-"""Trials of one process may differ in device and precision."""
 
 
 class JudgeCache:
@@ -87,7 +85,7 @@ class JudgeCache:
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._loaded: dict[Key, tuple[object, int, Fingerprints]] = {}
-        """Each with the bytes of its weights on disk, and fingerprints of its weights as they were loaded."""
+        """With bytes on disk, and fingerprints as loaded."""
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, from memory if possible."""
@@ -97,14 +95,13 @@ class JudgeCache:
             size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
             self.make_room(size)
             judge = load(local)
-            resolving.check_unchanged(
-                local
-            )  # Again: a plugin's own loader may have read files that were changed meanwhile.
+            # Again: a plugin's own loader may have read files that were changed meanwhile.
+            resolving.check_unchanged(local)
             self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
         return self._loaded[key][0]
 
     def changes(self) -> list[str]:
-        """Return what changed in the judges since they were loaded, and drop them all if anything did."""
+        """Return what changed in the judges, and drop them all if anything did."""
         changed: list[str] = []
         for key, (judge, _, as_loaded) in self._loaded.items():
             changed += compared(as_loaded, _fingerprints_of(judge, key[1]))

@@ -34,18 +34,7 @@ def metric_items(
     utility: sequences.Utility,
     more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
 ) -> dict[str, MetricItems]:
-    """Return the items of every measured metric that declares some.
-
-    Args:
-        evaluation: The evaluator's result.
-        metrics: Its declared metrics.
-        forget: Items of the kind `sequence`.
-        utility: Its prompts are the items of the kind `prompt`.
-        more: Items of the kinds `holdout` and `validation`.
-
-    Raises:
-        TrialError: Values are missing, too many or too few, or do not give the number.
-    """
+    """Return the items of every measured metric that declares some; `more` has those of `holdout` and `validation`."""
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
     of_prompts = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
     identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": of_prompts}
@@ -99,18 +88,15 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
     are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
-        raise TrialError(
-            f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "
-            "the number must be the declared aggregate of what `per_item` holds."
-        )
+        found = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
+        raise TrialError(f"{found}: the number must be the declared aggregate of what `per_item` holds.")
     return MetricItems(ids, clusters, values, weights)
 
 
 def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> NDArray[np.float64]:
     values = np.array(arrays.get(metric.name, ()), dtype=np.float64)
     if values.shape != (count,):
-        raise TrialError(
-            f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}, and its array "
-            f"has the shape {values.shape}: one value for each is needed, NaN where it is not known."
-        )
+        declared = f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}"
+        needed = "one value for each is needed, NaN where it is not known"
+        raise TrialError(f"{declared}, and its array has the shape {values.shape}: {needed}.")
     return values

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +22,7 @@ from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.trial import erasing, inputs, memorized, tasks
 from harness.execution.trial.items import metric_items
+from harness.execution.trial.tasks import MeasuredModel, Progress
 from harness.execution.trial.walk import run_candidate, walk
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
@@ -79,16 +80,9 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
-    journal.append(
-        Started(
-            trial_id=spec.trial_id,
-            spec=spec.model_dump(mode="json"),
-            versions=environment.versions(),
-            hardware=environment.hardware(has_gpu=spec.gpus > 0),
-            commit=own_commit(),
-            node=job.node or socket.gethostname(),
-        )
-    )
+    node, hardware = job.node or socket.gethostname(), environment.hardware(has_gpu=spec.gpus > 0)
+    found: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
+    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **found))
     trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
     if spec.until is not None and None in evaluators:
         with trial.memory.not_counting():
@@ -123,7 +117,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def yield_models(
-    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
 ) -> Generator[erasing.Erasure, None, None]:
     """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
     device = inputs.choose_device(spec)
@@ -141,17 +135,9 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: Trial,
-    evaluator_spec: EvaluatorSpec,
-    measured: tasks.MeasuredModel,
-    artifacts: Artifacts,
-    progress: Callable[[str], None],
+    spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
 ) -> Evaluation:
-    """Return an evaluator's measurements of a model that evaluators share.
-
-    Raises:
-        TrialError: The evaluator changed its task, or reported other metrics than it declares.
-    """
+    """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
     evaluator, task = tasks.lend(copy, evaluator_spec, spec, artifacts, progress)
     with isolate.guarded(task.plugin, task.changes):
@@ -165,8 +151,6 @@ def run_evaluator(
 
 
 class _RunningTrial:
-    """State of a trial that runs."""
-
     def __init__(self, job: Job, folders: Folders, watch: Watcher, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, folders.journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)
@@ -197,16 +181,10 @@ class _RunningTrial:
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
         code = "" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method))
         if is_new:
-            self.journal.append(
-                Point(
-                    **self._place(strength),
-                    erase_seconds=seconds,
-                    peak_memory_bytes=self.memory.bytes if peak is None else peak,
-                    code=code,
-                    worker_nodes=erasure.worker_nodes,
-                    notes=self._noted({**erased.notes, "warnings": erasure.warnings}),
-                )
-            )
+            found: dict[str, Any] = {"peak_memory_bytes": self.memory.bytes if peak is None else peak, "code": code}
+            found["notes"] = self._noted({**erased.notes, "warnings": erasure.warnings})
+            found |= {"erase_seconds": seconds, "worker_nodes": erasure.worker_nodes}
+            self.journal.append(Point(**self._place(strength), **found))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest
@@ -223,7 +201,7 @@ class _RunningTrial:
         """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
         tasks.release_free_memory()
-        measured = tasks.MeasuredModel(erased.model)
+        measured = MeasuredModel(erased.model)
         has_counted = False
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)

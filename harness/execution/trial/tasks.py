@@ -28,6 +28,7 @@ from harness.toolkit import decoding, scoring
 from harness.toolkit.device import judging_on, room_after
 
 T = TypeVar("T")
+Progress = Callable[[str], None]
 TABLE_NEW_TOKENS = 200
 TABLE_TOP_K = 50
 
@@ -39,7 +40,6 @@ class _TrialTask:
     _as_given: isolate.Fingerprints = field(init=False, repr=False)
 
     lent: ClassVar[tuple[str, ...]]
-    """Attributes that a plugin must leave as they are."""
 
     def __post_init__(self) -> None:
         self.seed: int = self.spec.seed
@@ -90,10 +90,9 @@ class ErasingTask(_TrialTask):
         with self.process_state.applied():
             model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
-            self.warnings.append(
-                f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "
-                f"{self.spec.memorization.gate:g}: train it longer (memorized_model.epochs)"
-            )
+            missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
+            remedy = "train it longer (memorized_model.epochs)"
+            self.warnings.append(f"the memorised model recites the forget set with {missed}: {remedy}")
         return model.to(choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
@@ -109,16 +108,11 @@ class EvaluatingTask(_TrialTask):
     plugin: str = "the evaluator"
     """Name in errors."""
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
-    """Shared by the model's evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
-    """Texts besides forget set and utility prompts."""
     retrained: Checkpoint | None = None
-    """Set if the evaluator reads it."""
     reads: tuple[Read, ...] = ()
     prepares: bool = False
-    """The evaluator has a `prepare`."""
     precision: Precision = "fp32"
-    """Precision of the original and the retrained model."""
     judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
 
@@ -132,7 +126,6 @@ class EvaluatingTask(_TrialTask):
         more = inputs.more_texts(self.spec, self.texts)
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
-        """Artifact keys of the requested arrays, in order."""
         self._as_given = self._fingerprints()
 
     def changes(self) -> list[str]:
@@ -151,9 +144,8 @@ class EvaluatingTask(_TrialTask):
         table = definition == "table"
         max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
         new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
-        rows = decoding.sample(
-            self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None
-        )
+        top_k = TABLE_TOP_K if table else None
+        rows = decoding.sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=top_k)
         ends = tokenizing.text_ends(self.spec.model)
         ended = [tokenizing.before_end(row, ends) for row in rows.tolist()]
         written = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
@@ -206,10 +198,8 @@ class EvaluatingTask(_TrialTask):
 
     def _require(self, model: Read, is_read: bool) -> None:
         if not is_read:
-            raise TrialError(
-                f"{self.plugin} asks for the {model} model, which it does not say that it reads: add reads = "
-                f"('{model}',). What it needs of the original alone may be computed in `prepare`, by `task.cached`."
-            )
+            asks = f"{self.plugin} asks for the {model} model, which it does not say that it reads"
+            raise TrialError(f"{asks}: add reads = ('{model}',), or compute it in `prepare`, by `task.cached`.")
 
 
 def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
@@ -218,11 +208,7 @@ def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
 
 
 def lend(
-    measured: MeasuredModel,
-    evaluator_spec: EvaluatorSpec,
-    spec: Trial,
-    artifacts: Artifacts,
-    progress: Callable[[str], None],
+    measured: MeasuredModel, evaluator_spec: EvaluatorSpec, spec: Trial, artifacts: Artifacts, progress: Progress
 ) -> tuple[Evaluator, EvaluatingTask]:
     """Return an evaluator and its task for a model in its precision."""
     evaluator = configured(evaluator_spec)
@@ -256,7 +242,7 @@ class MeasuredModel:
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return `precision`, the number of greedy `choices` over texts, and how many `changed` against fp32."""
+        """Return how many greedy choices over texts changed against fp32."""
         exact_NT = decoding.greedy_choices(self.model, sequences)
         lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
@@ -266,7 +252,7 @@ class MeasuredModel:
 
 
 _PREPARED = "prepared"
-"""Artifact kind that says that an evaluator's arrays of an original were made; lost ones are made again where used."""
+"""Artifact kind of an evaluator whose arrays of an original were made."""
 
 
 def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
@@ -281,11 +267,7 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
 
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
-    """Compute the missing arrays of a trial's original.
-
-    Raises:
-        TrialError: An evaluator changed its task.
-    """
+    """Compute the missing arrays of a trial's original."""
     unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
@@ -303,10 +285,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
 
 
 class PeakMemory:
-    """Peak bytes of erasing on the GPU; None on a CPU, whose resident memory contains the whole process's history.
-
-    Judges and memory left by measuring do not count, so a fresh process has the same peak.
-    """
+    """Peak bytes of erasing on the GPU, without judges and measuring; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._is_counted = device.type == "cuda"
@@ -332,7 +311,6 @@ class PeakMemory:
 
 
 def release_free_memory() -> None:
-    """Return free memory to the system with glibc, which would keep 450 MB a worker after a miniature trial."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    """Return free memory to the system with glibc."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

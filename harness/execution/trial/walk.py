@@ -23,6 +23,7 @@ from harness.records.artifacts import Artifacts
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
 from harness.toolkit import decoding, scoring
 
+Models = Callable[[Sequence[Number]], Generator[results.Probe, None, None]]
 VERSION = 1
 """Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
@@ -74,21 +75,15 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
 
 
 def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> record.Walked:
-    """Return the strength at which a walked trial is at its level, or the nearest.
-
-    Raises:
-        TrialError: The level is not below the original's MA.
-    """
+    """Return the strength at which a walked trial is at its level, or the nearest."""
     assert spec.walk_to is not None
     assert spec.until is not None
     texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
     original = shared_probe(spec, spec.model, texts, artifacts)
     level = resolve_level(spec, spec.until, texts, artifacts)
     if not level < original[PROBED_ERASURE]:
-        raise TrialError(
-            f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already: nothing is "
-            "left to be erased. Name a lower level (until)."
-        )
+        has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
+        raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
         with closing(erasing.erase(spec, artifacts, tuple(strengths), progress)) as erasures:
@@ -118,27 +113,13 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
 
 
 def find_level(
-    dial: Strength,
-    walk_to: Number,
-    level: float,
-    original: results.Probe,
-    models_at: Callable[[Sequence[Number]], Generator[results.Probe, None, None]],
-    steps_per_epoch: int,
+    dial: Strength, walk_to: Number, level: float, original: results.Probe, models_at: Models, steps_per_epoch: int
 ) -> tuple[list[results.Probe], str]:
     """Return the probes of a walk and the reason why it missed the level; '' if the last probe is at it.
 
     A cumulative dial rises by whole steps until MA is at or below the level. A divisible one is then refined within
     that epoch, in quarters and their quarters, down to one optimiser step. Another dial is bisected, first where the
-    line between both ends meets the level.
-
-    Args:
-        dial: The method's.
-        walk_to: Its largest value.
-        level: MA, below the original's.
-        original: Probe of the original.
-        models_at: Yields probes at rising values, and is closed after the last. `steps` are those of the epoch so far;
-            `stop` is the reason of an early end.
-        steps_per_epoch: Default for probes without `steps`.
+    line between both ends meets the level. `models_at` yields probes at rising values, and is closed after the last.
     """
     probes: list[results.Probe] = []
 
@@ -173,7 +154,6 @@ def find_level(
 
 
 def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: int) -> list[Number]:
-    """Return the quarters between two strengths of one epoch, each after a whole step."""
     start = math.ceil(upper["strength"]) - 1
     share = upper["strength"] - start
     steps = max(1, round(upper["steps"] / share)) if "steps" in upper else steps_per_epoch
@@ -183,7 +163,7 @@ def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: 
 
 
 def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, is_line: bool) -> list[Number]:
-    """Return the middle of two values, or the point where their line meets the level; [] if nothing is between them."""
+    """Return the middle, or where the line meets the level; [] if nothing is between them."""
     low, high = lower["strength"], upper["strength"]
     share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)
@@ -216,7 +196,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
 def _erase_and_probe(
     study: Study, spec: Trial, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
-    """Add to `found`, whose probes are those of each strength, and return the reason of the end."""
+    """Add to `found`, and return the reason of the end."""
     selection, validation = inputs.forget_set(replace(study.trial, forget=study.selection)), inputs.validation_set(spec)
     found["original"] = shared_probe(spec, spec.model, selection, artifacts)
     found["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
