@@ -36,11 +36,8 @@ def attacked(make_row, make_plan, make_point, make_measurement, make_ranked):
                 strength = strengths[0] if strengths else None
                 items = {metric.name: MetricItems(TEXTS, TEXTS, values_N, np.ones(8)) for metric in metrics}
                 numbers = {metric.name: float(values_N.mean()) for metric in metrics}
-                declared = tuple(map(asdict, metrics))
-                records[spec.trial_id] = [
-                    make_point(spec, strength),
-                    make_measurement(spec, strength, "all", numbers=numbers, metrics=declared),
-                ]
+                told = {"numbers": numbers, "metrics": tuple(map(asdict, metrics))}
+                records[spec.trial_id] = [make_point(spec, strength), make_measurement(spec, strength, "all", **told)]
                 by_point[spec.point_id(strength)] = items
                 trials.append(spec)
         return make_ranked(make_plan(*trials), records, Evidence(by_point))[1]

@@ -20,13 +20,8 @@ NEAR = replace(AUC, better=CloserTo("retrained"))
 
 def table_of(rows, seeds=(0,), **columns):
     """Rows (variant, MA, MAUVE, AUC of each seed); `retrained` and `original` are references."""
-    frame = pd.DataFrame(
-        [
-            {"variant": variant, "ma": ma, "mauve": mauve, "auc": auc, "seed": seed}
-            for variant, ma, mauve, aucs in rows
-            for seed, auc in zip(seeds, aucs, strict=False)
-        ]
-    )
+    points = [(*row, auc, seed) for *row, aucs in rows for seed, auc in zip(seeds, aucs, strict=False)]
+    frame = pd.DataFrame(points, columns=["variant", "ma", "mauve", "auc", "seed"])
     is_ranked = ~frame["variant"].isin(["retrained", "original"])
     return filled(frame, **{"ranked": is_ranked, "point_id": frame["variant"] + frame["seed"].astype(str)} | columns)
 
@@ -80,9 +75,8 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     table = table_of([("original", 0.9, 0.9, [0.95]), *ROWS])
     alone, both = (ranked(table, *metrics) for metrics in ((MA, MAUVE), (MA, MAUVE, AUC)))
     assert both.ranking[[*RANKS, "variant", "unranked"]].equals(alone.ranking[[*RANKS, "variant", "unranked"]])
-    assert not both.ranking[list(RANKS)].equals(
-        ranked(table, MA, MAUVE, replace(AUC, group="erasure")).ranking[list(RANKS)]
-    )
+    of_erasure = ranked(table, MA, MAUVE, replace(AUC, group="erasure"))
+    assert not both.ranking[list(RANKS)].equals(of_erasure.ranking[list(RANKS)])
     assert "rank_membership" not in alone.ranking
     shown = main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
     assert shown == ranks(table, AUC)

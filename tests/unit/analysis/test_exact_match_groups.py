@@ -42,11 +42,10 @@ def measured(make_plan, make_row, make_point, make_measurement):
                 values = {"share": [0.5] * len(agreeing), "exact_match": texts, "exact_match_original": agreeing}
                 ids = tuple(f"{spec.forget.path or ''}{row}" for row in range(len(agreeing)))
                 point_id = spec.point_id(strength)
-                items[point_id] = {
-                    metric.name: MetricItems(ids, ids, np.array(values[metric.name], float), np.ones(len(ids)))
-                    for metric in metrics
-                }
-                numbers = {metric.name: float(np.mean(values[metric.name])) for metric in metrics}
+                values = {metric.name: np.array(values[metric.name], float) for metric in metrics}
+                ones = np.ones(len(ids))
+                items[point_id] = {name: MetricItems(ids, ids, of_metric, ones) for name, of_metric in values.items()}
+                numbers = {name: float(of_metric.mean()) for name, of_metric in values.items()}
                 told = {"numbers": numbers, "metrics": tuple(map(asdict, metrics))}
                 kept = records.setdefault(spec.trial_id, [])
                 kept += [make_point(spec, strength), make_measurement(spec, strength, **told)]

@@ -11,19 +11,16 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from evaluators.generation import Generation
-from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import sort_by_column
 from harness.analysis.recitation import is_beyond, recitation_sentences, recitations, restrict_to_texts
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
 from harness.settings import replace
+from tests.unit.analysis.frames import known
 
-SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
 
@@ -33,10 +30,6 @@ def rows(*given, model="m"):
     filled = [(*row, 0.3, 0.01)[:5] if len(row) == 3 else row for row in given]
     frame = pd.DataFrame(filled, columns=["method", "ma", "ma_stderr", "el_3", "el_3_stderr"])
     return frame.assign(model=model, seed=0, variant=frame["method"], ranked=False)
-
-
-def known(table):
-    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
 
 
 def of(*given):
@@ -89,7 +82,7 @@ def test_each_model_is_judged_by_its_own_rows():
     frame = pd.concat([recites, does_not, does_not.assign(model="three")])
     by_model = recitations(frame, known(frame))
     assert [(model, found.recites) for model, found in by_model.items()] == [
-        *(("one", True), ("two", False), ("three", False)),
+        *(("one", True), ("two", False), ("three", False))
     ]
     [sentence] = recitation_sentences(by_model, "warning")
     assert sentence.startswith(f"two, three: {NOTHING}")
