@@ -72,8 +72,8 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
     replicate = walk(once, model="seed1", replicate_of="miniature-s")
     frame = counted(walk(once), walk(once, model="miniature-s"), replicate, walk(once, variant="random_em"))
     by_row = frame.groupby(["model", "variant"], sort=False)
-    assert list(by_row.groups) == [("miniature-m", "emso"), ("miniature-m", "random_em"), ("miniature-s", "emso")]
-    assert by_row["rounds"].first().to_dict() == dict(zip(by_row.groups, (1, 1, 2), strict=True))
+    rounds = {("miniature-m", "emso"): 1, ("miniature-s", "emso"): 2, ("miniature-m", "random_em"): 1}
+    assert by_row["rounds"].first().to_dict() == rounds
     assert by_row["selections"].sum().tolist() == [2, 4, 2]
 
 

@@ -1,9 +1,6 @@
 """Nothing to erase: the rule at its edges, and that it is said before any rank, wherever ranks stand."""
 
-import csv
-import itertools
 import math
-import re
 from io import StringIO
 
 import numpy as np
@@ -13,15 +10,14 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
+from harness.analysis.ranking import rank
 from harness.analysis.recitation import is_beyond, recitation_sentences, recitations, restrict_to_texts
-from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
 from harness.settings import replace
-from tests.unit.analysis.frames import known
+from tests.unit.analysis.frames import filled, known
 
-NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
 
 
@@ -77,93 +73,15 @@ def test_numbers_without_standard_errors_or_of_higher_is_better_decide_nothing()
 
 
 def test_each_model_is_judged_by_its_own_rows():
-    recites = rows(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), model="one")
-    does_not = rows(("original", 0.31, 0.01), ("holdout", 0.31, 0.01), model="two")
-    frame = pd.concat([recites, does_not, does_not.assign(model="three")])
+    others = ("holdout", 0.31, 0.01), ("emso", 0.2, 0.01)
+    recites, does_not = (rows(("original", ma, 0.01), *others, model="one") for ma in (0.95, 0.31))
+    frame = pd.concat([recites, does_not.assign(model="two"), does_not.assign(model="three")], ignore_index=True)
     by_model = recitations(frame, known(frame))
-    assert [(model, found.recites) for model, found in by_model.items()] == [
-        *(("one", True), ("two", False), ("three", False))
-    ]
+    assert {model: found.recites for model, found in by_model.items()} == {"one": True, "two": False, "three": False}
+    ranking = rank(filled(frame.assign(ranked=frame["method"] == "emso")), known(frame)).ranking.set_index("model")
+    assert ranking["rank_erasure"].to_dict() == {"one": "1", "two": "", "three": ""}
     [sentence] = recitation_sentences(by_model, "warning")
     assert sentence.startswith(f"two, three: {NOTHING}")
-
-
-@pytest.fixture
-def sweep(make_row, make_plan, make_point, make_measurement):
-    """Return a maker of a sweep's plan and records: the original's MA, and what else there is to compare with."""
-
-    def make(ma=0.9, holdout=0.3, seeds=(0,), model="miniature-m", errors=True):
-        trials, records_of = [], {}
-        given = {"original": ma, "emso": ma / 2, "gradient_ascent": ma / 3, "holdout": holdout}
-        for seed, (name, accuracy) in itertools.product(seeds, given.items()):
-            if name == "holdout" and (holdout is None or seed != seeds[0]):
-                continue
-            strengths = () if name in ("original", "holdout") else (1,)
-            spec = make_row(name, strengths, seed, model=Checkpoint(model, "/m", "/m", model), evaluators={"all": "k"})
-            spec = replace(spec, trial_id=f"{name}-{model}-{seed}")
-            numbers = NUMBERS | {"ma": accuracy + 0.001 * seed, "el_3": accuracy / 3}
-            notes = {"prompts": 256} | ({"standard_errors": {"ma": 0.01, "el_3": 0.02}} if errors else {})
-            [strength] = spec.points()
-            measured = make_measurement(spec, strength, "all", numbers=numbers, notes=notes)
-            records_of[spec.trial_id] = [make_point(spec, strength), measured]
-            trials.append(spec)
-        return make_plan(*trials), records_of
-
-    return make
-
-
-@pytest.fixture
-def shown(make_ranked):
-    """Return a maker of everything that a reader may open first."""
-
-    def make(plan, records, folder):
-        results, ranked = make_ranked(plan, records)
-        write_tables(ranked, plan.question, folder)
-        report = page(Analysis(results))
-        console = Console(width=100, record=True, file=StringIO())
-        console.print(ranking_table(ranked, ranked.on_recited_texts))
-        terminal = " ".join(console.export_text().split())
-        main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</nav>") :])).strip()
-        return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
-
-    return make
-
-
-def ranking(folder):
-    with (folder / "ranking.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, shown, tmp_path):
-    main, terminal, markdown, latex = shown(*sweep(), tmp_path)
-    for text in (main, terminal, markdown, latex):
-        assert "othing to erase" not in text
-        assert "is anything to erase" not in text
-    assert "Average rank, the paper&#39;s: 1" in main
-    assert {row["recited"] for row in ranking(tmp_path)} == {"true"}
-    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
-
-
-@pytest.mark.parametrize("options", [{"holdout": None}, {"errors": False}])
-def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, shown, tmp_path):
-    main, terminal, markdown, latex = shown(*sweep(ma=0.3, **options), tmp_path)
-    assert UNKNOWN in main
-    assert main.index("Nothing shows that there was anything to erase.") < main.index(UNKNOWN), "the card says it"
-    assert terminal.startswith(UNKNOWN)
-    assert markdown.split("\n\n")[1].startswith(UNKNOWN)
-    assert rf"\caption{{{UNKNOWN}" in latex
-    assert "data.holdout" in main
-    assert {row["recited"] for row in ranking(tmp_path)} == {""}
-    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
-
-
-def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, shown, tmp_path, make_plan):
-    plan, records = sweep(model="one")
-    other, others = sweep(ma=0.3, model="two")
-    main, *_ = shown(make_plan(*plan.trials, *other.trials), records | others, tmp_path)
-    assert re.search(rf"two Seen {NOTHING}", main)
-    ranks = [(row["model"], row["rank_erasure"]) for row in ranking(tmp_path)]
-    assert ranks == [("one", "1"), ("one", "2"), ("two", ""), ("two", "")]
 
 
 LENGTH = 64
@@ -179,9 +97,13 @@ def shorter(of_texts, length):
     return [(id, cluster, min(said, length), length, ma) for id, cluster, said, _, ma in of_texts]
 
 
+UNSEEN = texts(0, 64, prefix="u")
+FEW = texts(4, 60)
+
+
 @pytest.fixture
-def of_items(make_row, make_plan, make_point, make_measurement, make_ranked):
-    """Return a maker of a ranked table: what each text has in each row; a method halves MA unless it is given."""
+def analysed(make_row, make_plan, make_point, make_measurement, make_results):
+    """Return a maker of a sweep's analysis from what each text has in each row."""
 
     def make(lacking=(), **given):
         trials, records, by_point = [], {}, {}
@@ -194,25 +116,44 @@ def of_items(make_row, make_plan, make_point, make_measurement, make_ranked):
             values |= {metric: np.full(len(ids), np.nan) for metric in lacking}
             numbers = {metric: float(np.mean(of_metric)) for metric, of_metric in values.items()}
             errors = {metric: float(np.std(values[metric], ddof=1) / len(ids) ** 0.5) for metric in ("ma", "el_3")}
-            strength = strengths[0] if strengths else None
-            records[spec.trial_id] = [
-                make_point(spec, strength),
-                make_measurement(
-                    spec, strength, "all", numbers={"mauve": 0.8, "perplexity": 9.0} | numbers,
-                    notes={"standard_errors": errors},
-                ),
-            ]  # fmt: skip
-            by_point[spec.point_id(strength)] = {
-                metric: MetricItems(ids, clusters, of_metric, np.ones(len(ids))) for metric, of_metric in values.items()
-            }
+            [strength], ones = spec.points(), np.ones(len(ids))
+            numbers |= {"mauve": 0.8, "perplexity": 9.0}
+            measured = make_measurement(spec, strength, "all", numbers, notes={"standard_errors": errors})
+            records[spec.trial_id] = [make_point(spec, strength), measured]
+            of_metrics = {metric: MetricItems(ids, clusters, of_metric, ones) for metric, of_metric in values.items()}
+            by_point[spec.point_id(strength)] = of_metrics
             trials.append(spec)
-        return make_ranked(make_plan(*trials), records, Evidence(by_point))[1]
+        analysis = Analysis(make_results(make_plan(*trials), records))
+        vars(analysis)["evidence"] = Evidence(by_point)
+        return analysis
 
     return make
 
 
-UNSEEN = texts(0, 64, prefix="u")
-FEW = texts(4, 60)
+@pytest.fixture
+def of_items(analysed):
+    return lambda **given: analysed(**given).ranked
+
+
+def printed(ranked):
+    """The main table in the terminal, with single spaces."""
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(ranking_table(ranked, ranked.on_recited_texts))
+    return " ".join(console.export_text().split())
+
+
+def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(analysed, tmp_path):
+    analysis = analysed(original=FEW, right=texts(0, 64), wrong=FEW)
+    ranked, report = analysis.ranked, page(analysis)
+    write_tables(ranked, "What?", tmp_path)
+    assert ranked.ranking.set_index("variant")["rank_erasure"].to_dict() == {"right": "1", "wrong": ""}
+    assert pd.read_csv(tmp_path / "ranking.csv")["recited"].isna().all()
+    shown = report[report.index("</nav>") :]
+    assert shown.index("Nothing shows that there was anything to erase.") < shown.index(UNKNOWN), "the card says it"
+    assert "data.holdout" in shown
+    assert printed(ranked).startswith(UNKNOWN)
+    assert (tmp_path / "table.md").read_text().split("\n\n")[1].startswith(UNKNOWN)
+    assert rf"\caption{{{UNKNOWN}" in (tmp_path / "table.tex").read_text()
 
 
 @pytest.mark.parametrize(
@@ -279,11 +220,8 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     shown = ranked.on_recited_texts.table.set_index("method")
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
-    console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(ranked, ranked.on_recited_texts))
-    terminal = " ".join(console.export_text().split())
-    assert terminal.startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
-    assert "ORIGINAL 1.000" in terminal
+    assert printed(ranked).startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
+    assert "ORIGINAL 1.000" in printed(ranked)
 
 
 def test_what_compares_all_texts_with_unseen_ones_is_not_known_of_a_few(of_items):

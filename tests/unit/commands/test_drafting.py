@@ -32,16 +32,12 @@ def references(make_row, make_plan, make_point, make_measurement):
     """Return a maker of a sweep that measured models as they are: MA of each row."""
 
     def make(**accuracies):
-        rows = [make_row(kind) for kind in accuracies]
+        rows, records = [make_row(kind) for kind in accuracies], {}
         notes = {"standard_errors": {"ma": 0.01, "el_3": 0.01}}
-        records = {
-            row.trial_id: [
-                make_point(row),
-                make_measurement(row, numbers=NUMBERS | {"ma": ma, "el_3": ma / 3}, notes=notes),
-                make_measurement(row, None, "generation", numbers={"perplexity": 9.0, "mauve": 0.9}),
-            ]
-            for row, ma in zip(rows, accuracies.values(), strict=True)
-        }
+        for row, ma in zip(rows, accuracies.values(), strict=True):
+            writing = make_measurement(row, None, "generation", numbers={"perplexity": 9.0, "mauve": 0.9})
+            recited = make_measurement(row, numbers=NUMBERS | {"ma": ma, "el_3": ma / 3}, notes=notes)
+            records[row.trial_id] = [make_point(row), recited, writing]
         return make_plan(*rows, question="Does it recite?"), records
 
     return make
@@ -63,13 +59,11 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "How to repeat this"]
     shown = words(html)
-    assert "Forget set Retrained model Unseen texts" in shown
     assert "Perplexity ↓ 9.000 8.501–9.499 9.000 8.501–9.499 – perplexity" in shown, "of unseen texts only erasure"
     for word in ("ollaps", "anking", "anked", "<script"):
         assert word not in shown.partition("How to repeat")[0]
-    written = write(analysis, tmp_path)
-    assert not {"tradeoff.png", "matched.csv"} & {path.name for path in written}
-    assert "report.html" in {path.name for path in written}
+    written = {path.name for path in write(analysis, tmp_path)}
+    assert written & {"tradeoff.png", "matched.csv", "report.html"} == {"report.html"}
 
 
 def test_a_sweep_file_may_have_no_methods(check):
@@ -119,8 +113,7 @@ def test_a_method_that_refuses_a_model_is_left_out(init, capsys, monkeypatch):
     monkeypatch.delitem(FAMILIES, "gpt_neo")
     code, out = init(60, 300, 150)
     text = out.read_text()
-    assert code == 0
-    assert yaml.safe_load(text)["methods"].keys() == DRAFTED - {"emso"}
+    assert (code, yaml.safe_load(text)["methods"].keys()) == (0, DRAFTED - {"emso"})
     [line] = [line for line in text.splitlines() if "# emso:" in line]
     assert "left out: cannot erase from" in line
     assert "emso: cannot erase from" in capsys.readouterr().out
@@ -134,8 +127,7 @@ def test_a_model_gets_every_method(init, capsys):
     rest = {line.split(":")[0].removeprefix("  # ") for line in out.read_text().splitlines() if line.startswith("  # ")}
     assert rest >= set(METHODS.names()) - DRAFTED, "a comment away"
     assert "Left out" not in capsys.readouterr().out
-    cut = {"source": "jsonl", "prefix_tokens": 30, "sequence_tokens": 200}
-    assert sweep["data"]["forget"].items() >= cut.items()
+    assert sweep["data"]["forget"].items() >= {"source": "jsonl", "prefix_tokens": 30, "sequence_tokens": 200}.items()
     assert sweep["judges"] == {"perplexity": "original", "features": "original"}
     utility = {"source": "miniature", "prompts": 256, "prompt_tokens": 32, "reference_tokens": 128}
     assert sweep["data"]["utility"] == utility
@@ -165,9 +157,8 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert lethe(["init", "miniature-s", "miniature", "--out", str(out)]) == 0
     text, seen = out.read_text(), []
-    for rate, before, after in re.findall(
-        r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", text, re.M
-    ):
+    told = re.compile(r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", re.M)
+    for rate, before, after in told.findall(text):
         assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
         seen.append((float(rate), float(after) / float(before)))
     rates, left = zip(*seen, strict=True)
@@ -196,5 +187,4 @@ def test_strengths_rise_from_what_a_method_declares(name, grid):
 )
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, init, capsys):
     code, out = init(*lengths, arguments=arguments)
-    assert (code, out.exists()) == (2, False)
-    assert said in capsys.readouterr().err
+    assert (code, out.exists(), said in capsys.readouterr().err) == (2, False, True)

@@ -35,11 +35,8 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     model = resolve_model(str(world / "MODEL"))
     letters = Source(source="jsonl", path=f"{SECRET}/letters.jsonl", digest="f" * 16, rows=9)
     shared = {"model": model, "forget": letters, "settings": {"selection": "all", "scores": f"{SECRET}/scores"}}
-    rows = [
-        make_row("original", **shared),
-        make_row("emso", (1, 2), **shared),
-        make_row("contrastive_decoding", (0.5,), **shared),
-    ]
+    strengths = {"original": (), "emso": (1, 2), "contrastive_decoding": (0.5,)}
+    rows = [make_row(variant, of_row, **shared) for variant, of_row in strengths.items()]
     journal = Journal(tmp_path / "results" / "s" / "journal")
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
     for spec in rows:
@@ -76,23 +73,15 @@ def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, 
     again = logits(AutoModelForCausalLM.from_pretrained(out, attn_implementation="eager").eval())
     assert torch.equal(again, logits(erased(spec.model) if strength else load_model(spec.model)))
     assert torch.equal(again, logits(load_results(root / "s").model(spec.point_id(strength))))
-    ours, theirs = (
-        AutoTokenizer.from_pretrained(folder)("ab c")["input_ids"] for folder in (out, spec.model.tokenizer)
-    )
+    tokenizers = (AutoTokenizer.from_pretrained(folder) for folder in (out, spec.model.tokenizer))
+    ours, theirs = (tokenizer("ab c")["input_ids"] for tokenizer in tokenizers)
     assert ours == theirs
     card = (out / "README.md").read_text()
     assert ("nothing was erased" in card) == (strength is None)
     digest = re.search(r"\| model.safetensors \| (\w{64}) \|", card)[1]
     assert digest == hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     written = "".join(path.read_text() for path in (*out.glob("*.json"), out / "README.md"))
-    assert SECRET not in written
-    assert str(root) not in written
-
-
-def card_of(root, point, tmp_path):
-    assert export([point, "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    return card, yaml.safe_load(card.split("---\n")[1])
+    assert (SECRET in written, str(root) in written) == (False, False)
 
 
 def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_measurement):
@@ -100,25 +89,23 @@ def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_m
     spec = rows["emso"]
     worse = make_measurement(spec, 2, "generation", {"perplexity": 3125.0, "mauve": float("nan")})
     Journal(root / "s" / "journal").append(worse)
-    card, front = card_of(root, "s:emso@2", tmp_path)
-    assert front["tags"] == ["lethe", "unlearning", "emso"]
-    assert "# MODEL: EMSO, epochs 2" in card
-    for number in ("| MA ↓ | 0.25 | 0.25 | memorization | exact |", "| 3125 | 31.25 | generation |", "MAUVE ↑ | nan |"):
-        assert number in card
+    assert export(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert yaml.safe_load(card.split("---\n")[1])["tags"] == ["lethe", "unlearning", "emso"]
     assert card.split("## Limits")[1].startswith("\n\n- **It has collapsed**")
-    digests = (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
-    for fact in (*digests, "| selection | all |", "| scores | scores |", "another seed"):
+    numbers = ("| MA ↓ | 0.25 | 0.25 | memorization | exact |", "| 3125 | 31.25 | generation |", "MAUVE ↑ | nan |")
+    digests = ("# MODEL: EMSO, epochs 2", spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
+    for fact in (*digests, *numbers, "| selection | all |", "| scores | scores |", "another seed"):
         assert fact in card
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):
     root, rows = results
-    out = tmp_path / "out"
-    there = tmp_path / "there"
+    out, there = tmp_path / "out", tmp_path / "there"
     there.mkdir()
 
-    def refused(name, folder=out, results=root):
-        assert export([name, "--out", str(folder), "--results", str(results)]) == 2
+    def refused(name, folder=out):
+        assert export([name, "--out", str(folder), "--results", str(root)]) == 2
         assert list(tmp_path.glob(".*")) == []
         assert not out.exists()
         return capsys.readouterr().err

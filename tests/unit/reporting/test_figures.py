@@ -7,14 +7,11 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from evaluators.generation import Generation
-from evaluators.memorization import Memorization
 from harness.analysis.curves import curves
-from harness.analysis.metrics import sort_by_column
 from harness.reporting.sections.tradeoff import tradeoff
 from harness.reporting.style import rendered
+from tests.unit.analysis.frames import known
 
-SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
     ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),
@@ -25,15 +22,10 @@ ROWS = (
 )
 
 
-def frame(*rows, model="m"):
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    table["collapsed"] = table["collapsed"].astype(object)
-    table["over_erased"] = None
-    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), until="")
-
-
-def known(table):
-    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
+def frame(*rows):
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"collapsed": object})
+    about = {"model": "m", "method": table["variant"], "label": table["variant"].str.upper()}
+    return table.assign(**about, until="", over_erased=None)
 
 
 def drawn(table):
@@ -93,8 +85,7 @@ def test_holes_are_left_out_and_their_curve_goes_on():
 @pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
 def test_nothing_to_draw_is_said(rows):
     figure = drawn(frame(*rows))
-    assert figure.axes == []
-    assert "Nothing to draw yet" in figure.texts[0].get_text()
+    assert (figure.axes, "Nothing to draw yet" in figure.texts[0].get_text()) == ([], True)
     assert rendered(figure, "pdf").startswith(b"%PDF")
 
 

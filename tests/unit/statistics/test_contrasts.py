@@ -11,26 +11,13 @@ from scipy import stats
 from harness.settings import replace
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.contrasts import LEVEL, Contrast, holm, paired_p, two_part_p
-from harness.statistics.item_values import ItemValues
+from tests.unit.statistics.values import MODELS, N, item_values
 
-N = 256
 SIMULATIONS = 1000
 FALSE_POSITIVES = 0.05 + 2 * math.sqrt(0.05 * 0.95 / SIMULATIONS)
 """Two standard errors of such a share above 5 %: 0.0638."""
 QUADS = np.repeat(np.arange(N // 4), 4)
-MODELS = np.repeat(np.arange(4), 2)
 WEIGHTED = {"weights": np.arange(1.0, N + 1), "aggregate": "exp_mean"}
-
-
-def item_values(values, weights=None, clusters=None, **others):
-    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
-    return ItemValues(
-        values_RN=values_RN,
-        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
-        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
-        items=others.pop("items", "prompts"),
-        **others,
-    )
 
 
 def share_below(simulate, level=0.05, simulations=SIMULATIONS, **settings):
