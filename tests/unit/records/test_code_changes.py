@@ -30,12 +30,8 @@ def digest(tmp_path, monkeypatch):
     """Return a reader of the plugin's digest after its files were changed."""
     folder = tmp_path / "own_plugins"
     folder.mkdir()
-    files = {
-        "__init__.py": "",
-        "own.py": PLUGIN,
-        "formulas.py": "from . import parts\n\n\ndef number():\n    return 1\n",
-    }
-    files |= {"parts.py": "PART = 1\n", "unrelated.py": "x = 1\n"}
+    files = {"__init__.py": "", "own.py": PLUGIN, "parts.py": "PART = 1\n", "unrelated.py": "x = 1\n"}
+    files["formulas.py"] = "from . import parts\n\n\ndef number():\n    return 1\n"
     for name, text in files.items():
         (folder / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

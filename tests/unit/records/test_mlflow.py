@@ -42,13 +42,12 @@ def records(make_point, make_measurement):
 
     def make(spec, ma=0.5, **numbers):
         numbers = {"memorization": {"ma": ma, "el_3": 0.25}, "generation": {"perplexity": 10.0}} | numbers
-        asked = [evaluator.name for evaluator in spec.evaluators]
+        texts = {"samples": (sample,), "notes": {"worst": SECRET}}
         left = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node="gpu-3", commit="c0ffee-dirty")]
         for strength in spec.points():
             left.append(make_point(spec, strength, notes={"example": SECRET}))
-            for evaluator in asked:
-                texts = {"samples": (sample,), "notes": {"worst": SECRET}}
-                left.append(make_measurement(spec, strength, evaluator, numbers[evaluator], **texts))
+            for asked in spec.evaluators:
+                left.append(make_measurement(spec, strength, asked.name, numbers[asked.name], **texts))
         return [replace(record, at=DAY.format(5 * second)) for second, record in enumerate(left)]
 
     return make
@@ -121,19 +120,13 @@ def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utili
 
 
 def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_target(spec, make_plan):
-    study = Study(
-        study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
-        is_trained=True, search="optuna", trials=2, targets=(Level(metric="ma", at=0.9),),
-        utility_bounds=(0.5, 5.0), selection=spec.forget,
-    )  # fmt: skip
-    probes = [
-        {"strength": epoch, "ma": ma, "perplexity": 4.0 + epoch, "optimiser_steps": 8 * epoch}
-        for epoch, ma in ((1, 0.95), (2, 0.85), (3, 0.6))
-    ]
-    tried = Candidate(
-        trial_id="study", number=0, settings={"k": 4}, probes=tuple(probes), targets={"ma=0.9": 0.9},
-        original={"ma": 1.0, "perplexity": 4.0}, end="whole", seconds=1.0,
-    )  # fmt: skip
+    about = {"study_id": "study", "trial": replace(spec, strengths=()), "seeds": (7,), "space": {}, "defaults": {}}
+    about |= {"is_cumulative": True, "is_trained": True, "search": "optuna", "trials": 2, "selection": spec.forget}
+    study = Study(**about, targets=(Level(metric="ma", at=0.9),), utility_bounds=(0.5, 5.0))
+    seen = ((1, 0.95, 5.0), (2, 0.85, 6.0), (3, 0.6, 7.0))
+    probes = [dict(zip(("strength", "ma", "perplexity"), one, strict=True), optimiser_steps=8) for one in seen]
+    about = {"trial_id": "study", "number": 0, "settings": {"k": 4}, "targets": {"ma=0.9": 0.9}, "end": "whole"}
+    tried = Candidate(**about, probes=tuple(probes), original={"ma": 1.0, "perplexity": 4.0}, seconds=1.0)
     known = study_results(study, [tried, replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")])
     first, second = (candidate_run(known, candidate) for candidate in known.candidates)
     assert {"searched.k": "4", "settings.k": "4"}.items() <= first.params.items()
@@ -235,10 +228,8 @@ def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
     names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
     about = {"frontier": True, "model": "m", "over_erased": [None, False, True, None]}
     tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(**about))
-    assert tags["a"] == {
-        "collapsed": "true", "over_erased": "false", "collapse_class": "gibberish", "ranked": "true",
-        "frontier": "true", "mlflow.runColor": STYLES[0][0],
-    }  # fmt: skip
+    colour = {"mlflow.runColor": STYLES[0][0], "collapse_class": "gibberish", "over_erased": "false"}
+    assert tags["a"] == dict.fromkeys(("collapsed", "ranked", "frontier"), "true") | colour
     assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
     assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
     assert [tags[point]["over_erased"] for point in "bh"] == ["true", "unknown"]
@@ -268,13 +259,9 @@ def test_a_server_that_is_down_is_one_warning_without_its_password(folder, resul
 
 
 def test_a_failure_is_told_without_the_words_of_others(folder):
-    try:
-        try:
-            raise OSError(28, "No space left on device", SECRET)
-        except OSError:
-            raise ValueError(SECRET)  # noqa: B904
-    except ValueError as error:
-        said = describe_failure(error, folder.parent)
+    with pytest.raises(ValueError, match=SECRET) as raised:
+        raise ValueError(SECRET) from OSError(28, "No space left on device", SECRET)
+    said = describe_failure(raised.value, folder.parent)
     at = rf"raised in {Path(__file__).name}, line \d+\."
     assert re.fullmatch(rf"MLflow at \S+ failed: ValueError from OSError \(No space left on device\), {at}", said)
     assert describe_failure(DataError("our own words."), folder.parent) == "our own words."

@@ -12,4 +12,5 @@ def item_values(values, weights=None, clusters=None, **others):
     values_RN = np.atleast_2d(np.asarray(values, dtype=float))
     weights_RN = np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float))
     clusters_N = np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters)
-    return ItemValues(values_RN, weights_RN, clusters_N, **{"items": "prompts"} | others)
+    about = {"values_RN": values_RN, "weights_RN": weights_RN, "clusters_N": clusters_N, "items": "prompts"}
+    return ItemValues(**about | others)
