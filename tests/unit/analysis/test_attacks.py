@@ -15,10 +15,9 @@ from harness.reporting.sections.attacks import attack_tables
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "", "items": "sequence"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", attack="As erased", **ABOUT)
-RELEARNED, DEPTH = (
-    Metric(name=title.lower(), title=title, better=better, group="robustness", ranked=False, attack=title, **ABOUT)
-    for title, better in (("Relearned", "lower"), ("Depth", "higher"))
-)
+ROBUSTNESS = ABOUT | {"group": "robustness", "ranked": False}
+RELEARNED = Metric(name="relearned", title="Relearned", better="lower", attack="Relearned", **ROBUSTNESS)
+DEPTH = Metric(name="depth", title="Depth", better="higher", attack="Depth", **ROBUSTNESS)
 TEXTS = tuple(f"text {number}" for number in range(8))
 ORIGINAL, TWIN = np.full(8, 1.0), np.array([0.1, 0.3, 0.2, 0.2, 0.1, 0.3, 0.2, 0.2])
 

@@ -16,10 +16,11 @@ def counted(make_results, make_plan, make_point):
     """Return what is counted of trials: `[(trial, {strength: notes})]`."""
 
     def count(*trials):
-        records = {
-            spec.trial_id: [make_point(spec, strength, notes=notes) for strength, notes in by_strength.items()]
-            for spec, by_strength in trials
-        }
+        records = {}
+        for spec, by_strength in trials:
+            records[spec.trial_id] = [
+                make_point(spec, strength, notes=by_strength[strength]) for strength in by_strength
+            ]
         return selected_blocks(make_results(make_plan(*(spec for spec, _ in trials)), records))
 
     return count
@@ -32,15 +33,11 @@ def walk(make_row):
     def make(by_epoch, strengths=None, seed=0, variant="emso", model="miniature-m", shape=(4, 4), **changes):
         strengths, (layers, heads) = strengths or tuple(range(1, len(by_epoch) + 1)), shape
         spec = make_row(variant, strengths, seed, trial_id=f"{variant}-{model}-{seed}", **changes)
-        notes = {
-            epoch: {
-                "epoch": epoch,
-                "candidate_blocks": {kind: [heads if kind.startswith("W") else 1] * layers for kind in KINDS},
-                "selected_blocks": [{"block": name, "m": -0.1} for name in by_epoch[epoch - 1]],
-                "selected_by_epoch": [list(names) for names in by_epoch[:epoch]],
-            }
-            for epoch in strengths
-        }
+        candidates, notes = {kind: [heads if kind.startswith("W") else 1] * layers for kind in KINDS}, {}
+        for epoch in strengths:
+            selected = [{"block": name, "m": -0.1} for name in by_epoch[epoch - 1]]
+            notes[epoch] = {"epoch": epoch, "candidate_blocks": candidates, "selected_blocks": selected}
+            notes[epoch]["selected_by_epoch"] = [list(names) for names in by_epoch[:epoch]]
         return replace(spec, model=Checkpoint(model, "/m", "/m", "0")), notes
 
     return make

@@ -27,10 +27,10 @@ NO_PERPLEXITY_RULE = Collapse.model_construct(perplexity=(0.0, math.inf))
 NO_MAUVE_RULE = Collapse.model_construct(mauve=0.0)
 
 
-@pytest.mark.parametrize(
-    ("bounds", "missed"),
-    [(Collapse(), set()), (NO_PERPLEXITY_RULE, set()), (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")})],
-)
+MISSED = [(Collapse(), set()), (NO_PERPLEXITY_RULE, set()), (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")})]
+
+
+@pytest.mark.parametrize(("bounds", "missed"), MISSED)
 def test_all_10_red_cells_of_the_paper_and_none_of_the_11_others(bounds, missed):
     """By either rule, and by MAUVE alone; perplexity alone misses one, which repeats itself."""
     with PUBLISHED.open(newline="") as file:
@@ -62,21 +62,21 @@ def test_bounds_are_a_quarter_of_the_originals_mauve_and_half_to_five_times_its_
         assert side(0.01, unknown, 0.25) is side(20.0, unknown, 0.5, 5.0) is None
 
 
-@pytest.mark.parametrize(
-    ("numbers", "collapsed", "name", "reason"),
-    [
-        ((0.8, 20.0), False, "healthy", ""),
-        ((0.1, 20.0), True, "gibberish", "mauve"),
-        ((0.8, 101.0), True, "gibberish", "perplexity"),
-        ((0.8, 9.9), True, "degenerate", "perplexity"),
-        ((0.1, 101.0), True, "gibberish", "mauve and perplexity"),
-        ((NAN, 101.0), True, "gibberish", "perplexity"),
-        ((NAN, 20.0), None, "unknown", ""),
-        ((0.1, NAN), True, "gibberish", "mauve"),
-        ((0.8, NAN), None, "unknown", ""),
-        ((NAN, NAN), None, "unknown", ""),
-    ],
-)
+BY_RULE = [
+    ((0.8, 20.0), False, "healthy", ""),
+    ((0.1, 20.0), True, "gibberish", "mauve"),
+    ((0.8, 101.0), True, "gibberish", "perplexity"),
+    ((0.8, 9.9), True, "degenerate", "perplexity"),
+    ((0.1, 101.0), True, "gibberish", "mauve and perplexity"),
+    ((NAN, 101.0), True, "gibberish", "perplexity"),
+    ((NAN, 20.0), None, "unknown", ""),
+    ((0.1, NAN), True, "gibberish", "mauve"),
+    ((0.8, NAN), None, "unknown", ""),
+    ((NAN, NAN), None, "unknown", ""),
+]
+
+
+@pytest.mark.parametrize(("numbers", "collapsed", "name", "reason"), BY_RULE)
 def test_either_rule_is_enough_and_both_must_be_kept(numbers, collapsed, name, reason):
     mauve, perplexity = numbers
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, mauve, 0.1, perplexity))
@@ -93,19 +93,19 @@ def test_a_model_that_repeats_itself_is_degenerate_whatever_n_was_measured(n):
     assert flag(table, info=undeclared)["collapse_class"][1] == "gibberish", "no name says what a metric is"
 
 
-@pytest.mark.parametrize(
-    ("repetition", "perplexity", "expected"),
-    [
-        (0.51, 101.0, "degenerate"),
-        (0.50, 101.0, "gibberish"),
-        (0.05, 9.9, "degenerate"),
-        (0.05, 10.0, "gibberish"),
-        (NAN, 9.9, "degenerate"),
-        (NAN, 101.0, "gibberish"),
-        (0.05, NAN, "gibberish"),
-        (NAN, NAN, "unknown"),
-    ],
-)
+AT_THRESHOLDS = [
+    (0.51, 101.0, "degenerate"),
+    (0.50, 101.0, "gibberish"),
+    (0.05, 9.9, "degenerate"),
+    (0.05, 10.0, "gibberish"),
+    (NAN, 9.9, "degenerate"),
+    (NAN, 101.0, "gibberish"),
+    (0.05, NAN, "gibberish"),
+    (NAN, NAN, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("repetition", "perplexity", "expected"), AT_THRESHOLDS)
 def test_classes_at_their_thresholds(repetition, perplexity, expected):
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, repetition, perplexity))
     assert flag(table)["collapse_class"][1] == expected

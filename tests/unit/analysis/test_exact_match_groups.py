@@ -18,10 +18,8 @@ from harness.settings import Source, replace
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
 SHARE = Metric(**ABOUT | {"high": 1.0}, name="share", title="Share", items="sequence")
-TEXT, AGREES = (
-    Metric(**ABOUT, name=name, title=title, items="sequence", ranked=False)
-    for name, title in (("exact_match", "text"), ("exact_match_original", "original"))
-)
+TEXT = Metric(**ABOUT, name="exact_match", title="text", items="sequence", ranked=False)
+AGREES = replace(TEXT, name="exact_match_original", title="original")
 # Continuations of four tokens: five are recited wholly, and the next to its last token.
 WHOLE = [4.0] * 10
 RECITED = [4, 4, 4, 4, 4, 3, 3, 2, 0, 0]

@@ -135,19 +135,19 @@ def test_a_wrong_flag_is_outside_and_an_unknown_one_too(compare, measured, ablat
         assert cell(frame, "Ours", "collapsed").is_inside is False
 
 
-@pytest.mark.parametrize(
-    ("changes", "definition", "reasons"),
-    [
-        ({"model": Checkpoint("miniature-m", "/m", "/m", "0")}, "table", ["another model"]),
-        ({"model": Checkpoint(NEO, NEO, NEO, "a folder of that name")}, "table", ["another model"]),
-        ({}, "exact", ["another definition"]),
-        ({"forget": Source(source="miniature", digest="d", rows=256)}, "table", ["another forget set"]),
-        ({"utility": Source(source="miniature", sequences=256)}, "table", ["other utility texts"]),
-        ({"training": Training(learning_rate=4e-5)}, "table", ["other training"]),
-        ({"validation": Source(source="miniature")}, "table", ["other validation texts"]),
-        ({"strengths": (4,)}, "table", ["another strength"]),
-    ],
-)
+DIFFERENT = [
+    ({"model": Checkpoint("miniature-m", "/m", "/m", "0")}, "table", ["another model"]),
+    ({"model": Checkpoint(NEO, NEO, NEO, "a folder of that name")}, "table", ["another model"]),
+    ({}, "exact", ["another definition"]),
+    ({"forget": Source(source="miniature", digest="d", rows=256)}, "table", ["another forget set"]),
+    ({"utility": Source(source="miniature", sequences=256)}, "table", ["other utility texts"]),
+    ({"training": Training(learning_rate=4e-5)}, "table", ["other training"]),
+    ({"validation": Source(source="miniature")}, "table", ["other validation texts"]),
+    ({"strengths": (4,)}, "table", ["another strength"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "definition", "reasons"), DIFFERENT)
 def test_what_differs_is_told_from_the_plan(compare, measured, ablation, changes, definition, reasons):
     methods = replace(ablation, trials=ablation.trials[1:])
     plan = changed(methods, **changes)

@@ -76,15 +76,15 @@ def test_the_published_metrics_are_those_that_are_measured_today():
         assert replace(metric, **told_elsewhere) == replace(shipped[metric.name], **told_elsewhere)
 
 
-@pytest.mark.parametrize(
-    ("declared", "message"),
-    [
-        (None, "there is no some.metrics.yaml beside it. For a sweep's table, give its results folder"),
-        ("el_3: 1", "is no list of metrics"),
-        ("- {name: ma, better: Lower}", "0.better"),
-        ("- {name: ma, hedline: true}", "a metric has no hedline. It may have name, better, unit"),
-    ],
-)
+UNDECLARED = [
+    (None, "there is no some.metrics.yaml beside it. For a sweep's table, give its results folder"),
+    ("el_3: 1", "is no list of metrics"),
+    ("- {name: ma, better: Lower}", "0.better"),
+    ("- {name: ma, hedline: true}", "a metric has no hedline. It may have name, better, unit"),
+]
+
+
+@pytest.mark.parametrize(("declared", "message"), UNDECLARED)
 def test_a_table_whose_metrics_nobody_declares_is_refused(tmp_path, declared, message):
     path = tmp_path / "some.csv"
     path.write_text("model,method,ma\nm,emso,0.5\n", encoding="utf-8")

@@ -41,20 +41,20 @@ def test_beyond_is_more_than_the_floor_and_more_than_chance():
     assert not is_beyond((0.10, 0.01), (0.90, 0.01)), "less than unseen texts is not more"
 
 
-@pytest.mark.parametrize(
-    ("given", "recites"),
-    [
-        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
-        ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
-        ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
-        ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
-        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
-        ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
-        ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
-        ([("original", 0.95, 0.01)], None),
-        ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
-    ],
-)
+BY_MEANS = [
+    ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
+    ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
+    ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
+    ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
+    ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
+    ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
+    ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
+    ([("original", 0.95, 0.01)], None),
+    ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
+]
+
+
+@pytest.mark.parametrize(("given", "recites"), BY_MEANS)
 def test_who_recites(given, recites):
     assert of(*given).recites is recites
     said = of(*given).warning
@@ -156,23 +156,23 @@ def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(a
     assert rf"\caption{{{UNKNOWN}" in (tmp_path / "table.tex").read_text()
 
 
-@pytest.mark.parametrize(
-    ("given", "recites", "count"),
-    [
-        ({"original": FEW, "holdout": UNSEEN}, True, 4),
-        ({"original": FEW, "stand_in": UNSEEN}, True, 4),
-        ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
-        ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
-        ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
-        ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
-        ({"original": FEW, "retrained": FEW}, False, 0),
-        ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
-        ({"original": FEW}, None, 0),
-        ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
-        ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
-        ({"original": texts(12, 52), "holdout": UNSEEN}, True, 0),  # means show it: ranked on all
-    ],
-)
+BY_TEXTS = [
+    ({"original": FEW, "holdout": UNSEEN}, True, 4),
+    ({"original": FEW, "stand_in": UNSEEN}, True, 4),
+    ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
+    ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
+    ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
+    ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
+    ({"original": FEW, "retrained": FEW}, False, 0),
+    ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
+    ({"original": FEW}, None, 0),
+    ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
+    ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
+    ({"original": texts(12, 52), "holdout": UNSEEN}, True, 0),  # means show it: ranked on all
+]
+
+
+@pytest.mark.parametrize(("given", "recites", "count"), BY_TEXTS)
 def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recites, count, of_items):
     [known] = of_items(**given).recitations.values()
     assert known.recites is recites
@@ -180,15 +180,15 @@ def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recite
     assert known.is_by_validation == (recites is True and "stand_in" in given and "holdout" not in given)
 
 
-@pytest.mark.parametrize(
-    ("given", "recites", "count"),
-    [
-        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=12, prefix="u")}, None, 0),
-        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
-        ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
-        ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
-    ],
-)
+BY_COPIES = [
+    ({"original": texts(64, 0), "holdout": texts(0, 12, copies=12, prefix="u")}, None, 0),
+    ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
+    ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
+    ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
+]
+
+
+@pytest.mark.parametrize(("given", "recites", "count"), BY_COPIES)
 def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, of_items):
     [known] = of_items(**given).recitations.values()
     assert known.recites is recites

@@ -179,9 +179,8 @@ def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, origina
 
 
 def test_a_csv_keeps_whole_numbers_beside_empty_cells():
-    frame = pd.DataFrame(
-        {"a": [7, None, "=x"], "b": pd.array([7, None, 2**53 + 1], dtype="Int64"), "c": [0.1, None, -1e-7]}
-    )
+    whole = pd.array([7, None, 2**53 + 1], dtype="Int64")
+    frame = pd.DataFrame({"a": [7, None, "=x"], "b": whole, "c": [0.1, None, -1e-7]})
     assert csv_text(frame) == "a,b,c\n7,7,0.1\n,,\n=x,9007199254740993,-1e-07\n"
 
 

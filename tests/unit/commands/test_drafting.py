@@ -170,21 +170,21 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     plan(out)
 
 
-@pytest.mark.parametrize(
-    ("name", "grid"),
-    [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])],
-)
+GRIDS = [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])]
+
+
+@pytest.mark.parametrize(("name", "grid"), GRIDS)
 def test_strengths_rise_from_what_a_method_declares(name, grid):
     assert strength_grid(METHODS.load(name)) == grid
 
 
-@pytest.mark.parametrize(
-    ("lengths", "arguments", "said"),
-    [
-        ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
-        ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-    ],
-)
+UNUSABLE = [
+    ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
+    ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
+]
+
+
+@pytest.mark.parametrize(("lengths", "arguments", "said"), UNUSABLE)
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, init, capsys):
     code, out = init(*lengths, arguments=arguments)
     assert (code, out.exists(), said in capsys.readouterr().err) == (2, False, True)

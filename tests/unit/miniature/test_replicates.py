@@ -113,9 +113,7 @@ def test_the_same_weights_are_no_second_replicate(check, make_replicate):
 # The table
 
 
-def test_the_table_says_what_a_model_replicates_and_ranks_their_mean(
-    make_row, make_plan, make_measurement, make_ranked
-):
+def test_the_table_names_replicates_and_ranks_their_mean(make_row, make_plan, make_measurement, make_ranked):
     specs = []
     for model in ("a", "b", "c"):
         shared = {"model": Checkpoint(model, "/m", "/m", model), "replicate_of": "tiny" if model != "c" else None}

@@ -19,10 +19,8 @@ data: {forget: {source: miniature, sequences: 4}, utility: {source: miniature, p
 methods: {gradient_ascent: {epochs: 1}}
 evaluators: {extraction: {}}
 """
-FILES = [
-    ("methods/gradient_ascent.py", METHODS.load("gradient_ascent").version),
-    ("evaluators/extraction.py", EVALUATORS.load("extraction").version),
-]
+ASCENT, EXTRACTION = METHODS.load("gradient_ascent"), EVALUATORS.load("extraction")
+FILES = [("methods/gradient_ascent.py", ASCENT.version), ("evaluators/extraction.py", EXTRACTION.version)]
 
 
 @pytest.fixture
@@ -48,16 +46,16 @@ def digest(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "is_noticed"),
-    [
-        ("own.py", "+ 1", "+ 2", True),
-        ("parts.py", "PART = 1", "PART = 2", True),
-        ("own.py", '"""Adds."""', '"""Adds one."""', False),
-        ("own.py", "+ 1", "+ 1  # one", False),
-        ("unrelated.py", "x = 1", "x = 2", False),
-    ],
-)
+EDITS = [
+    ("own.py", "+ 1", "+ 2", True),
+    ("parts.py", "PART = 1", "PART = 2", True),
+    ("own.py", '"""Adds."""', '"""Adds one."""', False),
+    ("own.py", "+ 1", "+ 1  # one", False),
+    ("unrelated.py", "x = 1", "x = 2", False),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "is_noticed"), EDITS)
 def test_code_is_what_decides_and_neither_comments_nor_other_files(digest, file, old, new, is_noticed):
     before = digest()
     assert (digest(file, old, new) != before) == is_noticed
@@ -93,6 +91,6 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     assert lines == {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
     report = (first.folder / "report.html").read_text()
     assert method in report
-    monkeypatch.setattr(METHODS.load("gradient_ascent"), "version", 99)
-    monkeypatch.setattr(EVALUATORS.load("extraction"), "version", 99)
+    monkeypatch.setattr(ASCENT, "version", 99)
+    monkeypatch.setattr(EXTRACTION, "version", 99)
     assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"

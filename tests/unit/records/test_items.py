@@ -25,9 +25,8 @@ PERPLEXITY = Metric(name="perplexity", group="generation", items="prompt", aggre
 MAUVE = Metric(name="mauve", group="generation", **ABOUT)
 PIQA = Metric(name="piqa", group="reasoning", items="question", **ABOUT)
 # Rows 0 and 2 end alike; rows 1 and 3 are the same text.
-FORGET = Sequences(
-    torch.tensor([[1, 2, 7, 8], [3, 4, 5, 0], [6, 2, 7, 8], [3, 4, 5, 0]]), torch.tensor([4, 3, 4, 3]), 2, "digest"
-)
+ROWS = torch.tensor([[1, 2, 7, 8], [3, 4, 5, 0], [6, 2, 7, 8], [3, 4, 5, 0]])
+FORGET = Sequences(ROWS, torch.tensor([4, 3, 4, 3]), 2, "digest")
 UTILITY = Utility(torch.tensor([[1, 2], [3, 4], [1, 2]]), torch.zeros(3, 1), ("", "", ""), ("", "", ""), "digest")
 
 
@@ -95,19 +94,19 @@ def test_a_number_is_the_aggregate_of_its_items():
     assert math.isnan(aggregated(np.ones(2), np.zeros(2), "mean"))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (evaluation(ma=0.501), "'ma' is 0.501, and the mean of its 4 items is 0.5"),
-        (evaluation(perplexity=3.0), "'perplexity' is 3, and the exp_mean of its 3 items is 2.82842712"),
-        (evaluation(ma=math.nan), "'ma' is nan"),
-        (evaluation(per_item={"ma": np.ones(3)}), r"'sequence'\), of which there are 4, and .* has the shape \(3,\)"),
-        (evaluation(per_item={"ma": np.ones((4, 1))}), r"has the shape \(4, 1\)"),
-        (replace(evaluation(), item_ids={"piqa": ["q", "q"]}), "have ids that come twice"),
-        (replace(evaluation(), item_ids={}), r"of which there are 0, and .* has the shape \(2,\)"),
-        (replace(evaluation(), per_item={}), "'ma' declares items .* has the shape"),
-    ],
-)
+REFUSED = [
+    (evaluation(ma=0.501), "'ma' is 0.501, and the mean of its 4 items is 0.5"),
+    (evaluation(perplexity=3.0), "'perplexity' is 3, and the exp_mean of its 3 items is 2.82842712"),
+    (evaluation(ma=math.nan), "'ma' is nan"),
+    (evaluation(per_item={"ma": np.ones(3)}), r"'sequence'\), of which there are 4, and .* has the shape \(3,\)"),
+    (evaluation(per_item={"ma": np.ones((4, 1))}), r"has the shape \(4, 1\)"),
+    (replace(evaluation(), item_ids={"piqa": ["q", "q"]}), "have ids that come twice"),
+    (replace(evaluation(), item_ids={}), r"of which there are 0, and .* has the shape \(2,\)"),
+    (replace(evaluation(), per_item={}), "'ma' declares items .* has the shape"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), REFUSED)
 def test_items_that_do_not_make_up_their_number_are_refused(wrong, message):
     with pytest.raises(TrialError, match=message):
         kept(wrong)

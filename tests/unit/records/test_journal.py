@@ -217,38 +217,38 @@ def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):
 ALL = "started m1 g1 m2 g2 m3 g3"
 
 
-@pytest.mark.parametrize(
-    ("records", "missing", "state"),
-    [
-        ("", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        (ALL, {}, "done"),
-        (f"{ALL} failed", {}, "done"),
-        ("started m1 g1 m2", {2: "g", 3: "mg"}, "missing"),
-        ("failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
-        ("started failed started m1", {1: "g", 2: "mg", 3: "mg"}, "missing"),
-        ("started old", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        ("started m1 g1 m2 g2 stopped", {}, "done"),
-        ("started m1 g1 m2 stopped", {2: "g"}, "missing"),
-        ("started m1.0 g1.0", {2: "mg", 3: "mg"}, "missing"),
-    ],
-)
+STANDS = [
+    ("", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+    (ALL, {}, "done"),
+    (f"{ALL} failed", {}, "done"),
+    ("started m1 g1 m2", {2: "g", 3: "mg"}, "missing"),
+    ("failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
+    ("started failed started m1", {1: "g", 2: "mg", 3: "mg"}, "missing"),
+    ("started old", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+    ("started m1 g1 m2 g2 stopped", {}, "done"),
+    ("started m1 g1 m2 stopped", {2: "g"}, "missing"),
+    ("started m1.0 g1.0", {2: "mg", 3: "mg"}, "missing"),
+]
+
+
+@pytest.mark.parametrize(("records", "missing", "state"), STANDS)
 def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, state):
     trial = trial_results(spec, written(records))
     lacking = {strength: "".join(each.name[0] for each in evaluators) for strength, evaluators in trial.remaining}
     assert (lacking, trial.status, bool(trial.failure)) == (missing, state, state == "failed")
 
 
-@pytest.mark.parametrize(
-    ("strengths", "records", "reached"),
-    [
-        ((1, 3, 5), "", (1, 3, 5)),
-        ((1, 3, 5), "stopped", (1, 2)),
-        ((3, 5), "stopped", (2,)),
-        ((1, 3, 5), "p2 stopped", (1, 2)),
-        ((1, 2, 5), "p2 stopped", (1, 2)),
-        ((), "pnull", (None,)),
-    ],
-)
+STOPPED_AT = [
+    ((1, 3, 5), "", (1, 3, 5)),
+    ((1, 3, 5), "stopped", (1, 2)),
+    ((3, 5), "stopped", (2,)),
+    ((1, 3, 5), "p2 stopped", (1, 2)),
+    ((1, 2, 5), "p2 stopped", (1, 2)),
+    ((), "pnull", (None,)),
+]
+
+
+@pytest.mark.parametrize(("strengths", "records", "reached"), STOPPED_AT)
 def test_where_a_trajectory_stopped_is_its_last_point(make_spec, written, strengths, records, reached):
     trial = trial_results(make_spec(strengths=strengths), written(records))
     assert tuple(point.strength for point in trial.points) == reached

@@ -145,9 +145,7 @@ def test_no_text_of_a_sample_a_note_or_an_error_gets_in(folder, spec, records, r
         assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
 
 
-def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_what_they_share_their_trial(
-    folder, spec, results
-):
+def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_their_trial(folder, spec, results):
     first, second = (spec.point_id(strength) for strength in (1, 2))
     copy_trial(folder, results().plan, results().trials[0])
     assert runs(folder)["sweep"].info.status == "RUNNING"

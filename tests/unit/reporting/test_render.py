@@ -111,25 +111,25 @@ def test_nearest_to_an_aim_is_best():
     assert "**0.450**" in render(frame, [Column("x", "AUC", "number", better="nearest")], "markdown")
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "text"),
-    [
-        ("number", 0.61549, "0.615"),
-        ("number", -math.inf, "−∞"),
-        ("change", -0.25, "−0.250"),
-        ("change", 0.0001, "0.000"),
-        ("ratio", 1.268, "×1.27"),
-        ("percent", 0.0167, "1.7 %"),
-        ("percent", 0.5, "50 %"),
-        ("count", 12345, "12,345"),
-        ("number", False, "no"),
-        ("seconds", 130.0, "2 min 10 s"),
-        ("bytes", 912_680_550, "870 MiB"),
-        ("rank", "=2", "=2"),
-        ("number", None, "–"),
-        ("text", None, ""),
-    ],
-)
+FORMATS = [
+    ("number", 0.61549, "0.615"),
+    ("number", -math.inf, "−∞"),
+    ("change", -0.25, "−0.250"),
+    ("change", 0.0001, "0.000"),
+    ("ratio", 1.268, "×1.27"),
+    ("percent", 0.0167, "1.7 %"),
+    ("percent", 0.5, "50 %"),
+    ("count", 12345, "12,345"),
+    ("number", False, "no"),
+    ("seconds", 130.0, "2 min 10 s"),
+    ("bytes", 912_680_550, "870 MiB"),
+    ("rank", "=2", "=2"),
+    ("number", None, "–"),
+    ("text", None, ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), FORMATS)
 def test_formats(kind, value, text):
     frame = pd.DataFrame({"x": pd.Series([value], dtype=object)})
     assert render(frame, [Column("x", "X", kind)], "markdown").splitlines()[-1] == f"| {text} |"

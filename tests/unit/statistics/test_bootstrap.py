@@ -49,21 +49,21 @@ def models_and_seeds(generator):
     return item_values(values_RN, models_R=MODELS)
 
 
-@pytest.mark.parametrize(
-    ("simulate", "truth", "seed"),
-    [
-        (lambda g: item_values(g.normal(0.0, 1.0, 12)), 0.0, 0),
-        pytest.param(lambda g: item_values(g.normal(3.0, 2.0, N)), 3.0, 0, marks=pytest.mark.soak),
-        pytest.param(lambda g: item_values(g.random(N) < 0.9), 0.9, 0, marks=pytest.mark.soak),
-        pytest.param(lambda g: item_values(g.exponential(10.0, N)), 10.0, 0, marks=pytest.mark.soak),
-        pytest.param(tokens_until_a_mismatch, 9 * (1 - 0.9**50), 0, marks=pytest.mark.soak),
-        pytest.param(perplexity, math.exp(2.0), 0, marks=pytest.mark.soak),
-        pytest.param(repeated, 0.0, 0, marks=pytest.mark.soak),
-        pytest.param(lambda g: item_values(seeds(g, 3, 0.4)), 0.0, 3, marks=pytest.mark.soak),
-        pytest.param(lambda g: item_values(seeds(g, 5, 0.4)), 0.0, 5, marks=pytest.mark.soak),
-        pytest.param(models_and_seeds, 0.0, 0, marks=pytest.mark.soak),
-    ],
-)
+SIMULATED = [
+    (lambda g: item_values(g.normal(0.0, 1.0, 12)), 0.0, 0),
+    pytest.param(lambda g: item_values(g.normal(3.0, 2.0, N)), 3.0, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(g.random(N) < 0.9), 0.9, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(g.exponential(10.0, N)), 10.0, 0, marks=pytest.mark.soak),
+    pytest.param(tokens_until_a_mismatch, 9 * (1 - 0.9**50), 0, marks=pytest.mark.soak),
+    pytest.param(perplexity, math.exp(2.0), 0, marks=pytest.mark.soak),
+    pytest.param(repeated, 0.0, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(seeds(g, 3, 0.4)), 0.0, 3, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(seeds(g, 5, 0.4)), 0.0, 5, marks=pytest.mark.soak),
+    pytest.param(models_and_seeds, 0.0, 0, marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("simulate", "truth", "seed"), SIMULATED)
 def test_intervals_cover(simulate, truth, seed):
     assert coverage(simulate, truth, seed) == COVERS
 
@@ -149,10 +149,8 @@ def test_an_interval_is_that_of_bca_as_wide_as_students_t(shape, count):
     """SciPy's, of many more draws; ours may be off by three standard errors of a percentile of as many as it has."""
     values_N, weights_N, clusters_N = items_of_shape(shape, count, np.random.default_rng(count))
     of_clusters = [np.bincount(clusters_N, weights=sums_N) for sums_N in (weights_N * values_N, weights_N)]
-    found = stats.bootstrap(
-        of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), n_resamples=100_000,
-        batch=10_000, paired=True, vectorized=True, rng=1,
-    )  # fmt: skip
+    settings = {"n_resamples": 100_000, "batch": 10_000, "paired": True, "vectorized": True, "rng": 1}
+    found = stats.bootstrap(of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), **settings)
     center, sorted_D = of_clusters[0].sum() / of_clusters[1].sum(), np.sort(found.bootstrap_distribution)
     widening = math.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1) / stats.norm.ppf(0.975)
     ends = interval(draws(item_values(values_N, weights_N, clusters_N)))
@@ -270,9 +268,8 @@ def test_an_end_near_a_bound_does_not_jump():
     assert steps.max() < 2.1 * 0.5 / 96, "the mean itself moves by .5 / 96 at each"
     for wrong in (0, 9, 10):
         left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
-        assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(
-            interval(draws(accuracies(wrong, 16))), abs=1e-4
-        )
+        ends = interval(draws(accuracies(wrong, 16)))
+        assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(ends, abs=1e-4)
 
 
 def test_what_is_off_its_bounds_or_has_none_is_resampled_only(monkeypatch):
