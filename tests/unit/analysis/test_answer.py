@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.evidence import Evidence
-from harness.analysis.ranking import rank
-from harness.records.items import MetricItems
-from harness.records.record import Walked
+from harness.records import items, record
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
 from harness.settings import Compare, Level
@@ -39,7 +37,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             records[spec.trial_id] = [*walked, point, make_measurement(spec, strength, numbers=numbers, notes=told)]
             ids = tuple("abcd")
             logs = np.full(4, math.log(numbers.get("perplexity", 1.0)))
-            by_point[point.point_id] = {"perplexity": MetricItems(ids, ids, logs, np.ones(4))}
+            by_point[point.point_id] = {"perplexity": items.MetricItems(ids, ids, logs, np.ones(4))}
             return point.point_id
 
         for seed in range(seeds):
@@ -60,7 +58,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
                     found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
                     found |= {"nearest": near | {"perplexity": 1.0}, "reason": given.get("reason", "")}
-                    walked = Walked(trial_id=spec.trial_id, level=0.75, **found)
+                    walked = record.Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
                         continue
@@ -70,10 +68,10 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     over[add(spec, 2, numbers, [walked], notes)] = given.get("over", None if holdout is None else False)
         results = make_results(make_plan(*trials, until=levels, compare=Compare(reference=reference)), records)
         analysis = Analysis(results)
-        vars(analysis)["evidence"] = Evidence(by_point)
+        vars(analysis)["evidence"] = evidence.Evidence(by_point)
         table = analysis.table.assign(ranked=False)
         table["over_erased"] = [over.get(id) for id in table["point_id"]]
-        vars(analysis)["ranked"] = rank(table, analysis.info, analysis.evidence)
+        vars(analysis)["ranked"] = ranking.rank(table, analysis.info, analysis.evidence)
         return analysis
 
     return make

@@ -18,9 +18,7 @@ def counted(make_results, make_plan, make_point):
     def count(*trials):
         records = {}
         for spec, by_strength in trials:
-            records[spec.trial_id] = [
-                make_point(spec, strength, notes=by_strength[strength]) for strength in by_strength
-            ]
+            records[spec.trial_id] = [make_point(spec, at, notes=notes) for at, notes in by_strength.items()]
         return selected_blocks(make_results(make_plan(*(spec for spec, _ in trials)), records))
 
     return count

@@ -25,8 +25,6 @@ def flag(table, bounds=None, info=SHIPPED):
 
 NO_PERPLEXITY_RULE = Collapse.model_construct(perplexity=(0.0, math.inf))
 NO_MAUVE_RULE = Collapse.model_construct(mauve=0.0)
-
-
 MISSED = [(Collapse(), set()), (NO_PERPLEXITY_RULE, set()), (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")})]
 
 

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from harness.analysis.caveats import unranked_metrics
-from harness.analysis.main_table import main_frame
+from harness.analysis import caveats, main_table
 from harness.analysis.metrics import own_groups, sort_by_column
 from harness.analysis.ranking import RANKS, rank
 from harness.contracts import CloserTo, Metric
@@ -65,10 +64,10 @@ def test_without_a_retrained_model_nothing_is_ranked_by_it_and_that_is_said():
         without = ranked(table, MA, MAUVE)
         assert of_table.ranking[list(RANKS)].equals(without.ranking[list(RANKS)]), "the others' ranks stand"
         assert set(of_table.ranking["unranked"]) == {""}
-        [told] = [sentence for sentence in unranked_metrics(of_table) if "retrained" in sentence]
+        [told] = [sentence for sentence in caveats.unranked_metrics(of_table) if "retrained" in sentence]
         assert told.startswith("Nothing on m is ranked by AUC: it is the better, the closer it is to the retrained")
     with_one = pd.concat([table, table_of([("retrained", 0, 1, [0.5])])])
-    assert not any("retrained" in sentence for sentence in unranked_metrics(ranked(with_one, MA, MAUVE, NEAR)))
+    assert not any("retrained" in sentence for sentence in caveats.unranked_metrics(ranked(with_one, MA, MAUVE, NEAR)))
 
 
 def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_at():
@@ -78,7 +77,7 @@ def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_a
     of_erasure = ranked(table, MA, MAUVE, replace(AUC, group="erasure"))
     assert not both.ranking[list(RANKS)].equals(of_erasure.ranking[list(RANKS)])
     assert "rank_membership" not in alone.ranking
-    shown = main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
+    shown = main_table.main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
     assert shown == ranks(table, AUC)
     assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")

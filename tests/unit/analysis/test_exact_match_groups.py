@@ -6,10 +6,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from harness.analysis import main_table, ranking
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.main_table import agreement_frame
 from harness.analysis.metrics import metric_info
-from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.contracts import Metric
 from harness.records.items import MetricItems
@@ -51,7 +50,7 @@ def measured(make_plan, make_row, make_point, make_measurement):
         of_trials = tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials)
         results = Results(plan, of_trials, (), lambda measurement: items[measurement.point_id] if with_items else {})
         info, evidence = metric_info(results), read_evidence(results)
-        return results, rank(table(results, info, evidence), info, evidence)
+        return results, ranking.rank(table(results, info, evidence), info, evidence)
 
     return make
 
@@ -75,11 +74,11 @@ def left(frame, variant="em"):
 
 
 def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(measured, usual):
-    frame = agreement_frame(measured(*usual)[1])
+    frame = main_table.agreement_frame(measured(*usual)[1])
     assert left(frame) == {1: (2.4, 3.6), 2: (0.4, 3.0)}
     original, *erased = frame.to_dict("records")
-    assert (original["memorized"], original["other"]) == (4, 4)
-    assert (original["memorized_sequences"], original["other_sequences"]) == (5, 5)
+    columns = ("memorized", "other", "memorized_sequences", "other_sequences")
+    assert [original[column] for column in columns] == [4, 4, 5, 5]
     assert math.isnan(original["memorized_low"]), "by definition, so without an interval"
     for row in erased:
         for group in ("memorized", "other"):
@@ -89,22 +88,22 @@ def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(m
 def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
     seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
     seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
-    assert left(agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
+    assert left(main_table.agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
 
 
 def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_next_to_them(measured, usual, trial):
     unseen = (trial("holdout", forget=Source(source="miniature", path="unseen")), {None: [4.0] * 8})
     retrained = (trial("retrained"), {None: [1] * 5 + [2] * 5})
-    frame = agreement_frame(measured(*usual, unseen, retrained)[1])
-    assert left(frame) == left(agreement_frame(measured(*usual)[1]))
+    frame = main_table.agreement_frame(measured(*usual, unseen, retrained)[1])
+    assert left(frame) == left(main_table.agreement_frame(measured(*usual)[1]))
     assert list(frame["variant"][:2]) == ["original", "retrained"]
     assert frame.loc[1, ["memorized", "other"]].tolist() == [1, 2]
     ranked = measured(*usual, retrained)[1]
     of_point = {id: items for id, items in ranked.evidence.by_point.items() if id != retrained[0].point_id(None)}
-    lacking = agreement_frame(replace(ranked, evidence=Evidence(of_point)))
+    lacking = main_table.agreement_frame(replace(ranked, evidence=Evidence(of_point)))
     assert lacking.loc[1, ["memorized", "other"]].isna().all(), "not known, and not 0"
 
 
 def test_few_of_a_group_or_no_items_give_nothing(measured, usual):
     for changes in ({"recited": [4.0] * 4 + [0.0] * 6}, {"metrics": (SHARE, TEXT)}, {"with_items": False}):
-        assert agreement_frame(measured(*usual, **changes)[1]).empty
+        assert main_table.agreement_frame(measured(*usual, **changes)[1]).empty

@@ -113,7 +113,7 @@ def obstacles(frame):
 def test_under_the_papers_conditions_every_figure_is_compared(compare, measured, ablation):
     frame = compare(ablation, measured(ablation))
     assert list(frame["label"].unique()) == ["Select & NLL", "Random & EM", "w/o Dir", "Full & EM", "Ours"]
-    assert list(frame["name"].unique()) == ["el_3", "ma", "perplexity", "mauve", "collapsed"]
+    assert list(frame["name"].unique()) == [*NAMES, "collapsed"]
     is_collapsed = frame["label"] == "Select & NLL"
     assert set(frame.loc[~is_collapsed, "is_inside"]) == {True}
     assert set(frame.loc[is_collapsed, "collapsed"]) == {True}
@@ -210,14 +210,12 @@ def test_seed_noise_widens_no_tolerance_and_too_much_of_it_verifies_nothing(comp
 
 
 def test_verify_ends_with_0_inside_and_with_1_when_one_cell_is_moved_out(folder, measured, ablation, capsys):
-    path = folder(ablation, measured(ablation))
-    assert cli.main(["verify", path]) == 0
+    assert cli.main(["verify", folder(ablation, measured(ablation))]) == 0
     said = capsys.readouterr().out
     assert "21 of 25 cells can be compared: 21 inside, 0 outside." in said
     assert "OUTSIDE" not in said
     assert COLLAPSED_THERE in " ".join(said.split())
-    path = folder(ablation, measured(ablation, moved=[("full_em", "el_3", 0.2)]))
-    assert cli.main(["verify", path]) == 1
+    assert cli.main(["verify", folder(ablation, measured(ablation, moved=[("full_em", "el_3", 0.2)]))]) == 1
     said = capsys.readouterr().out
     assert ("20 inside, 1 outside" in said, said.count("OUTSIDE"), "+0.126" in said) == (True, 1, True)
     for beyond in (math.nan, math.inf):

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.analysis import main_table, seeds
 from harness.analysis.evidence import Evidence
-from harness.analysis.main_table import main_frame
 from harness.analysis.ranking import RANKS, competition_ranks, group_ranks, rank, rank_bounds
-from harness.analysis.seeds import rename_replicates
 from harness.records.items import MetricItems
 from harness.settings import replace
 from tests.unit.analysis.frames import SHIPPED, filled, known
@@ -78,12 +77,12 @@ def test_a_metric_without_items_is_drawn_with_the_noise_that_it_declares():
     of_noise = rank(table, only).ranking.set_index("variant")
     bounds = of_noise.loc[["a", "b", "c"], ["rank_generation_low", "rank_generation_high"]]
     assert bounds.to_numpy().tolist() == [["1", "2"], ["1", "2"], ["3", "3"]]
-    drawn_a, drawn_b = (Evidence().draws(rename_replicates(table).iloc[[row]], only["mauve"]) for row in (0, 1))
+    drawn_a, drawn_b = (Evidence().draws(seeds.rename_replicates(table).iloc[[row]], only["mauve"]) for row in (0, 1))
     assert drawn_a.std() == pytest.approx(0.033, rel=0.03)
     assert abs(np.corrcoef(drawn_a, drawn_b)[0, 1]) < 0.05, "each variant has its own"
-    low, high = Evidence().interval(rename_replicates(table).iloc[[0]], only["mauve"])
+    low, high = Evidence().interval(seeds.rename_replicates(table).iloc[[0]], only["mauve"])
     assert (low, high) == pytest.approx((0.70 - 1.96 * 0.033, 0.70 + 1.96 * 0.033), abs=1e-4)
-    near_one = rename_replicates(table.assign(mauve=0.99)).iloc[[0]]
+    near_one = seeds.rename_replicates(table.assign(mauve=0.99)).iloc[[0]]
     assert Evidence().interval(near_one, only["mauve"])[1] == 1.0, "within the metric's bounds"
     silent = {"mauve": replace(SHIPPED["mauve"], source="a published table")}
     assert set(rank(table, silent).ranking["rank_generation_low"]) == {""}
@@ -150,7 +149,7 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
     for idle in ("same", "worse", "noisy"):
         assert ranking.loc[idle, [*RANKS, "unranked"]].tolist() == ["", "", "", "erased nothing"], idle
     assert ranking.loc[["right", "other"], "rank_erasure"].tolist() == ["1", "2"]
-    shown = main_frame(whole).set_index("variant")
+    shown = main_table.main_frame(whole).set_index("variant")
     assert shown.loc[["same", "right", "other"], "state"].tolist() == ["erased nothing", "healthy", "healthy"]
     assert shown.loc[["same", "right", "other"], "compared"].tolist() == [False, True, True]
     assert whole.headline_warnings[0].startswith("Whether there is anything to erase"), "others erased something"

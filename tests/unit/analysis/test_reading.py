@@ -9,9 +9,7 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.analysis.metrics import read_declarations
-from harness.analysis.ranking import RANKS
-from harness.analysis.table import LEADING, TRAILING, read_table
+from harness.analysis import metrics, ranking, table
 from harness.errors import DataError
 from harness.settings import replace
 
@@ -25,8 +23,8 @@ def declare(path, text=None):
 
 
 def test_a_published_table_is_filled():
-    frame, _ = read_table(PUBLISHED)
-    assert set(LEADING + TRAILING) <= set(frame.columns)
+    frame, _ = table.read_table(PUBLISHED)
+    assert set(table.LEADING + table.TRAILING) <= set(frame.columns)
     assert frame["variant"].equals(frame["method"])
     assert frame.loc[frame["method"] == "original", "ranked"].tolist() == [False] * 3
     assert (frame["ranked"].sum(), frame["rank_average"][2], frame["ma"][0]) == (21, "=2", 0.789)
@@ -47,7 +45,7 @@ def test_a_wrong_table_is_named_exactly(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     declare(path)
     with pytest.raises(DataError) as caught:
-        read_table(path)
+        table.read_table(path)
     assert str(path) in str(caught.value)
     assert WRONG[text] in str(caught.value)
 
@@ -56,23 +54,23 @@ def test_empty_cells_are_nan(tmp_path):
     path = tmp_path / "some.csv"
     path.write_text("model,method,ma,seed,peak_memory_bytes\nm,emso,,,\n", encoding="utf-8")
     declare(path)
-    frame = read_table(path)[0].iloc[0]
+    frame = table.read_table(path)[0].iloc[0]
     assert (math.isnan(frame["ma"]), frame["seed"], frame["peak_memory_bytes"] is pd.NA) == (True, 0, True)
 
 
 @pytest.mark.parametrize("name", ["emso_main_table", "emso_ablation", "emso_num_blocks", "di_original_models"])
 def test_published_metrics_are_declared(name):
     path = PUBLISHED.with_name(f"{name}.csv")
-    declared = read_declarations(path)
+    declared = metrics.read_declarations(path)
     columns = set(pd.read_csv(path).columns)
     names = {"model", "method", "variant", "reference", "runs", "num_blocks", "collapsed"}
-    assert declared.keys() <= columns <= declared.keys() | names | set(RANKS)
+    assert declared.keys() <= columns <= declared.keys() | names | set(ranking.RANKS)
 
 
 def test_the_published_metrics_are_those_that_are_measured_today():
     shipped = {metric.name: metric for metric in (*Memorization().metrics, *Generation().metrics)}
     told_elsewhere = {"source": "", "items": None, "aggregate": "mean", "attack": ""}  # no items
-    for metric in read_declarations(PUBLISHED).values():
+    for metric in metrics.read_declarations(PUBLISHED).values():
         assert replace(metric, **told_elsewhere) == replace(shipped[metric.name], **told_elsewhere)
 
 
@@ -93,4 +91,4 @@ def test_a_table_whose_metrics_nobody_declares_is_refused(tmp_path, declared, me
         better = "" if "better" in declared else ", better: lower"
         declare(path, (better + rest).join(declared.rsplit("}", 1)))
     with pytest.raises(DataError, match=re.escape(message)):
-        read_table(path)
+        table.read_table(path)

@@ -127,8 +127,7 @@ def test_what_is_damaged_is_named_removed_and_made_again(tmp_path, damage):
     folder = artifacts.build("memorized", "abc", fill)
     other = artifacts.build("memorized", "abd", fill)
     harm(folder)
-    assert artifacts.find("memorized", "abc") is None
-    assert not folder.exists()
+    assert (artifacts.find("memorized", "abc"), folder.exists()) == (None, False)
     assert told == [f"{folder} was damaged ({clause}), so it was removed and is built again"]
     assert artifacts.build("memorized", "abc", fill) == folder == artifacts.find("memorized", "abc")
     harm(folder)

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
-from harness.records.journal import Journal
-from harness.records.setting_changes import changed_sentences
+from harness.records import journal, setting_changes
 from harness.running import run_sweep
 
 PLUGIN = '"""A plugin."""\n\nfrom own_plugins import formulas\n\n\nclass Own:\n    """Adds."""\n\n    size = 2\n\n'
@@ -69,13 +68,13 @@ def sweep(tmp_path):
     def run(**options):
         return run_sweep(tmp_path / "coded.yaml", executor="inline", results=tmp_path / "results", **options)
 
-    run.journal = Journal(tmp_path / "results" / "coded" / "journal")
+    run.journal = journal.Journal(tmp_path / "results" / "coded" / "journal")
     return run
 
 
 def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     first = sweep()
-    assert changed_sentences(first.results) == []
+    assert setting_changes.changed_sentences(first.results) == []
     lines = {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
     monkeypatch.setattr("harness.records.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
     with pytest.raises(Exception, match="has changed since") as refused:

@@ -120,10 +120,8 @@ def test_an_auc_has_the_items_of_both_sets_and_a_text_in_both_is_two(make_sequen
     items = metric_items(evaluated, (auc,), FORGET, UTILITY, {"holdout": holdout})["auc"]
     assert items.values_N.tolist() == values.tolist()
     assert values.min() < 0, "single values may lie outside of the metric's bounds"
-    of_forget = sequence_identities(FORGET)
-    assert items.ids[:4] == of_forget[0]
+    assert (items.ids[:4], items.clusters[:4]) == sequence_identities(FORGET)
     assert items.ids[4] == f"holdout-{items.ids[0]}"
-    assert items.clusters[:4] == of_forget[1]
     assert len({*items.clusters}) == 4, "a copy on the other side is other evidence"
     with pytest.raises(TrialError, match=r"of which there are 0, and .* has the shape \(6,\)"):
         metric_items(evaluated, (auc,), FORGET, UTILITY)

@@ -16,10 +16,9 @@ from harness import cli
 from harness.analysis.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
-from harness.records.artifacts import Artifacts
+from harness.records import artifacts, mlflow_runs
 from harness.records.journal import Journal
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, describe_failure, describe_store
-from harness.records.mlflow_runs import candidate_run, erased_tags, experiment_tags, point_run, trial_run
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.files import point_tags
@@ -98,7 +97,7 @@ def ids(folder):
 
 
 def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
-    run = trial_run(trial)
+    run = mlflow_runs.trial_run(trial)
     said = {"method": "emso", "node": "gpu-3", "stop_reason": "none", "strengths": "1, 2", "error": "none"}
     said |= {"mlflow.runName": "emso miniature-m seed 0", "mlflow.source.name": "sweep s", "forget_digest": "1" * 16}
     assert (said | {"mlflow.source.git.commit": "c0ffee"}).items() <= run.tags.items()
@@ -110,11 +109,11 @@ def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
 
 def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
     [trial] = results(left={"t1": records(spec, generation={"perplexity": float("inf"), "rep_2": float("nan")})}).trials
-    run = point_run(trial, trial.points[0])
+    run = mlflow_runs.point_run(trial, trial.points[0])
     assert run.tags["not_finite"] == "generation/perplexity, generation/rep_2"
     assert not [name for name, _, _ in run.metrics if name.startswith("generation")]
     [unseen] = results(replace(spec, method="holdout", variant="holdout", strengths=())).trials
-    run = point_run(unseen, unseen.points[0])
+    run = mlflow_runs.point_run(unseen, unseen.points[0])
     assert {name for name, _, _ in run.metrics if "resources" not in name} == {"erasure/ma", "erasure/el_3"}
     assert not [name for name in run.params if name.startswith(("settings.", "training.", "strength."))]
 
@@ -128,7 +127,7 @@ def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_tar
     about = {"trial_id": "study", "number": 0, "settings": {"k": 4}, "targets": {"ma=0.9": 0.9}, "end": "whole"}
     tried = Candidate(**about, probes=tuple(probes), original={"ma": 1.0, "perplexity": 4.0}, seconds=1.0)
     known = study_results(study, [tried, replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")])
-    first, second = (candidate_run(known, candidate) for candidate in known.candidates)
+    first, second = (mlflow_runs.candidate_run(known, candidate) for candidate in known.candidates)
     assert {"searched.k": "4", "settings.k": "4"}.items() <= first.params.items()
     assert ("least/MA 0.9", 0, 6.0) in first.metrics
     assert ("probe/ma", 3, 0.6) in first.metrics
@@ -200,10 +199,10 @@ def test_a_kept_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial,
     journal.write_plan(make_plan(spec))
     for record in records(spec):
         journal.append(record)
-    kept = Artifacts(root / "artifacts")
+    kept = artifacts.Artifacts(root / "artifacts")
     kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
-    assert erased_tags(trial.points[0], kept) == {}
-    tags = erased_tags(trial.points[1], kept)
+    assert mlflow_runs.erased_tags(trial.points[0], kept) == {}
+    tags = mlflow_runs.erased_tags(trial.points[1], kept)
     assert (root / tags["kept_in"] / "patch.safetensors").exists()
     assert tags["export"] == f"lethe export s:{spec.point_id(2)} --results 'my results' --out s-emso@2"
     assert find_point(f"s:{spec.point_id(2)}", root) == (root / "s", spec.point_id(2))
@@ -213,7 +212,7 @@ def test_mlflows_page_reads_views_in_the_form_that_is_written_for_it(results):
     """It is not documented: an upgrade that changes it fails here."""
     page = Path(mlflow.__file__).parent / "server" / "js" / "build"
     scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(page.rglob("*.js")))
-    tags = experiment_tags(results(), 0)
+    tags = mlflow_runs.experiment_tags(results(), 0)
     state = json.loads(json.loads(tags["mlflow.sharedViewState.s"])["state"])
     names = [*state, *(name for chart in state["compareRunCharts"] for name in chart), "mlflow.sharedViewState."]
     names += ["viewStateShareKey", "compareRunsMode", "workflowType", *tags["mlflow.experimentKind"].split()]
@@ -251,7 +250,6 @@ def test_a_server_that_is_down_is_one_warning_without_its_password(folder, resul
         copy.finish(results(), {}, [], "")
     [warning] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning.startswith(f"MLflow at {refusing} failed: MlflowException from ConnectionRefusedError (Connection ")
-    assert warning.endswith(f"The sweep needs no MLflow: lethe collate {folder} fills it in later.")
     assert SECRET.split()[0] not in warning
     assert capfd.readouterr() == ("", "")
 

@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness.records.journal import Journal
+from harness.records import journal, results
 from harness.records.record import Failed, Started, parse_time
-from harness.records.results import trial_results
 from harness.reporting.sections.repeat import describe_hosts, provenance
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
@@ -48,10 +47,10 @@ def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_poin
     spec = make_row("emso", (1,))
     about = {"trial_id": spec.trial_id, "spec": spec.model_dump(mode="json"), "hardware": MACHINE}
     started = [Started(**about, node=node) for node in ("", "a", "b", "a")]
-    assert describe_hosts(trial_results(spec, started)) == "a, then b"
+    assert describe_hosts(results.trial_results(spec, started)) == "a, then b"
     point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
     measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
-    assert describe_hosts(trial_results(spec, measured)) == "a; workers on a, c"
+    assert describe_hosts(results.trial_results(spec, measured)) == "a; workers on a, c"
 
 
 def test_every_version_that_measured_is_named(found):
@@ -71,7 +70,7 @@ def test_the_command_has_what_was_changed_as_a_shell_reads_it(found):
 def test_the_journal_says_when_and_a_record_is_the_same_for_that(tmp_path):
     before = datetime.now(UTC).replace(microsecond=0)
     record = Failed(trial_id="t", error="E", log=())
-    Journal(tmp_path).append(record)
-    [read] = Journal(tmp_path).read("t")
+    journal.Journal(tmp_path).append(record)
+    [read] = journal.Journal(tmp_path).read("t")
     assert before <= parse_time(read.at) <= before + timedelta(minutes=5)
     assert (read, repr(read)) == (record, repr(record))

@@ -47,14 +47,12 @@ def plane_curves(table, x, y):
 def test_collapsed_points_are_hollow_and_red_and_no_others_are():
     points = markers(drawn(frame(*ROWS)).axes[0])
     hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
-    assert hollow == [(0.01, 0.0)]
-    assert len(points) == 5
+    assert (hollow, len(points)) == ([(0.01, 0.0)], 5)
 
 
 def test_seeds_become_a_mean_with_an_interval():
     table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
-    (emso,) = plane_curves(table, "mauve", "ma")
-    (point,) = emso.points
+    [point] = plane_curves(table, "mauve", "ma")[0].points
     assert point.y == pytest.approx(0.7)
     half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
     assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
@@ -75,10 +73,9 @@ def test_perplexities_of_seeds_have_the_tables_geometric_mean():
 
 def test_holes_are_left_out_and_their_curve_goes_on():
     rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
-    (emso,) = [curve for curve in plane_curves(frame(*rows), "mauve", "ma") if curve.variant == "emso"]
-    assert [point.strength for point in emso.points] == [1.0, 2.0, 4.0]
-    (emso,) = [curve for curve in plane_curves(frame(*rows), "perplexity", "ma") if curve.variant == "emso"]
-    assert [point.strength for point in emso.points] == [1.0, 2.0]
+    for x, strengths in (("mauve", [1.0, 2.0, 4.0]), ("perplexity", [1.0, 2.0])):
+        [emso] = [curve for curve in plane_curves(frame(*rows), x, "ma") if curve.variant == "emso"]
+        assert [point.strength for point in emso.points] == strengths
     assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
 

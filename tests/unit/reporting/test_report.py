@@ -39,9 +39,9 @@ def trial(make_row):
 def records(make_point, make_measurement):
     """Return a maker of everything that a trial leaves that reached all its strengths."""
 
-    def make(spec, notes=None, samples=(), **numbers):
+    def make(spec, notes=None, samples=()):
         kept = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})]
-        told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": 256}}
+        told = {"numbers": GOOD, "samples": tuple(samples), "notes": {"prompts": 256}}
         for strength in spec.points():
             kept += [make_point(spec, strength, notes=notes or {})]
             kept += [make_measurement(spec, strength, "all", **told)]
@@ -87,9 +87,9 @@ def test_whatever_a_model_writes_is_only_text(make_plan, trial, rows, records, r
 def test_the_sections_of_frozen_records_say_what_they_said(name):
     """Every word and number; `UPDATE=1 pytest tests/unit/reporting/test_report.py` writes what they say now."""
     analysis, shown = load_results(FROZEN / name).analysis, []
-    pictures = {"tradeoff": "", "attack_curves": "", "selected_blocks": ""}
+    context = PageContext(dict.fromkeys(("tradeoff", "attack_curves", "selected_blocks"), ""), lambda title: title)
     for section in (MainTable(analysis), Tradeoff(analysis), Attacks(analysis), SelectedBlocks(analysis)):
-        text = str(section.html(PageContext(pictures, lambda title: title)))
+        text = str(section.html(context))
         lines = [" ".join(visible(line).split()) for line in text.splitlines()]
         shown += [f"# {section.title}", *filter(None, lines)]
     file = Path(__file__).parent / "frozen" / f"{name}.txt"
