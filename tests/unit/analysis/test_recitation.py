@@ -105,7 +105,7 @@ FEW = texts(4, 60)
 def analysed(make_row, make_plan, make_point, make_measurement, make_results):
     """Return a maker of a sweep's analysis from what each text has in each row."""
 
-    def make(lacking=(), **given):
+    def make(**given):
         trials, records, by_point = [], {}, {}
         for name, of_row in given.items():
             strengths = () if name in ("original", "retrained", "holdout", "stand_in") else (1,)
@@ -113,7 +113,6 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             ids, clusters, said, lengths, ma = zip(*of_row, strict=True)
             values = {"ma": ma, "el_3": ma, "exact_match": said, "exact_match_original": lengths}
             values = {metric: np.array(numbers, float) for metric, numbers in values.items()}
-            values |= {metric: np.full(len(ids), np.nan) for metric in lacking}
             numbers = {metric: float(np.mean(of_metric)) for metric, of_metric in values.items()}
             errors = {metric: float(np.std(values[metric], ddof=1) / len(ids) ** 0.5) for metric in ("ma", "el_3")}
             [strength], ones = spec.points(), np.ones(len(ids))
@@ -143,7 +142,7 @@ def printed(ranked):
 
 
 def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(analysed, tmp_path):
-    analysis = analysed(original=FEW, right=texts(0, 64), wrong=FEW)
+    analysis = analysed(original=FEW, right=[(*row[:4], 0.1) for row in FEW], wrong=FEW)
     ranked, report = analysis.ranked, page(analysis)
     write_tables(ranked, "What?", tmp_path)
     assert ranked.ranking.set_index("variant")["rank_erasure"].to_dict() == {"right": "1", "wrong": ""}
