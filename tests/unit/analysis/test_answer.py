@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.evidence import Evidence
-from harness.analysis.ranking import rank
-from harness.records.items import MetricItems
-from harness.records.record import Walked
+from harness.records import items, record
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
 from harness.settings import Compare, Level
@@ -28,24 +26,23 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
     `over` says whether it is over-erased. Items all cost as much as their point.
     """
 
-    def make(seeds=1, levels=(AT,), holdout=0.3, reference=None, original=None, curves=None, **rows):
+    def make(seeds=1, levels=(AT,), holdout=0.3, reference=None, curves=(), **rows):
         trials, records, by_point, over = [], {}, {}, {}
         keys = {"memorization": "k"}
 
         def add(spec, strength, numbers, walked=(), notes=()):
+            numbers = {name: value for name, value in numbers.items() if holdout is not None or "unseen" not in name}
             point = make_point(spec, strength)
             told = {"standard_errors": {"ma": 0.01}, **dict(notes)}
             records[spec.trial_id] = [*walked, point, make_measurement(spec, strength, numbers=numbers, notes=told)]
             ids = tuple("abcd")
             logs = np.full(4, math.log(numbers.get("perplexity", 1.0)))
-            by_point[point.point_id] = {"perplexity": MetricItems(ids, ids, logs, np.ones(4))}
+            by_point[point.point_id] = {"perplexity": items.MetricItems(ids, ids, logs, np.ones(4))}
             return point.point_id
 
         for seed in range(seeds):
             spec = make_row("original", seed=seed, evaluators=keys)
-            numbers = ORIGINAL | (original or {})
-            numbers = {name: value for name, value in numbers.items() if holdout is not None or "unseen" not in name}
-            add(spec, None, numbers, notes={"curves": curves["original"]} if curves else {})
+            add(spec, None, ORIGINAL, notes={"curves": curves["original"]} if curves else {})
             trials.append(spec)
         if holdout is not None:
             trials.append(make_row("holdout", evaluators=keys))
@@ -61,21 +58,20 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
                     found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
                     found |= {"nearest": near | {"perplexity": 1.0}, "reason": given.get("reason", "")}
-                    walked = Walked(trial_id=spec.trial_id, level=0.75, **found)
+                    walked = record.Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
                         continue
-                    numbers = {name: given.get(name, value) for name, value in ORIGINAL.items()} | {"ma": 0.75}
-                    numbers = {n: value for n, value in numbers.items() if holdout is not None or "unseen" not in n}
-                    numbers["perplexity"] = 20.0 * price
-                    notes = {"curves": curves[name]} if curves and name in curves else {}
+                    numbers = {name: given.get(name, value) for name, value in ORIGINAL.items()}
+                    numbers |= {"ma": 0.75, "perplexity": 20.0 * price}
+                    notes = {"curves": curves[name]} if name in curves else {}
                     over[add(spec, 2, numbers, [walked], notes)] = given.get("over", None if holdout is None else False)
         results = make_results(make_plan(*trials, until=levels, compare=Compare(reference=reference)), records)
         analysis = Analysis(results)
-        vars(analysis)["evidence"] = Evidence(by_point)
+        vars(analysis)["evidence"] = evidence.Evidence(by_point)
         table = analysis.table.assign(ranked=False)
         table["over_erased"] = [over.get(id) for id in table["point_id"]]
-        vars(analysis)["ranked"] = rank(table, analysis.info, analysis.evidence)
+        vars(analysis)["ranked"] = ranking.rank(table, analysis.info, analysis.evidence)
         return analysis
 
     return make
@@ -91,15 +87,8 @@ def rows_of(analysis, level=AT):
 
 
 def test_rows_stand_by_price_then_the_broken_then_those_that_did_not_get_there(analysed):
-    rows = rows_of(
-        analysed(
-            dear={"price": 4.0},
-            broken={"price": 1.1, "mauve": 0.01},
-            missed={"miss": (0.83, 5)},
-            cheap={"price": 1.3},
-            over={"price": 0.9, "over": True},
-        )
-    )
+    given = {"dear": {"price": 4.0}, "broken": {"price": 1.1, "mauve": 0.01}, "missed": {"miss": (0.83, 5)}}
+    rows = rows_of(analysed(**given, cheap={"price": 1.3}, over={"price": 0.9, "over": True}))
     assert list(rows.index) == ["cheap", "dear", "over", "broken", "missed"]
     assert rows["gets_there"].tolist() == ["yes", "yes", "yes", "yes", "no"]
     assert rows["broken"].tolist()[:4] == [False, False, True, True]
@@ -112,19 +101,17 @@ def test_prices_and_verdicts_are_those_of_paired_runs(analysed):
     """Logs of the prices: .1, .2, .3 and .55, .7, .85. Deviations are .1 and .15, and that of the differences .05."""
     a, b = (list(np.exp(logs)) for logs in ([0.1, 0.2, 0.3], [0.55, 0.7, 0.85]))
     rows = rows_of(analysed(seeds=3, a={"price": a}, b={"price": b}))
-    half = student.ppf(0.975, 2) * 0.125 / math.sqrt(3)
-    assert rows.loc["a", ["price", "price_low", "price_high"]].tolist() == pytest.approx(
-        [math.exp(0.2), math.exp(0.2 - half), math.exp(0.2 + half)]
-    )
-    half = student.ppf(0.975, 2) * 0.05 / math.sqrt(3)
-    assert rows.loc["b", ["ratio", "ratio_low", "ratio_high"]].tolist() == pytest.approx(
-        [math.exp(0.5), math.exp(0.5 - half), math.exp(0.5 + half)]
-    )
+    for row, name, log, deviation in (("a", "price", 0.2, 0.125), ("b", "ratio", 0.5, 0.05)):
+        half = student.ppf(0.975, 2) * deviation / math.sqrt(3)
+        by_hand = [math.exp(log), math.exp(log - half), math.exp(log + half)]
+        assert rows.loc[row, [name, f"{name}_low", f"{name}_high"]].tolist() == pytest.approx(by_hand)
     assert rows["verdict"].tolist() == ["", "dearer"]
     assert rows["is_reference"].tolist() == [True, False]
 
 
-def test_a_run_that_missed_the_level_does_not_void_its_row(analysed):
+def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_compared_with_nothing(analysed):
+    broken = rows_of(analysed(seeds=3, a={"price": 1.0}, b={"price": 0.5, "over": True})).loc["b"]
+    assert (math.isnan(broken["ratio"]), broken["verdict"]) == (True, "")
     analysis = analysed(seeds=4, a={"price": [1.0, 1.1, 1.2, 1.3]}, b={"price": [3.0, None, 3.7, 3.9]})
     rows = rows_of(analysis)
     assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]
@@ -157,22 +144,12 @@ def test_the_reference_is_the_named_row_or_the_first_sound_one_in_the_files_orde
     assert card_of(missed)["How sure"] == "3 runs, but B, to compare with, is not at the level: no verdict."
 
 
-def test_a_broken_row_is_compared_with_nothing(analysed):
-    rows = rows_of(analysed(seeds=3, a={"price": 1.0}, b={"price": 0.5, "over": True}))
-    assert math.isnan(rows.loc["b", "ratio"])
-    assert rows.loc["b", "verdict"] == ""
-
-
 def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(analysed):
     def curve(*ys):
         steps = {"title": "", "x_title": "steps", "y_title": ""}
         return [{"name": "relearned", "xs": (0.0, 1.0, 2.0, 4.0), "ys": ys} | steps]
 
-    curves = {
-        "original": curve(0.9, 0.9, 0.9, 0.9),
-        "back": curve(0.5, 0.6, 0.7, 0.8),
-        "gone": curve(0.5, 0.5, 0.6, 0.69),
-    }
+    curves = {"original": curve(*[0.9] * 4), "back": curve(0.5, 0.6, 0.7, 0.8), "gone": curve(0.5, 0.5, 0.6, 0.69)}
     analysis = analysed(curves=curves, back={}, gone={}, whole={})
     assert rows_of(analysis).loc[["back", "gone"], "comes_back"].tolist() == [2.0, math.inf]
     assert math.isnan(rows_of(analysis).loc["whole", "comes_back"]), "it was not attacked"
@@ -200,17 +177,12 @@ CARDS = [
         "To do": "lethe export s:emso@2",
         "Wrong": "Over-erased, so not recommended: GD. Not there: NPO (nearest 0.83 at epochs 10, stop).",
     }),
-    ({"gd": {"price": 1.2, "mauve": 0.01}}, {
-        "Seen": "Every method that gets to MA 0.75 is broken there.", "Wrong": "Collapsed, so not recommended: GD.",
-    }),
+    ({"gd": {"price": 1.2, "mauve": 0.01}}, {"Seen": "Every method that gets to MA 0.75 is broken there."}),
+    ({"gd": {"price": 1.2, "mauve": 0.01}}, {"Wrong": "Collapsed, so not recommended: GD."}),
     ({"gd": {"miss": (0.9, 3)}}, {"Seen": "No method gets to MA 0.75.", "Wrong": "Not there: GD (nearest 0.90 at"}),
-    ({"holdout": None, "gd": {"price": 1.3}}, {
-        "Wrong": "Damage to similar texts was not measured: give data.holdout. Nothing shows that there was",
-    }),
+    ({"holdout": None, "gd": {"price": 1.3}}, {"Wrong": "not measured: give data.holdout. Nothing shows that there"}),
     (THREE, {"How sure": "3 runs, against GD: dearer: TA."}),
-    (THREE | {"seeds": 2, "gd": {"price": [1.0, 1.1]}, "ta": {"price": [3.0, 3.2]}}, {
-        "How sure": "Two training runs: no verdict.",
-    }),
+    ({"seeds": 2, "gd": {"price": 1.0}, "ta": {"price": 3.0}}, {"How sure": "Two training runs: no verdict."}),
 ]  # fmt: skip
 
 

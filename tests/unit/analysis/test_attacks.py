@@ -15,10 +15,9 @@ from harness.reporting.sections.attacks import attack_tables
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "", "items": "sequence"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", attack="As erased", **ABOUT)
-RELEARNED, DEPTH = (
-    Metric(name=title.lower(), title=title, better=better, group="robustness", ranked=False, attack=title, **ABOUT)
-    for title, better in (("Relearned", "lower"), ("Depth", "higher"))
-)
+ROBUSTNESS = ABOUT | {"group": "robustness", "ranked": False}
+RELEARNED = Metric(name="relearned", title="Relearned", better="lower", attack="Relearned", **ROBUSTNESS)
+DEPTH = Metric(name="depth", title="Depth", better="higher", attack="Depth", **ROBUSTNESS)
 TEXTS = tuple(f"text {number}" for number in range(8))
 ORIGINAL, TWIN = np.full(8, 1.0), np.array([0.1, 0.3, 0.2, 0.2, 0.1, 0.3, 0.2, 0.2])
 
@@ -36,11 +35,8 @@ def attacked(make_row, make_plan, make_point, make_measurement, make_ranked):
                 strength = strengths[0] if strengths else None
                 items = {metric.name: MetricItems(TEXTS, TEXTS, values_N, np.ones(8)) for metric in metrics}
                 numbers = {metric.name: float(values_N.mean()) for metric in metrics}
-                declared = tuple(map(asdict, metrics))
-                records[spec.trial_id] = [
-                    make_point(spec, strength),
-                    make_measurement(spec, strength, "all", numbers=numbers, metrics=declared),
-                ]
+                told = {"numbers": numbers, "metrics": tuple(map(asdict, metrics))}
+                records[spec.trial_id] = [make_point(spec, strength), make_measurement(spec, strength, "all", **told)]
                 by_point[spec.point_id(strength)] = items
                 trials.append(spec)
         return make_ranked(make_plan(*trials), records, Evidence(by_point))[1]

@@ -11,20 +11,14 @@ KINDS = kinds_among(())
 """Of GPT-Neo, whose MLPs have no gates."""
 
 
-def candidates(layers=4, heads=4):
-    """The note of a model with these layers and heads."""
-    return {kind: [heads if kind.startswith("W") else 1] * layers for kind in KINDS}
-
-
 @pytest.fixture(scope="module")
 def counted(make_results, make_plan, make_point):
     """Return what is counted of trials: `[(trial, {strength: notes})]`."""
 
     def count(*trials):
-        records = {
-            spec.trial_id: [make_point(spec, strength, notes=notes) for strength, notes in by_strength.items()]
-            for spec, by_strength in trials
-        }
+        records = {}
+        for spec, by_strength in trials:
+            records[spec.trial_id] = [make_point(spec, at, notes=notes) for at, notes in by_strength.items()]
         return selected_blocks(make_results(make_plan(*(spec for spec, _ in trials)), records))
 
     return count
@@ -35,17 +29,13 @@ def walk(make_row):
     """Return a maker of a trial that walked some epochs, each with the names that it selected."""
 
     def make(by_epoch, strengths=None, seed=0, variant="emso", model="miniature-m", shape=(4, 4), **changes):
-        strengths = strengths or tuple(range(1, len(by_epoch) + 1))
+        strengths, (layers, heads) = strengths or tuple(range(1, len(by_epoch) + 1)), shape
         spec = make_row(variant, strengths, seed, trial_id=f"{variant}-{model}-{seed}", **changes)
-        notes = {
-            epoch: {
-                "epoch": epoch,
-                "candidate_blocks": candidates(*shape),
-                "selected_blocks": [{"block": name, "m": -0.1} for name in by_epoch[epoch - 1]],
-                "selected_by_epoch": [list(names) for names in by_epoch[:epoch]],
-            }
-            for epoch in strengths
-        }
+        candidates, notes = {kind: [heads if kind.startswith("W") else 1] * layers for kind in KINDS}, {}
+        for epoch in strengths:
+            selected = [{"block": name, "m": -0.1} for name in by_epoch[epoch - 1]]
+            notes[epoch] = {"epoch": epoch, "candidate_blocks": candidates, "selected_blocks": selected}
+            notes[epoch]["selected_by_epoch"] = [list(names) for names in by_epoch[:epoch]]
         return replace(spec, model=Checkpoint(model, "/m", "/m", "0")), notes
 
     return make
@@ -60,9 +50,8 @@ def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
     first = [["L0.C_proj", "L0.C_fc"], ["L0.C_proj", "L1.W_v.H2"], ["L0.C_proj", "L0.C_fc"]]
     second = [["L0.C_proj", "L3.W_o.H0"], ["L0.C_fc", "L0.C_proj"]]
     frame = counted(walk(first), walk(second, seed=1))
-    assert list(chosen(frame).items()) == [*[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)]], (
-        "the most frequent first, then by place"
-    )
+    counts = {"L0.C_proj": 5, "L0.C_fc": 3, "L1.W_v.H2": 1, "L3.W_o.H0": 1}
+    assert list(chosen(frame).items()) == list(counts.items()), "the most frequent first, then by place"
     assert len(frame) == 4 * (4 * 4 + 2), "a row for each candidate"
     assert frame.loc[0, ["rounds", "trials", "share", "chance"]].tolist() == [5, 2, 0.5, 1 / 72]
 
@@ -78,9 +67,8 @@ def test_models_and_variants_are_counted_apart_and_replicates_together(counted, 
     replicate = walk(once, model="seed1", replicate_of="miniature-s")
     frame = counted(walk(once), walk(once, model="miniature-s"), replicate, walk(once, variant="random_em"))
     by_row = frame.groupby(["model", "variant"], sort=False)
-    assert by_row["rounds"].first().to_dict() == {
-        ("miniature-m", "emso"): 1, ("miniature-s", "emso"): 2, ("miniature-m", "random_em"): 1,
-    }  # fmt: skip
+    rounds = {("miniature-m", "emso"): 1, ("miniature-s", "emso"): 2, ("miniature-m", "random_em"): 1}
+    assert by_row["rounds"].first().to_dict() == rounds
     assert by_row["selections"].sum().tolist() == [2, 4, 2]
 
 

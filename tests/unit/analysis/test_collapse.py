@@ -8,15 +8,14 @@ import pandas as pd
 import pytest
 
 from evaluators.generation import Generation
-from evaluators.memorization import Memorization
 from harness.analysis.damage import flag as flag_by
 from harness.analysis.damage import side
 from harness.analysis.metrics import sort_by_column
 from harness.analysis.table import read_table
 from harness.settings import Collapse
+from tests.unit.analysis.frames import SHIPPED
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
-SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
 NAN = float("nan")
 
 
@@ -24,23 +23,17 @@ def flag(table, bounds=None, info=SHIPPED):
     return flag_by(table, {name: metric for name, metric in info.items() if name in table.columns}, bounds)
 
 
-def published():
-    return read_table(PUBLISHED)[0]
-
-
 NO_PERPLEXITY_RULE = Collapse.model_construct(perplexity=(0.0, math.inf))
 NO_MAUVE_RULE = Collapse.model_construct(mauve=0.0)
+MISSED = [(Collapse(), set()), (NO_PERPLEXITY_RULE, set()), (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")})]
 
 
-@pytest.mark.parametrize(
-    ("bounds", "missed"),
-    [(Collapse(), set()), (NO_PERPLEXITY_RULE, set()), (NO_MAUVE_RULE, {("gpt-neo-2.7b", "task_arithmetic")})],
-)
+@pytest.mark.parametrize(("bounds", "missed"), MISSED)
 def test_all_10_red_cells_of_the_paper_and_none_of_the_11_others(bounds, missed):
     """By either rule, and by MAUVE alone; perplexity alone misses one, which repeats itself."""
     with PUBLISHED.open(newline="") as file:
         stated = {(row["model"], row["method"]): row["collapsed"] for row in csv.DictReader(file) if row["collapsed"]}
-    table = flag(published().assign(collapsed=None), bounds)
+    table = flag(read_table(PUBLISHED)[0].assign(collapsed=None), bounds)
     flags = {(row["model"], row["method"]): row["collapsed"] for _, row in table.iterrows() if row["ranked"]}
     assert flags == {key: value == "true" and key not in missed for key, value in stated.items()}
     assert sorted(stated.values()) == ["false"] * 11 + ["true"] * 10
@@ -48,12 +41,10 @@ def test_all_10_red_cells_of_the_paper_and_none_of_the_11_others(bounds, missed)
 
 def test_the_papers_two_classes():
     """Section 4.2: GD on 1.3B and 2.7B is gibberish, the other collapsed models are degenerate."""
-    table = flag(published())
+    table = flag(read_table(PUBLISHED)[0])
     gibberish = table[table["collapse_class"] == "gibberish"]
-    assert set(zip(gibberish["model"], gibberish["method"], strict=True)) == {
-        ("gpt-neo-1.3b", "gradient_difference"),
-        ("gpt-neo-2.7b", "gradient_difference"),
-    }
+    assert gibberish["model"].tolist() == ["gpt-neo-1.3b", "gpt-neo-2.7b"]
+    assert set(gibberish["method"]) == {"gradient_difference"}
     assert (table["collapse_class"] == "degenerate").sum() == 8
 
 
@@ -69,24 +60,21 @@ def test_bounds_are_a_quarter_of_the_originals_mauve_and_half_to_five_times_its_
         assert side(0.01, unknown, 0.25) is side(20.0, unknown, 0.5, 5.0) is None
 
 
-HEALTHY, LOW_MAUVE, HIGH_PERPLEXITY = (0.8, 20.0), (0.1, 20.0), (0.8, 101.0)
+BY_RULE = [
+    ((0.8, 20.0), False, "healthy", ""),
+    ((0.1, 20.0), True, "gibberish", "mauve"),
+    ((0.8, 101.0), True, "gibberish", "perplexity"),
+    ((0.8, 9.9), True, "degenerate", "perplexity"),
+    ((0.1, 101.0), True, "gibberish", "mauve and perplexity"),
+    ((NAN, 101.0), True, "gibberish", "perplexity"),
+    ((NAN, 20.0), None, "unknown", ""),
+    ((0.1, NAN), True, "gibberish", "mauve"),
+    ((0.8, NAN), None, "unknown", ""),
+    ((NAN, NAN), None, "unknown", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "collapsed", "name", "reason"),
-    [
-        (HEALTHY, False, "healthy", ""),
-        (LOW_MAUVE, True, "gibberish", "mauve"),
-        (HIGH_PERPLEXITY, True, "gibberish", "perplexity"),
-        ((0.8, 9.9), True, "degenerate", "perplexity"),
-        ((0.1, 101.0), True, "gibberish", "mauve and perplexity"),
-        ((NAN, 101.0), True, "gibberish", "perplexity"),
-        ((NAN, 20.0), None, "unknown", ""),
-        ((0.1, NAN), True, "gibberish", "mauve"),
-        ((0.8, NAN), None, "unknown", ""),
-        ((NAN, NAN), None, "unknown", ""),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "collapsed", "name", "reason"), BY_RULE)
 def test_either_rule_is_enough_and_both_must_be_kept(numbers, collapsed, name, reason):
     mauve, perplexity = numbers
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, mauve, 0.1, perplexity))
@@ -103,19 +91,19 @@ def test_a_model_that_repeats_itself_is_degenerate_whatever_n_was_measured(n):
     assert flag(table, info=undeclared)["collapse_class"][1] == "gibberish", "no name says what a metric is"
 
 
-@pytest.mark.parametrize(
-    ("repetition", "perplexity", "expected"),
-    [
-        (0.51, 101.0, "degenerate"),
-        (0.50, 101.0, "gibberish"),
-        (0.05, 9.9, "degenerate"),
-        (0.05, 10.0, "gibberish"),
-        (NAN, 9.9, "degenerate"),
-        (NAN, 101.0, "gibberish"),
-        (0.05, NAN, "gibberish"),
-        (NAN, NAN, "unknown"),
-    ],
-)
+AT_THRESHOLDS = [
+    (0.51, 101.0, "degenerate"),
+    (0.50, 101.0, "gibberish"),
+    (0.05, 9.9, "degenerate"),
+    (0.05, 10.0, "gibberish"),
+    (NAN, 9.9, "degenerate"),
+    (NAN, 101.0, "gibberish"),
+    (0.05, NAN, "gibberish"),
+    (NAN, NAN, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("repetition", "perplexity", "expected"), AT_THRESHOLDS)
 def test_classes_at_their_thresholds(repetition, perplexity, expected):
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, repetition, perplexity))
     assert flag(table)["collapse_class"][1] == expected
@@ -126,30 +114,22 @@ def table_of(*rows):
 
 
 def test_each_row_is_held_against_its_own_model_and_seed_or_else_the_mean():
-    table = table_of(
-        ("m", "original", 0, 0.8, 0.1, 20.0),
-        ("m", "original", 1, 0.4, 0.1, 20.0),
-        ("m", "emso", 0, 0.14, 0.1, 20.0),
-        ("m", "emso", 1, 0.14, 0.1, 20.0),
-        ("m", "emso", 2, 0.14, 0.1, 20.0),  # 0.14 < 0.25 · 0.6
-        ("n", "original", 0, 0.2, 0.1, 20.0),
-        ("n", "emso", 0, 0.14, 0.1, 20.0),
-    )
-    assert flag(table)["collapsed"].tolist() == [False, False, True, False, True, False, False]
+    rows = [("m", "original", 0, 0.8), ("m", "original", 1, 0.4), ("n", "original", 0, 0.2)]
+    rows += [("m", "emso", 0, 0.14), ("m", "emso", 1, 0.14), ("m", "emso", 2, 0.14), ("n", "emso", 0, 0.14)]
+    table = table_of(*((*row, 0.1, 20.0) for row in rows))
+    # On the third seed of m: 0.14 < 0.25 · 0.6.
+    assert flag(table)["collapsed"].tolist() == [False, False, False, True, False, True, False]
 
 
 def test_no_original_no_mauve_no_verdict():
-    alone = flag(table_of(("m", "emso", 0, 0.01, 0.99, 1.0)))
-    assert alone["collapsed"].tolist() == [None]
-    assert alone["collapse_class"].tolist() == ["unknown"]
+    alone = flag(table_of(("m", "emso", 0, 0.01, 0.99, 1.0))).iloc[0]
+    assert (alone["collapsed"], alone["collapse_class"]) == (None, "unknown")
     unmeasured = flag(table_of(("m", "original", 0, 0.8, 0.1, 20.0)).drop(columns="mauve"))
     assert unmeasured["collapse_class"].tolist() == ["unknown"]
 
 
-@pytest.mark.parametrize(("method", "reason"), [("retrained", ()), ("emso", ("mauve", "perplexity"))])
-def test_the_retrained_model_has_no_bounds_to_keep(method, reason):
-    rows = [("original", 10.0, 0.9), (method, 3.0, 0.1)]
-    columns = ["method", "perplexity", "mauve"]
-    table = pd.DataFrame(rows, columns=columns).assign(model="m", seed=0, rep_2=0.1)
-    row = flag(table).iloc[1]
-    assert (row["collapsed"], row["collapse_reason"]) == (bool(reason), reason)
+def test_the_retrained_model_has_no_bounds_to_keep():
+    rows = [("m", method, 0, 0.1, 0.1, 3.0) for method in ("retrained", "emso")]
+    table = flag(table_of(("m", "original", 0, 0.9, 0.1, 10.0), *rows))
+    assert table["collapsed"].tolist() == [False, False, True]
+    assert table["collapse_reason"].tolist() == [(), (), ("mauve", "perplexity")]

@@ -42,10 +42,9 @@ def simulated(ma, unseen_rise=0.0, general_rise=0.0, models=1):
             "unseen_nll": items("unseen_nll", unseen_N + generator.normal(unseen_rise, 0.2, len(unseen_N))),
             "general_nll": items("general_nll", general_N + generator.normal(general_rise, 0.1, len(general_N))),
         }
-        for method in ("original", "gd"):
-            about = {"model": str(model), "seed": 0, "definition": "exact"}
-            rows.append({**about, "method": method, "point_id": f"{method} {model}"})
-    return pd.DataFrame(rows), Evidence(by_point)
+        rows += [(str(model), method, f"{method} {model}") for method in ("original", "gd")]
+    table = pd.DataFrame(rows, columns=["model", "method", "point_id"]).assign(seed=0, definition="exact")
+    return table, Evidence(by_point)
 
 
 def flags_of(table, evidence, info=INFO):
@@ -92,9 +91,8 @@ def test_what_was_not_measured_has_no_flag():
 
 
 def test_one_sentence_says_which_models_lack_it():
-    table = pd.DataFrame(
-        {"model": list("aabb"), "method": ["original", "gd"] * 2, "over_erased": [None, None, None, True]}
-    )
+    flags = [None, None, None, True]
+    table = pd.DataFrame({"model": list("aabb"), "method": ["original", "gd"] * 2, "over_erased": flags})
     assert unmeasured_damage(table) == "Damage to similar texts was not measured for a: give data.holdout."
     assert unmeasured_damage(table[:2]) == "Damage to similar texts was not measured: give data.holdout."
     assert unmeasured_damage(table[2:]) == unmeasured_damage(table[:1]) == ""

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from harness.analysis.caveats import unranked_metrics
-from harness.analysis.main_table import main_frame
+from harness.analysis import caveats, main_table
 from harness.analysis.metrics import own_groups, sort_by_column
 from harness.analysis.ranking import RANKS, rank
 from harness.contracts import CloserTo, Metric
@@ -20,13 +19,8 @@ NEAR = replace(AUC, better=CloserTo("retrained"))
 
 def table_of(rows, seeds=(0,), **columns):
     """Rows (variant, MA, MAUVE, AUC of each seed); `retrained` and `original` are references."""
-    frame = pd.DataFrame(
-        [
-            {"variant": variant, "ma": ma, "mauve": mauve, "auc": auc, "seed": seed}
-            for variant, ma, mauve, aucs in rows
-            for seed, auc in zip(seeds, aucs, strict=False)
-        ]
-    )
+    points = [(*row, auc, seed) for *row, aucs in rows for seed, auc in zip(seeds, aucs, strict=False)]
+    frame = pd.DataFrame(points, columns=["variant", "ma", "mauve", "auc", "seed"])
     is_ranked = ~frame["variant"].isin(["retrained", "original"])
     return filled(frame, **{"ranked": is_ranked, "point_id": frame["variant"] + frame["seed"].astype(str)} | columns)
 
@@ -70,21 +64,20 @@ def test_without_a_retrained_model_nothing_is_ranked_by_it_and_that_is_said():
         without = ranked(table, MA, MAUVE)
         assert of_table.ranking[list(RANKS)].equals(without.ranking[list(RANKS)]), "the others' ranks stand"
         assert set(of_table.ranking["unranked"]) == {""}
-        [told] = [sentence for sentence in unranked_metrics(of_table) if "retrained" in sentence]
+        [told] = [sentence for sentence in caveats.unranked_metrics(of_table) if "retrained" in sentence]
         assert told.startswith("Nothing on m is ranked by AUC: it is the better, the closer it is to the retrained")
     with_one = pd.concat([table, table_of([("retrained", 0, 1, [0.5])])])
-    assert not any("retrained" in sentence for sentence in unranked_metrics(ranked(with_one, MA, MAUVE, NEAR)))
+    assert not any("retrained" in sentence for sentence in caveats.unranked_metrics(ranked(with_one, MA, MAUVE, NEAR)))
 
 
 def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_at():
     table = table_of([("original", 0.9, 0.9, [0.95]), *ROWS])
     alone, both = (ranked(table, *metrics) for metrics in ((MA, MAUVE), (MA, MAUVE, AUC)))
     assert both.ranking[[*RANKS, "variant", "unranked"]].equals(alone.ranking[[*RANKS, "variant", "unranked"]])
-    assert not both.ranking[list(RANKS)].equals(
-        ranked(table, MA, MAUVE, replace(AUC, group="erasure")).ranking[list(RANKS)]
-    )
+    of_erasure = ranked(table, MA, MAUVE, replace(AUC, group="erasure"))
+    assert not both.ranking[list(RANKS)].equals(of_erasure.ranking[list(RANKS)])
     assert "rank_membership" not in alone.ranking
-    shown = main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
+    shown = main_table.main_frame(both).set_index("variant")["rank_membership"].dropna().to_dict()
     assert shown == ranks(table, AUC)
     assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in main_markdown(both, "q", "c")
     assert r"AUC $\rightarrow$ 0.5" in main_latex(both, "c")

@@ -6,10 +6,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from harness.analysis import main_table, ranking
 from harness.analysis.evidence import Evidence, read_evidence
-from harness.analysis.main_table import agreement_frame
 from harness.analysis.metrics import metric_info
-from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.contracts import Metric
 from harness.records.items import MetricItems
@@ -18,10 +17,8 @@ from harness.settings import Source, replace
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}
 SHARE = Metric(**ABOUT | {"high": 1.0}, name="share", title="Share", items="sequence")
-TEXT, AGREES = (
-    Metric(**ABOUT, name=name, title=title, items="sequence", ranked=False)
-    for name, title in (("exact_match", "text"), ("exact_match_original", "original"))
-)
+TEXT = Metric(**ABOUT, name="exact_match", title="text", items="sequence", ranked=False)
+AGREES = replace(TEXT, name="exact_match_original", title="original")
 # Continuations of four tokens: five are recited wholly, and the next to its last token.
 WHOLE = [4.0] * 10
 RECITED = [4, 4, 4, 4, 4, 3, 3, 2, 0, 0]
@@ -42,11 +39,10 @@ def measured(make_plan, make_row, make_point, make_measurement):
                 values = {"share": [0.5] * len(agreeing), "exact_match": texts, "exact_match_original": agreeing}
                 ids = tuple(f"{spec.forget.path or ''}{row}" for row in range(len(agreeing)))
                 point_id = spec.point_id(strength)
-                items[point_id] = {
-                    metric.name: MetricItems(ids, ids, np.array(values[metric.name], float), np.ones(len(ids)))
-                    for metric in metrics
-                }
-                numbers = {metric.name: float(np.mean(values[metric.name])) for metric in metrics}
+                values = {metric.name: np.array(values[metric.name], float) for metric in metrics}
+                ones = np.ones(len(ids))
+                items[point_id] = {name: MetricItems(ids, ids, of_metric, ones) for name, of_metric in values.items()}
+                numbers = {name: float(of_metric.mean()) for name, of_metric in values.items()}
                 told = {"numbers": numbers, "metrics": tuple(map(asdict, metrics))}
                 kept = records.setdefault(spec.trial_id, [])
                 kept += [make_point(spec, strength), make_measurement(spec, strength, **told)]
@@ -54,7 +50,7 @@ def measured(make_plan, make_row, make_point, make_measurement):
         of_trials = tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials)
         results = Results(plan, of_trials, (), lambda measurement: items[measurement.point_id] if with_items else {})
         info, evidence = metric_info(results), read_evidence(results)
-        return results, rank(table(results, info, evidence), info, evidence)
+        return results, ranking.rank(table(results, info, evidence), info, evidence)
 
     return make
 
@@ -78,11 +74,11 @@ def left(frame, variant="em"):
 
 
 def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(measured, usual):
-    frame = agreement_frame(measured(*usual)[1])
+    frame = main_table.agreement_frame(measured(*usual)[1])
     assert left(frame) == {1: (2.4, 3.6), 2: (0.4, 3.0)}
     original, *erased = frame.to_dict("records")
-    assert (original["memorized"], original["other"]) == (4, 4)
-    assert (original["memorized_sequences"], original["other_sequences"]) == (5, 5)
+    columns = ("memorized", "other", "memorized_sequences", "other_sequences")
+    assert [original[column] for column in columns] == [4, 4, 5, 5]
     assert math.isnan(original["memorized_low"]), "by definition, so without an interval"
     for row in erased:
         for group in ("memorized", "other"):
@@ -92,22 +88,22 @@ def test_recited_to_the_last_token_is_memorized_and_to_the_last_but_one_is_not(m
 def test_seeds_are_averaged_where_all_of_them_arrived(measured, trial):
     seeds = [(trial("original"), {None: WHOLE}), (trial("em", (1, 2)), ERASED)]
     seeds += [(trial("em", (1, 2), seed=1), {1: [0] * 5 + [4] * 5})]
-    assert left(agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
+    assert left(main_table.agreement_frame(measured(*seeds)[1])) == {1: (1.2, 3.8)}
 
 
 def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_next_to_them(measured, usual, trial):
     unseen = (trial("holdout", forget=Source(source="miniature", path="unseen")), {None: [4.0] * 8})
     retrained = (trial("retrained"), {None: [1] * 5 + [2] * 5})
-    frame = agreement_frame(measured(*usual, unseen, retrained)[1])
-    assert left(frame) == left(agreement_frame(measured(*usual)[1]))
+    frame = main_table.agreement_frame(measured(*usual, unseen, retrained)[1])
+    assert left(frame) == left(main_table.agreement_frame(measured(*usual)[1]))
     assert list(frame["variant"][:2]) == ["original", "retrained"]
     assert frame.loc[1, ["memorized", "other"]].tolist() == [1, 2]
     ranked = measured(*usual, retrained)[1]
     of_point = {id: items for id, items in ranked.evidence.by_point.items() if id != retrained[0].point_id(None)}
-    lacking = agreement_frame(replace(ranked, evidence=Evidence(of_point)))
+    lacking = main_table.agreement_frame(replace(ranked, evidence=Evidence(of_point)))
     assert lacking.loc[1, ["memorized", "other"]].isna().all(), "not known, and not 0"
 
 
 def test_few_of_a_group_or_no_items_give_nothing(measured, usual):
     for changes in ({"recited": [4.0] * 4 + [0.0] * 6}, {"metrics": (SHARE, TEXT)}, {"with_items": False}):
-        assert agreement_frame(measured(*usual, **changes)[1]).empty
+        assert main_table.agreement_frame(measured(*usual, **changes)[1]).empty

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from evaluators.reasoning import Reasoning
-from harness.analysis.main_table import reasoning_frame
-from harness.analysis.ranking import rank
+from harness.analysis import main_table, ranking
 from tests.unit.analysis.frames import filled
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
@@ -24,7 +23,7 @@ ORIGINAL = row("original", 0.8)
 
 
 def frame_of(*rows):
-    return reasoning_frame(rank(filled(pd.DataFrame(rows)), INFO))
+    return main_table.reasoning_frame(ranking.rank(filled(pd.DataFrame(rows)), INFO))
 
 
 def test_each_row_has_its_accuracies_and_their_change():

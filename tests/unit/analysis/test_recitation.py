@@ -1,9 +1,6 @@
 """Nothing to erase: the rule at its edges, and that it is said before any rank, wherever ranks stand."""
 
-import csv
-import itertools
 import math
-import re
 from io import StringIO
 
 import numpy as np
@@ -11,20 +8,16 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from evaluators.generation import Generation
-from evaluators.memorization import Memorization
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import sort_by_column
+from harness.analysis.ranking import rank
 from harness.analysis.recitation import is_beyond, recitation_sentences, recitations, restrict_to_texts
-from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
 from harness.reporting.files import page, write_tables
 from harness.reporting.sections.main_table import ranking_table
 from harness.settings import replace
+from tests.unit.analysis.frames import filled, known
 
-SHIPPED = sort_by_column([*Memorization().metrics, *Generation().metrics])
-NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
 
 
@@ -33,10 +26,6 @@ def rows(*given, model="m"):
     filled = [(*row, 0.3, 0.01)[:5] if len(row) == 3 else row for row in given]
     frame = pd.DataFrame(filled, columns=["method", "ma", "ma_stderr", "el_3", "el_3_stderr"])
     return frame.assign(model=model, seed=0, variant=frame["method"], ranked=False)
-
-
-def known(table):
-    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
 
 
 def of(*given):
@@ -52,20 +41,20 @@ def test_beyond_is_more_than_the_floor_and_more_than_chance():
     assert not is_beyond((0.10, 0.01), (0.90, 0.01)), "less than unseen texts is not more"
 
 
-@pytest.mark.parametrize(
-    ("given", "recites"),
-    [
-        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
-        ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
-        ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
-        ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
-        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
-        ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
-        ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
-        ([("original", 0.95, 0.01)], None),
-        ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
-    ],
-)
+BY_MEANS = [
+    ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
+    ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
+    ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
+    ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
+    ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
+    ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
+    ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
+    ([("original", 0.95, 0.01)], None),
+    ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
+]
+
+
+@pytest.mark.parametrize(("given", "recites"), BY_MEANS)
 def test_who_recites(given, recites):
     assert of(*given).recites is recites
     said = of(*given).warning
@@ -84,93 +73,15 @@ def test_numbers_without_standard_errors_or_of_higher_is_better_decide_nothing()
 
 
 def test_each_model_is_judged_by_its_own_rows():
-    recites = rows(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), model="one")
-    does_not = rows(("original", 0.31, 0.01), ("holdout", 0.31, 0.01), model="two")
-    frame = pd.concat([recites, does_not, does_not.assign(model="three")])
+    others = ("holdout", 0.31, 0.01), ("emso", 0.2, 0.01)
+    recites, does_not = (rows(("original", ma, 0.01), *others, model="one") for ma in (0.95, 0.31))
+    frame = pd.concat([recites, does_not.assign(model="two"), does_not.assign(model="three")], ignore_index=True)
     by_model = recitations(frame, known(frame))
-    assert [(model, found.recites) for model, found in by_model.items()] == [
-        *(("one", True), ("two", False), ("three", False)),
-    ]
+    assert {model: found.recites for model, found in by_model.items()} == {"one": True, "two": False, "three": False}
+    ranking = rank(filled(frame.assign(ranked=frame["method"] == "emso")), known(frame)).ranking.set_index("model")
+    assert ranking["rank_erasure"].to_dict() == {"one": "1", "two": "", "three": ""}
     [sentence] = recitation_sentences(by_model, "warning")
     assert sentence.startswith(f"two, three: {NOTHING}")
-
-
-@pytest.fixture
-def sweep(make_row, make_plan, make_point, make_measurement):
-    """Return a maker of a sweep's plan and records: the original's MA, and what else there is to compare with."""
-
-    def make(ma=0.9, holdout=0.3, seeds=(0,), model="miniature-m", errors=True):
-        trials, records_of = [], {}
-        given = {"original": ma, "emso": ma / 2, "gradient_ascent": ma / 3, "holdout": holdout}
-        for seed, (name, accuracy) in itertools.product(seeds, given.items()):
-            if name == "holdout" and (holdout is None or seed != seeds[0]):
-                continue
-            strengths = () if name in ("original", "holdout") else (1,)
-            spec = make_row(name, strengths, seed, model=Checkpoint(model, "/m", "/m", model), evaluators={"all": "k"})
-            spec = replace(spec, trial_id=f"{name}-{model}-{seed}")
-            numbers = NUMBERS | {"ma": accuracy + 0.001 * seed, "el_3": accuracy / 3}
-            notes = {"prompts": 256} | ({"standard_errors": {"ma": 0.01, "el_3": 0.02}} if errors else {})
-            [strength] = spec.points()
-            measured = make_measurement(spec, strength, "all", numbers=numbers, notes=notes)
-            records_of[spec.trial_id] = [make_point(spec, strength), measured]
-            trials.append(spec)
-        return make_plan(*trials), records_of
-
-    return make
-
-
-@pytest.fixture
-def shown(make_ranked):
-    """Return a maker of everything that a reader may open first."""
-
-    def make(plan, records, folder):
-        results, ranked = make_ranked(plan, records)
-        write_tables(ranked, plan.question, folder)
-        report = page(Analysis(results))
-        console = Console(width=100, record=True, file=StringIO())
-        console.print(ranking_table(ranked, ranked.on_recited_texts))
-        terminal = " ".join(console.export_text().split())
-        main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</nav>") :])).strip()
-        return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
-
-    return make
-
-
-def ranking(folder):
-    with (folder / "ranking.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, shown, tmp_path):
-    main, terminal, markdown, latex = shown(*sweep(), tmp_path)
-    for text in (main, terminal, markdown, latex):
-        assert "othing to erase" not in text
-        assert "is anything to erase" not in text
-    assert "Average rank, the paper&#39;s: 1" in main
-    assert {row["recited"] for row in ranking(tmp_path)} == {"true"}
-    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
-
-
-@pytest.mark.parametrize("options", [{"holdout": None}, {"errors": False}])
-def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, shown, tmp_path):
-    main, terminal, markdown, latex = shown(*sweep(ma=0.3, **options), tmp_path)
-    assert UNKNOWN in main
-    assert main.index("Nothing shows that there was anything to erase.") < main.index(UNKNOWN), "the card says it"
-    assert terminal.startswith(UNKNOWN)
-    assert markdown.split("\n\n")[1].startswith(UNKNOWN)
-    assert rf"\caption{{{UNKNOWN}" in latex
-    assert "data.holdout" in main
-    assert {row["recited"] for row in ranking(tmp_path)} == {""}
-    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
-
-
-def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, shown, tmp_path, make_plan):
-    plan, records = sweep(model="one")
-    other, others = sweep(ma=0.3, model="two")
-    main, *_ = shown(make_plan(*plan.trials, *other.trials), records | others, tmp_path)
-    assert re.search(rf"two Seen {NOTHING}", main)
-    ranks = [(row["model"], row["rank_erasure"]) for row in ranking(tmp_path)]
-    assert ranks == [("one", "1"), ("one", "2"), ("two", ""), ("two", "")]
 
 
 LENGTH = 64
@@ -186,11 +97,15 @@ def shorter(of_texts, length):
     return [(id, cluster, min(said, length), length, ma) for id, cluster, said, _, ma in of_texts]
 
 
-@pytest.fixture
-def of_items(make_row, make_plan, make_point, make_measurement, make_ranked):
-    """Return a maker of a ranked table: what each text has in each row; a method halves MA unless it is given."""
+UNSEEN = texts(0, 64, prefix="u")
+FEW = texts(4, 60)
 
-    def make(lacking=(), **given):
+
+@pytest.fixture
+def analysed(make_row, make_plan, make_point, make_measurement, make_results):
+    """Return a maker of a sweep's analysis from what each text has in each row."""
+
+    def make(**given):
         trials, records, by_point = [], {}, {}
         for name, of_row in given.items():
             strengths = () if name in ("original", "retrained", "holdout", "stand_in") else (1,)
@@ -198,47 +113,65 @@ def of_items(make_row, make_plan, make_point, make_measurement, make_ranked):
             ids, clusters, said, lengths, ma = zip(*of_row, strict=True)
             values = {"ma": ma, "el_3": ma, "exact_match": said, "exact_match_original": lengths}
             values = {metric: np.array(numbers, float) for metric, numbers in values.items()}
-            values |= {metric: np.full(len(ids), np.nan) for metric in lacking}
             numbers = {metric: float(np.mean(of_metric)) for metric, of_metric in values.items()}
             errors = {metric: float(np.std(values[metric], ddof=1) / len(ids) ** 0.5) for metric in ("ma", "el_3")}
-            strength = strengths[0] if strengths else None
-            records[spec.trial_id] = [
-                make_point(spec, strength),
-                make_measurement(
-                    spec, strength, "all", numbers={"mauve": 0.8, "perplexity": 9.0} | numbers,
-                    notes={"standard_errors": errors},
-                ),
-            ]  # fmt: skip
-            by_point[spec.point_id(strength)] = {
-                metric: MetricItems(ids, clusters, of_metric, np.ones(len(ids))) for metric, of_metric in values.items()
-            }
+            [strength], ones = spec.points(), np.ones(len(ids))
+            numbers |= {"mauve": 0.8, "perplexity": 9.0}
+            measured = make_measurement(spec, strength, "all", numbers, notes={"standard_errors": errors})
+            records[spec.trial_id] = [make_point(spec, strength), measured]
+            of_metrics = {metric: MetricItems(ids, clusters, of_metric, ones) for metric, of_metric in values.items()}
+            by_point[spec.point_id(strength)] = of_metrics
             trials.append(spec)
-        return make_ranked(make_plan(*trials), records, Evidence(by_point))[1]
+        analysis = Analysis(make_results(make_plan(*trials), records))
+        vars(analysis)["evidence"] = Evidence(by_point)
+        return analysis
 
     return make
 
 
-UNSEEN = texts(0, 64, prefix="u")
-FEW = texts(4, 60)
+@pytest.fixture
+def of_items(analysed):
+    return lambda **given: analysed(**given).ranked
 
 
-@pytest.mark.parametrize(
-    ("given", "recites", "count"),
-    [
-        ({"original": FEW, "holdout": UNSEEN}, True, 4),
-        ({"original": FEW, "stand_in": UNSEEN}, True, 4),
-        ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
-        ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
-        ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
-        ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
-        ({"original": FEW, "retrained": FEW}, False, 0),
-        ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
-        ({"original": FEW}, None, 0),
-        ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
-        ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
-        ({"original": texts(12, 52), "holdout": UNSEEN}, True, 0),  # means show it: ranked on all
-    ],
-)
+def printed(ranked):
+    """The main table in the terminal, with single spaces."""
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(ranking_table(ranked, ranked.on_recited_texts))
+    return " ".join(console.export_text().split())
+
+
+def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(analysed, tmp_path):
+    analysis = analysed(original=FEW, right=[(*row[:4], 0.1) for row in FEW], wrong=FEW)
+    ranked, report = analysis.ranked, page(analysis)
+    write_tables(ranked, "What?", tmp_path)
+    assert ranked.ranking.set_index("variant")["rank_erasure"].to_dict() == {"right": "1", "wrong": ""}
+    assert pd.read_csv(tmp_path / "ranking.csv")["recited"].isna().all()
+    shown = report[report.index("</nav>") :]
+    assert shown.index("Nothing shows that there was anything to erase.") < shown.index(UNKNOWN), "the card says it"
+    assert "data.holdout" in shown
+    assert printed(ranked).startswith(UNKNOWN)
+    assert (tmp_path / "table.md").read_text().split("\n\n")[1].startswith(UNKNOWN)
+    assert rf"\caption{{{UNKNOWN}" in (tmp_path / "table.tex").read_text()
+
+
+BY_TEXTS = [
+    ({"original": FEW, "holdout": UNSEEN}, True, 4),
+    ({"original": FEW, "stand_in": UNSEEN}, True, 4),
+    ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
+    ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
+    ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
+    ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
+    ({"original": FEW, "retrained": FEW}, False, 0),
+    ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
+    ({"original": FEW}, None, 0),
+    ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
+    ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
+    ({"original": texts(12, 52), "holdout": UNSEEN}, True, 0),  # means show it: ranked on all
+]
+
+
+@pytest.mark.parametrize(("given", "recites", "count"), BY_TEXTS)
 def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recites, count, of_items):
     [known] = of_items(**given).recitations.values()
     assert known.recites is recites
@@ -246,15 +179,15 @@ def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recite
     assert known.is_by_validation == (recites is True and "stand_in" in given and "holdout" not in given)
 
 
-@pytest.mark.parametrize(
-    ("given", "recites", "count"),
-    [
-        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=12, prefix="u")}, None, 0),
-        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
-        ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
-        ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
-    ],
-)
+BY_COPIES = [
+    ({"original": texts(64, 0), "holdout": texts(0, 12, copies=12, prefix="u")}, None, 0),
+    ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
+    ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
+    ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
+]
+
+
+@pytest.mark.parametrize(("given", "recites", "count"), BY_COPIES)
 def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, of_items):
     [known] = of_items(**given).recitations.values()
     assert known.recites is recites
@@ -286,11 +219,8 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     shown = ranked.on_recited_texts.table.set_index("method")
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
-    console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(ranked, ranked.on_recited_texts))
-    terminal = " ".join(console.export_text().split())
-    assert terminal.startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
-    assert "ORIGINAL 1.000" in terminal
+    assert printed(ranked).startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
+    assert "ORIGINAL 1.000" in printed(ranked)
 
 
 def test_what_compares_all_texts_with_unseen_ones_is_not_known_of_a_few(of_items):

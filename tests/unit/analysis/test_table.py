@@ -96,12 +96,10 @@ def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measure
     assert frame["strength"].tolist()[1:] == [1.0, 2.0, 3.0]
     assert math.isnan(frame["strength"][0])
     assert frame["ma"].tolist() == [0.9, 0.9, 0.5, 0.9]
-    row = frame.iloc[1]
-    assert row[["sweep", "model", "method", "label"]].tolist() == ["s", "m", "emso", "EMSO"]
-    assert row[["reference", "strength_name", "definition"]].tolist() == ["none", "epochs", "exact"]
-    assert row[["engine", "precision"]].tolist() == ["torch", "fp32"]
-    assert row[["erase_seconds", "measure_seconds", "peak_memory_bytes"]].tolist() == [1.0, 4.0, 7]
-    assert row["point_id"] == emso.point_id(1)
+    row = {"sweep": "s", "model": "m", "method": "emso", "label": "EMSO", "reference": "none", "engine": "torch"}
+    row |= {"strength_name": "epochs", "definition": "exact", "precision": "fp32", "point_id": emso.point_id(1)}
+    row |= {"erase_seconds": 1.0, "measure_seconds": 4.0, "peak_memory_bytes": 7}
+    assert frame.iloc[1][list(row)].to_dict() == row
     assert frame["reference"][0] == ""
 
 
@@ -137,8 +135,7 @@ def test_any_other_method_is_ranked_where_the_sweep_says(make_plan, trial, walke
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):
     broken = {emso.trial_id: [*walked(emso, until=2), failed(emso)]}
     frame = table(make_plan(emso), broken)
-    assert frame["strength"].tolist() == [1.0, 2.0]
-    assert not frame["ranked"].any()
+    assert (frame["strength"].tolist(), frame["ranked"].any()) == ([1.0, 2.0], False)
 
 
 def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):
@@ -152,8 +149,7 @@ def test_reasoning_tasks_have_no_definition_to_mix(make_plan, emso, measured):
     reasoning = {"evaluator": "reasoning", "key": "generation-key", "definition": "table", "metrics": (task,)}
     lm_eval = measured(emso, 1, numbers={"piqa": 0.7}, **reasoning)
     frame = table(make_plan(emso), {emso.trial_id: [measured(emso, 1), lm_eval]})
-    assert frame["definition"].tolist() == ["exact"]
-    assert frame["piqa"].tolist() == [0.7]
+    assert (frame["definition"].tolist(), frame["piqa"].tolist()) == (["exact"], [0.7])
 
 
 def test_two_evaluators_may_not_report_one_metric(make_plan, emso, measured):
@@ -179,9 +175,8 @@ def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, origina
 
 
 def test_a_csv_keeps_whole_numbers_beside_empty_cells():
-    frame = pd.DataFrame(
-        {"a": [7, None, "=x"], "b": pd.array([7, None, 2**53 + 1], dtype="Int64"), "c": [0.1, None, -1e-7]}
-    )
+    whole = pd.array([7, None, 2**53 + 1], dtype="Int64")
+    frame = pd.DataFrame({"a": [7, None, "=x"], "b": whole, "c": [0.1, None, -1e-7]})
     assert csv_text(frame) == "a,b,c\n7,7,0.1\n,,\n=x,9007199254740993,-1e-07\n"
 
 

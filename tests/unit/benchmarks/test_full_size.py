@@ -11,11 +11,9 @@ HIDDEN, LAYERS, TOKENS = 32, 6, 12
 
 
 def configure():
-    kinds = [[["global", "local"], LAYERS // 2]]
-    return GPTNeoConfig(
-        vocab_size=300, hidden_size=HIDDEN, num_layers=LAYERS, num_heads=4, attention_types=kinds,
-        max_position_embeddings=32, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+    sizes = {"vocab_size": 300, "hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": 4}
+    sizes |= {"attention_types": [[["global", "local"], LAYERS // 2]], "max_position_embeddings": 32}
+    return GPTNeoConfig(**sizes, bos_token_id=0, eos_token_id=0)
 
 
 @pytest.mark.soak

@@ -63,19 +63,16 @@ def test_a_failed_requirement_is_located_in_the_plugin(quick, tmp_path, capsys):
 
 
 def test_nothing_to_check_is_bad_input(quick, tmp_path, capsys):
-    files = {
-        "broken.py": ("1/0\n", "broken.py cannot be imported (broken.py, line 1): ZeroDivisionError: division by zero"),
-        "nothing.py": ("x = 1\n", "nothing.py holds no concrete Method or Evaluator of harness.contracts"),
-        "emso.py": (METHOD, "the method 'emso' is there already: rename"),
-    }
-    cases = [
-        ([str(tmp_path / "none.py")], "there is no file"),
-        (["emsoo"], "no method or evaluator is called 'emsoo'. Did you mean 'emso'?"),
-        (["emso", "--set", "bet=3"], "emso.bet  no setting is called 'bet'."),
-    ]
-    for name, (text, words) in files.items():
+    for name, text in (("broken.py", "1/0\n"), ("nothing.py", "x = 1\n"), ("emso.py", METHOD)):
         (tmp_path / name).write_text(text)
-        cases.append(([str(tmp_path / name)], words))
-    for arguments, words in cases:
-        assert lethe(["check", *arguments]) == 2
+    for arguments, words in (
+        ("none.py", "there is no file"),
+        ("broken.py", "broken.py cannot be imported (broken.py, line 1): ZeroDivisionError: division by zero"),
+        ("nothing.py", "nothing.py holds no concrete Method or Evaluator of harness.contracts"),
+        ("emso.py", "the method 'emso' is there already: rename"),
+        ("emsoo", "no method or evaluator is called 'emsoo'. Did you mean 'emso'?"),
+        ("emso --set bet=3", "emso.bet  no setting is called 'bet'."),
+    ):
+        name, *rest = arguments.split()
+        assert lethe(["check", str(tmp_path / name) if name.endswith(".py") else name, *rest]) == 2
         assert words in capsys.readouterr().err

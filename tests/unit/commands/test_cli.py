@@ -54,18 +54,16 @@ def test_the_module_is_the_verb_and_a_plan_does_nothing(file, tmp_path, capsys):
 
 
 KEPT = "What is measured is kept: run the same command again to continue."
+ERRORS = [
+    (ConfigError("f.yaml", []), 2, "f.yaml has 0 faults:\nA note.\n"),
+    (DataError("another run is at work."), 1, "another run is at work.\nA note.\n"),
+    (ExecutorError("Ray died."), 1, "Ray died.\nA note.\n"),
+    (StorageError("a full disk."), 1, f"a full disk.\nA note.\n{KEPT}\n"),
+    (KeyboardInterrupt(), 130, f"\nInterrupted. {KEPT}\nA note.\n"),
+]
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (ConfigError("f.yaml", []), 2, "f.yaml has 0 faults:\nA note.\n"),
-        (DataError("another run is at work."), 1, "another run is at work.\nA note.\n"),
-        (ExecutorError("Ray died."), 1, "Ray died.\nA note.\n"),
-        (StorageError("a full disk."), 1, f"a full disk.\nA note.\n{KEPT}\n"),
-        (KeyboardInterrupt(), 130, f"\nInterrupted. {KEPT}\nA note.\n"),
-    ],
-)
+@pytest.mark.parametrize(("error", "code", "said"), ERRORS)
 def test_an_error_is_a_sentence_with_its_notes_and_an_exit_code(file, error, code, said, monkeypatch, capsys):
     def run_planned(*arguments, **options):
         error.add_note("A note.")

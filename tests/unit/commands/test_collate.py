@@ -19,14 +19,14 @@ def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
     assert "20 of the 21 collapse flags" in printed
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "does not exist. Give a sweep's results folder or a table.csv."),
-        ("empty", "holds no results of a sweep (no journal/plan.json). Run the sweep first."),
-        ("bare.csv", "there is no bare.metrics.yaml beside it"),
-    ],
-)
+WRONG = [
+    ("none", "does not exist. Give a sweep's results folder or a table.csv."),
+    ("empty", "holds no results of a sweep (no journal/plan.json). Run the sweep first."),
+    ("bare.csv", "there is no bare.metrics.yaml beside it"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), WRONG)
 def test_collate_on_a_wrong_path_ends_with_2_and_says_why(tmp_path, capsys, name, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare.csv").write_text("model,method,ma\nm,emso,0.1\n")

@@ -12,9 +12,7 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
-from harness.drafting.first_sweep import PROPOSED, audit_file, strength_grid
-from harness.drafting.given_texts import Given
-from harness.drafting.rate_probe import RATES, plan_probe
+from harness.drafting import first_sweep, given_texts, rate_probe
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan, plan_sweep
 from harness.planning.sweep_file import parse_sweep_file
@@ -24,7 +22,7 @@ from harness.reporting.sections.main_table import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
-DRAFTED = {name for name in METHODS.names() if name in PROPOSED}
+DRAFTED = {name for name in METHODS.names() if name in first_sweep.PROPOSED}
 
 
 @pytest.fixture
@@ -32,16 +30,12 @@ def references(make_row, make_plan, make_point, make_measurement):
     """Return a maker of a sweep that measured models as they are: MA of each row."""
 
     def make(**accuracies):
-        rows = [make_row(kind) for kind in accuracies]
+        rows, records = [make_row(kind) for kind in accuracies], {}
         notes = {"standard_errors": {"ma": 0.01, "el_3": 0.01}}
-        records = {
-            row.trial_id: [
-                make_point(row),
-                make_measurement(row, numbers=NUMBERS | {"ma": ma, "el_3": ma / 3}, notes=notes),
-                make_measurement(row, None, "generation", numbers={"perplexity": 9.0, "mauve": 0.9}),
-            ]
-            for row, ma in zip(rows, accuracies.values(), strict=True)
-        }
+        for row, ma in zip(rows, accuracies.values(), strict=True):
+            writing = make_measurement(row, None, "generation", numbers={"perplexity": 9.0, "mauve": 0.9})
+            recited = make_measurement(row, numbers=NUMBERS | {"ma": ma, "el_3": ma / 3}, notes=notes)
+            records[row.trial_id] = [make_point(row), recited, writing]
         return make_plan(*rows, question="Does it recite?"), records
 
     return make
@@ -63,13 +57,11 @@ def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "How to repeat this"]
     shown = words(html)
-    assert "Forget set Retrained model Unseen texts" in shown
     assert "Perplexity ↓ 9.000 8.501–9.499 9.000 8.501–9.499 – perplexity" in shown, "of unseen texts only erasure"
     for word in ("ollaps", "anking", "anked", "<script"):
         assert word not in shown.partition("How to repeat")[0]
-    written = write(analysis, tmp_path)
-    assert not {"tradeoff.png", "matched.csv"} & {path.name for path in written}
-    assert "report.html" in {path.name for path in written}
+    written = {path.name for path in write(analysis, tmp_path)}
+    assert written & {"tradeoff.png", "matched.csv", "report.html"} == {"report.html"}
 
 
 def test_a_sweep_file_may_have_no_methods(check):
@@ -92,14 +84,14 @@ def letters(tmp_path):
 
 def test_the_audit_is_a_sweep_of_reference_rows(world, letters, tmp_path):
     texts, others = letters(*[112] * 300), letters(*[112] * 5, name="others.jsonl", to="Mr Ost")
-    given = Given(str(world / "MODEL"), texts, unseen=others)
-    planned = plan_sweep(parse_sweep_file(audit_file(given), tmp_path / "audit.yaml"))
+    given = given_texts.Given(str(world / "MODEL"), texts, unseen=others)
+    planned = plan_sweep(parse_sweep_file(first_sweep.audit_file(given), tmp_path / "audit.yaml"))
     assert [spec.method for spec in planned.trials] == ["original", "holdout"]
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
     fewer = given._replace(unseen=None, sequences=4, prefix_tokens=7)
-    [spec] = plan_sweep(parse_sweep_file(audit_file(fewer), tmp_path / "audit.yaml")).trials
+    [spec] = plan_sweep(parse_sweep_file(first_sweep.audit_file(fewer), tmp_path / "audit.yaml")).trials
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 
 
@@ -119,8 +111,7 @@ def test_a_method_that_refuses_a_model_is_left_out(init, capsys, monkeypatch):
     monkeypatch.delitem(FAMILIES, "gpt_neo")
     code, out = init(60, 300, 150)
     text = out.read_text()
-    assert code == 0
-    assert yaml.safe_load(text)["methods"].keys() == DRAFTED - {"emso"}
+    assert (code, yaml.safe_load(text)["methods"].keys()) == (0, DRAFTED - {"emso"})
     [line] = [line for line in text.splitlines() if "# emso:" in line]
     assert "left out: cannot erase from" in line
     assert "emso: cannot erase from" in capsys.readouterr().out
@@ -128,14 +119,12 @@ def test_a_method_that_refuses_a_model_is_left_out(init, capsys, monkeypatch):
 
 def test_a_model_gets_every_method(init, capsys):
     code, out = init(60, 300, 150)
-    sweep = yaml.safe_load(out.read_text())
-    assert code == 0
-    assert sweep["methods"].keys() == DRAFTED < set(METHODS.names())
-    rest = {line.split(":")[0].removeprefix("  # ") for line in out.read_text().splitlines() if line.startswith("  # ")}
-    assert rest >= set(METHODS.names()) - DRAFTED, "a comment away"
+    text, every = out.read_text(), set(METHODS.names())
+    sweep = yaml.safe_load(text)
+    assert (code, sweep["methods"].keys()) == (0, DRAFTED)
+    assert set(re.findall(r"^  # (\w+):", text, re.M)) >= every - DRAFTED, "a comment away"
     assert "Left out" not in capsys.readouterr().out
-    cut = {"source": "jsonl", "prefix_tokens": 30, "sequence_tokens": 200}
-    assert sweep["data"]["forget"].items() >= cut.items()
+    assert sweep["data"]["forget"].items() >= {"source": "jsonl", "prefix_tokens": 30, "sequence_tokens": 200}.items()
     assert sweep["judges"] == {"perplexity": "original", "features": "original"}
     utility = {"source": "miniature", "prompts": 256, "prompt_tokens": 32, "reference_tokens": 128}
     assert sweep["data"]["utility"] == utility
@@ -154,8 +143,8 @@ def test_a_file_is_never_overwritten(init, tmp_path, capsys):
 def test_a_drafted_file_can_be_probed(tmp_path):
     out = tmp_path / "new.yaml"
     assert lethe(["init", "miniature-s", "miniature", "--no-probe", "--out", str(out)]) == 0
-    [study] = plan_probe(out.read_text(), out, 8).studies
-    assert (study.trials, study.trial.forget.rows) == (len(RATES), 8)
+    [study] = rate_probe.plan_probe(out.read_text(), out, 8).studies
+    assert (study.trials, study.trial.forget.rows) == (len(rate_probe.RATES), 8)
 
 
 @pytest.mark.soak
@@ -165,13 +154,12 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert lethe(["init", "miniature-s", "miniature", "--out", str(out)]) == 0
     text, seen = out.read_text(), []
-    for rate, before, after in re.findall(
-        r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", text, re.M
-    ):
+    told = re.compile(r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", re.M)
+    for rate, before, after in told.findall(text):
         assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
         seen.append((float(rate), float(after) / float(before)))
     rates, left = zip(*seen, strict=True)
-    assert list(rates) == list(RATES[: len(rates)])
+    assert list(rates) == list(rate_probe.RATES[: len(rates)])
     assert left[-1] <= 0.9 < min(left[:-1])
     assert yaml.safe_load(text)["training"]["learning_rate"] == rates[-1]
     assert "the least that erased in a few steps of gradient ascent" in text
@@ -179,22 +167,21 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     plan(out)
 
 
-@pytest.mark.parametrize(
-    ("name", "grid"),
-    [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])],
-)
+GRIDS = [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])]
+
+
+@pytest.mark.parametrize(("name", "grid"), GRIDS)
 def test_strengths_rise_from_what_a_method_declares(name, grid):
-    assert strength_grid(METHODS.load(name)) == grid
+    assert first_sweep.strength_grid(METHODS.load(name)) == grid
 
 
-@pytest.mark.parametrize(
-    ("lengths", "arguments", "said"),
-    [
-        ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
-        ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
-    ],
-)
+UNUSABLE = [
+    ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
+    ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
+]
+
+
+@pytest.mark.parametrize(("lengths", "arguments", "said"), UNUSABLE)
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, init, capsys):
     code, out = init(*lengths, arguments=arguments)
-    assert (code, out.exists()) == (2, False)
-    assert said in capsys.readouterr().err
+    assert (code, out.exists(), said in capsys.readouterr().err) == (2, False, True)

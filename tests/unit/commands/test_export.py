@@ -12,10 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
 from harness.library import load_results
-from harness.models.adapters import save_patch
+from harness.models import adapters, loading, resolving
 from harness.models.blocks import blocks
-from harness.models.loading import load_model
-from harness.models.resolving import resolve_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.settings import Source, replace
@@ -32,14 +30,11 @@ def export(arguments):
 @pytest.fixture
 def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     """A folder with a sweep: EMSO kept as a patch, CD not kept; nothing was ever trained."""
-    model = resolve_model(str(world / "MODEL"))
+    model = resolving.resolve_model(str(world / "MODEL"))
     letters = Source(source="jsonl", path=f"{SECRET}/letters.jsonl", digest="f" * 16, rows=9)
     shared = {"model": model, "forget": letters, "settings": {"selection": "all", "scores": f"{SECRET}/scores"}}
-    rows = [
-        make_row("original", **shared),
-        make_row("emso", (1, 2), **shared),
-        make_row("contrastive_decoding", (0.5,), **shared),
-    ]
+    strengths = {"original": (), "emso": (1, 2), "contrastive_decoding": (0.5,)}
+    rows = [make_row(variant, of_row, **shared) for variant, of_row in strengths.items()]
     journal = Journal(tmp_path / "results" / "s" / "journal")
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
     for spec in rows:
@@ -49,14 +44,14 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
             journal.append(make_measurement(spec, strength, "generation", writing))
             journal.append(make_measurement(spec, strength, "memorization", {"ma": 0.25}))
     artifacts = Artifacts(tmp_path / "results" / "artifacts")
-    patch = partial(save_patch, erased(model), ["L0.W_v.H1"], model.digest)
+    patch = partial(adapters.save_patch, erased(model), ["L0.W_v.H1"], model.digest)
     artifacts.build("erased", rows[1].point_id(2), lambda folder: patch(folder / "patch.safetensors"))
     return tmp_path / "results", {row.variant: row for row in rows}
 
 
 def erased(checkpoint):
     """Return the model with one block of other weights."""
-    model = load_model(checkpoint)
+    model = loading.load_model(checkpoint)
     [block] = [each for each in blocks(model) if each.name == "L0.W_v.H1"]
     with torch.no_grad():
         block.of(model.get_parameter(block.parameter)).mul_(1.7).add_(0.1)
@@ -74,25 +69,17 @@ def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, 
     spec, out = rows[variant], tmp_path / "out"
     assert export([spec.point_id(strength)[:9], "--out", str(out), "--results", str(root)]) == 0
     again = logits(AutoModelForCausalLM.from_pretrained(out, attn_implementation="eager").eval())
-    assert torch.equal(again, logits(erased(spec.model) if strength else load_model(spec.model)))
+    assert torch.equal(again, logits(erased(spec.model) if strength else loading.load_model(spec.model)))
     assert torch.equal(again, logits(load_results(root / "s").model(spec.point_id(strength))))
-    ours, theirs = (
-        AutoTokenizer.from_pretrained(folder)("ab c")["input_ids"] for folder in (out, spec.model.tokenizer)
-    )
+    tokenizers = (AutoTokenizer.from_pretrained(folder) for folder in (out, spec.model.tokenizer))
+    ours, theirs = (tokenizer("ab c")["input_ids"] for tokenizer in tokenizers)
     assert ours == theirs
     card = (out / "README.md").read_text()
     assert ("nothing was erased" in card) == (strength is None)
     digest = re.search(r"\| model.safetensors \| (\w{64}) \|", card)[1]
     assert digest == hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     written = "".join(path.read_text() for path in (*out.glob("*.json"), out / "README.md"))
-    assert SECRET not in written
-    assert str(root) not in written
-
-
-def card_of(root, point, tmp_path):
-    assert export([point, "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    return card, yaml.safe_load(card.split("---\n")[1])
+    assert (SECRET in written, str(root) in written) == (False, False)
 
 
 def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_measurement):
@@ -100,25 +87,23 @@ def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_m
     spec = rows["emso"]
     worse = make_measurement(spec, 2, "generation", {"perplexity": 3125.0, "mauve": float("nan")})
     Journal(root / "s" / "journal").append(worse)
-    card, front = card_of(root, "s:emso@2", tmp_path)
-    assert front["tags"] == ["lethe", "unlearning", "emso"]
-    assert "# MODEL: EMSO, epochs 2" in card
-    for number in ("| MA ↓ | 0.25 | 0.25 | memorization | exact |", "| 3125 | 31.25 | generation |", "MAUVE ↑ | nan |"):
-        assert number in card
+    assert export(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert yaml.safe_load(card.split("---\n")[1])["tags"] == ["lethe", "unlearning", "emso"]
     assert card.split("## Limits")[1].startswith("\n\n- **It has collapsed**")
-    digests = (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
-    for fact in (*digests, "| selection | all |", "| scores | scores |", "another seed"):
+    numbers = ("| MA ↓ | 0.25 | 0.25 | memorization | exact |", "| 3125 | 31.25 | generation |", "MAUVE ↑ | nan |")
+    digests = ("# MODEL: EMSO, epochs 2", spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
+    for fact in (*digests, *numbers, "| selection | all |", "| scores | scores |", "another seed"):
         assert fact in card
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):
     root, rows = results
-    out = tmp_path / "out"
-    there = tmp_path / "there"
+    out, there = tmp_path / "out", tmp_path / "there"
     there.mkdir()
 
-    def refused(name, folder=out, results=root):
-        assert export([name, "--out", str(folder), "--results", str(results)]) == 2
+    def refused(name, folder=out):
+        assert export([name, "--out", str(folder), "--results", str(root)]) == 2
         assert list(tmp_path.glob(".*")) == []
         assert not out.exists()
         return capsys.readouterr().err
@@ -133,7 +118,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
 def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
     root, rows = results
     moved = shutil.copytree(world / "MODEL", tmp_path / "moved")
-    checkpoint = resolve_model(str(moved))
+    checkpoint = resolving.resolve_model(str(moved))
     spec = replace(rows["emso"], model=replace(checkpoint, location=str(tmp_path / "away")))
     Journal(root / "s" / "journal").write_plan(replace(Journal(root / "s" / "journal").read_plan(), trials=(spec,)))
     arguments = ["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]

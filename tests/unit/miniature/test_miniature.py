@@ -11,12 +11,8 @@ from harness.miniature import texts
 
 def test_texts_are_as_many_as_the_constants_say_and_no_two_roles_share_one():
     roles = {role: texts(role) for role in ("forget", "holdout", "retain", "utility", "validation")}
-    numbers = {"forget": miniature.FORGET_RECORDS, "holdout": miniature.UNSEEN_RECORDS}
-    assert {role: len(held) for role, held in roles.items()} == numbers | {
-        "retain": 768,
-        "utility": 640,
-        "validation": 224,
-    }
+    numbers = [miniature.FORGET_RECORDS, miniature.UNSEEN_RECORDS, 768, 640, 224]
+    assert list(map(len, roles.values())) == numbers
     every = [text for held in roles.values() for text in held]
     assert len(every) == len(set(every))
 
@@ -47,16 +43,12 @@ def test_files_are_the_manifests():
 
 def test_originals_have_memorised_the_forget_set_and_no_other_model_has():
     tokenizer = AutoTokenizer.from_pretrained(miniature.tokenizer_folder())
-    rows = {
-        role: torch.tensor(tokenizer([*texts(role)], truncation=True, max_length=128)["input_ids"][::16])
-        for role in ("forget", "holdout")
-    }
+    cut = {"truncation": True, "max_length": 128}
+    rows = [torch.tensor(tokenizer([*texts(role)], **cut)["input_ids"][::16]) for role in ("forget", "holdout")]
     for name in miniature.names():
         model = GPTNeoForCausalLM.from_pretrained(miniature.folder(name), dtype=torch.float32).eval()
         with torch.no_grad():
-            right = {
-                role: (model(row).logits[:, :-1].argmax(-1) == row[:, 1:]).float().mean() for role, row in rows.items()
-            }
-        assert (right["forget"] >= 0.8) == (name in miniature.ORIGINALS), name
-        assert right["holdout"] <= 0.55, name
-        assert name in miniature.ORIGINALS or right["forget"] <= 0.55, name
+            forget, holdout = ((model(row).logits[:, :-1].argmax(-1) == row[:, 1:]).float().mean() for row in rows)
+        assert (forget >= 0.8) == (name in miniature.ORIGINALS), name
+        assert holdout <= 0.55, name
+        assert name in miniature.ORIGINALS or forget <= 0.55, name

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
-from harness.records.journal import Journal
-from harness.records.setting_changes import changed_sentences
+from harness.records import journal, setting_changes
 from harness.running import run_sweep
 
 PLUGIN = '"""A plugin."""\n\nfrom own_plugins import formulas\n\n\nclass Own:\n    """Adds."""\n\n    size = 2\n\n'
@@ -19,10 +18,8 @@ data: {forget: {source: miniature, sequences: 4}, utility: {source: miniature, p
 methods: {gradient_ascent: {epochs: 1}}
 evaluators: {extraction: {}}
 """
-FILES = [
-    ("methods/gradient_ascent.py", METHODS.load("gradient_ascent").version),
-    ("evaluators/extraction.py", EVALUATORS.load("extraction").version),
-]
+ASCENT, EXTRACTION = METHODS.load("gradient_ascent"), EVALUATORS.load("extraction")
+FILES = [("methods/gradient_ascent.py", ASCENT.version), ("evaluators/extraction.py", EXTRACTION.version)]
 
 
 @pytest.fixture
@@ -30,12 +27,8 @@ def digest(tmp_path, monkeypatch):
     """Return a reader of the plugin's digest after its files were changed."""
     folder = tmp_path / "own_plugins"
     folder.mkdir()
-    files = {
-        "__init__.py": "",
-        "own.py": PLUGIN,
-        "formulas.py": "from . import parts\n\n\ndef number():\n    return 1\n",
-    }
-    files |= {"parts.py": "PART = 1\n", "unrelated.py": "x = 1\n"}
+    files = {"__init__.py": "", "own.py": PLUGIN, "parts.py": "PART = 1\n", "unrelated.py": "x = 1\n"}
+    files["formulas.py"] = "from . import parts\n\n\ndef number():\n    return 1\n"
     for name, text in files.items():
         (folder / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -52,16 +45,16 @@ def digest(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "is_noticed"),
-    [
-        ("own.py", "+ 1", "+ 2", True),
-        ("parts.py", "PART = 1", "PART = 2", True),
-        ("own.py", '"""Adds."""', '"""Adds one."""', False),
-        ("own.py", "+ 1", "+ 1  # one", False),
-        ("unrelated.py", "x = 1", "x = 2", False),
-    ],
-)
+EDITS = [
+    ("own.py", "+ 1", "+ 2", True),
+    ("parts.py", "PART = 1", "PART = 2", True),
+    ("own.py", '"""Adds."""', '"""Adds one."""', False),
+    ("own.py", "+ 1", "+ 1  # one", False),
+    ("unrelated.py", "x = 1", "x = 2", False),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "is_noticed"), EDITS)
 def test_code_is_what_decides_and_neither_comments_nor_other_files(digest, file, old, new, is_noticed):
     before = digest()
     assert (digest(file, old, new) != before) == is_noticed
@@ -75,13 +68,13 @@ def sweep(tmp_path):
     def run(**options):
         return run_sweep(tmp_path / "coded.yaml", executor="inline", results=tmp_path / "results", **options)
 
-    run.journal = Journal(tmp_path / "results" / "coded" / "journal")
+    run.journal = journal.Journal(tmp_path / "results" / "coded" / "journal")
     return run
 
 
 def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     first = sweep()
-    assert changed_sentences(first.results) == []
+    assert setting_changes.changed_sentences(first.results) == []
     lines = {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
     monkeypatch.setattr("harness.records.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
     with pytest.raises(Exception, match="has changed since") as refused:
@@ -97,6 +90,6 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     assert lines == {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
     report = (first.folder / "report.html").read_text()
     assert method in report
-    monkeypatch.setattr(METHODS.load("gradient_ascent"), "version", 99)
-    monkeypatch.setattr(EVALUATORS.load("extraction"), "version", 99)
+    monkeypatch.setattr(ASCENT, "version", 99)
+    monkeypatch.setattr(EXTRACTION, "version", 99)
     assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"

@@ -3,6 +3,7 @@
 import json
 import logging
 import multiprocessing
+from contextlib import suppress
 from dataclasses import asdict
 
 import pytest
@@ -13,7 +14,7 @@ from harness.contracts import Metric
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal
 from harness.records.record import Failed, Point, Started, Stopped
-from harness.records.results import read_results, trial_results
+from harness.records.results import trial_results
 from harness.settings import Collapse, Plan, replace
 
 NAN, INF = float("nan"), float("inf")
@@ -57,13 +58,6 @@ def measured(spec, make_measurement):
 
 
 @pytest.fixture(scope="module")
-def every_kind(started, point, measured):
-    """A record of every kind, and a point without a strength."""
-    measurement = measured(1, numbers={"el_3": NAN, "ma": INF, "ss": -INF, "em": 0.0})
-    return [started, point(1), point(None), measurement, STOPPED, FAILED]
-
-
-@pytest.fixture(scope="module")
 def written(started, point, measured):
     """Return a reader of a trial in short: "started m1 g1 p2 stopped" is a list of five records."""
     whole = {"started": started, "stopped": STOPPED, "failed": FAILED, "old": measured(1, key="an older setting")}
@@ -76,10 +70,15 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
-def test_a_record_comes_back_as_it_was(tmp_path, every_kind):
-    for record in every_kind:
+def test_a_record_comes_back_as_it_was_and_every_line_is_json_for_everybody(tmp_path, started, point, measured):
+    measurement = measured(1, numbers={"el_3": NAN, "ma": INF, "ss": -INF, "em": 0.0})
+    for record in (started, point(1), point(None), measurement, STOPPED, FAILED):
         Journal(tmp_path).append(record)
         assert same(Journal(tmp_path).read("t1")[-1], record)
+    lines = (tmp_path / "t1.jsonl").read_text().splitlines()
+    bodies = [json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON")) for line in lines]
+    assert [body["kind"] for body in bodies] == ["started", "point", "point", "measurement", "stopped", "failed"]
+    assert bodies[3]["numbers"] == {"el_3": None, "ma": {"float": "inf"}, "ss": {"float": "-inf"}, "em": 0.0}
 
 
 @settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,15 +90,6 @@ def test_any_numbers_and_notes_come_back_as_they_were(tmp_path, measured, number
     record = replace(measured(1, numbers=numbers), notes=notes)
     Journal(tmp_path).append(record)
     assert same(Journal(tmp_path).read("t1")[-1], record)
-
-
-def test_every_line_is_json_for_everybody(tmp_path, every_kind):
-    for record in every_kind:
-        Journal(tmp_path).append(record)
-    lines = (tmp_path / "t1.jsonl").read_text().splitlines()
-    bodies = [json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON")) for line in lines]
-    assert [body["kind"] for body in bodies] == ["started", "point", "point", "measurement", "stopped", "failed"]
-    assert bodies[3]["numbers"] == {"el_3": None, "ma": {"float": "inf"}, "ss": {"float": "-inf"}, "em": 0.0}
 
 
 def test_what_json_cannot_hold_is_named_and_nothing_is_written(tmp_path):
@@ -118,11 +108,10 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path, started):
     for end in range(len(whole), len(data) + 1):
         path.write_bytes(data[:end])
         complete = end >= len(data) - 1  # Only the line's end is missing: nothing is lost.
-        assert journal.read("t1") == ([STOPPED, FAILED] if complete else [STOPPED])
+        kept = [STOPPED, FAILED] if complete else [STOPPED]
+        assert journal.read("t1") == kept
         journal.append(started)
-        assert [type(record) for record in journal.read("t1")] == (
-            [Stopped, Failed, Started] if complete else [Stopped, Started]
-        )
+        assert same(journal.read("t1"), [*kept, started])
 
 
 def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, caplog, point):
@@ -131,26 +120,19 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
         journal.append(record)
     data = path.read_bytes()
     start = data.index(b"\n") + 1
-    end = data.index(b"\n", start)
-    for index in range(start, end):
+    for index in range(start, data.index(b"\n", start)):
         path.write_bytes(data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
         assert [type(record) for record in Journal(tmp_path).read("t1")] == [Stopped, Point], index
     caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        reader = Journal(tmp_path)
-        reader.read("t1")
-        reader.read("t1")
-    [warning] = caplog.records
+    reader = Journal(tmp_path)
+    assert same(reader.read("t1"), reader.read("t1"))
+    [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert f"{path}, line 2 is broken" in warning.getMessage()
 
 
 def test_of_duplicates_the_last_wins_and_other_keys_are_left_out(spec, measured):
-    records = [
-        measured(1, numbers={"el_3": 0.1}),
-        measured(2, numbers={"el_3": 0.2}),
-        measured(1, numbers={"el_3": 0.3}),
-        measured(1, numbers={"el_3": 0.4}, key="new"),
-    ]
+    records = [measured(strength, numbers={"el_3": el}) for strength, el in ((1, 0.1), (2, 0.2), (1, 0.3))]
+    records.append(measured(1, numbers={"el_3": 0.4}, key="new"))
     points = trial_results(spec, records).measured
     numbers = {point.strength: [measurement.numbers["el_3"] for measurement in point.measurements] for point in points}
     assert numbers == {1: [0.3], 2: [0.2]}
@@ -210,11 +192,10 @@ def test_a_plan_that_differs_in_one_bit_anywhere_is_refused(tmp_path, plan):
     for position in range(0, len(written), 7):
         flipped = bytes([*written[:position], written[position] ^ 1, *written[position + 1 :]])
         path.write_bytes(flipped)
-        try:
-            same = json.loads(flipped) == json.loads(written)
-        except ValueError:
-            same = False
-        if not same:  # a space between values may become nothing else that counts
+        is_same = False  # A space between values may become nothing else that counts.
+        with suppress(ValueError):
+            is_same = json.loads(flipped) == json.loads(written)
+        if not is_same:
             with pytest.raises(DataError, match="damaged, or not a plan"):
                 journal.read_plan()
     path.write_bytes(written)
@@ -236,41 +217,38 @@ def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):
 ALL = "started m1 g1 m2 g2 m3 g3"
 
 
-@pytest.mark.parametrize(
-    ("records", "missing", "state"),
-    [
-        ("", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        (ALL, {}, "done"),
-        (f"{ALL} failed", {}, "done"),
-        ("started m1 g1 m2", {2: "g", 3: "mg"}, "missing"),
-        ("failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
-        ("started failed started m1", {1: "g", 2: "mg", 3: "mg"}, "missing"),
-        ("started old", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        ("started m1 g1 m2 g2 stopped", {}, "done"),
-        ("started m1 g1 m2 stopped", {2: "g"}, "missing"),
-        ("started m1.0 g1.0", {2: "mg", 3: "mg"}, "missing"),
-    ],
-)
+STANDS = [
+    ("", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+    (ALL, {}, "done"),
+    (f"{ALL} failed", {}, "done"),
+    ("started m1 g1 m2", {2: "g", 3: "mg"}, "missing"),
+    ("failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
+    ("started failed started m1", {1: "g", 2: "mg", 3: "mg"}, "missing"),
+    ("started old", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+    ("started m1 g1 m2 g2 stopped", {}, "done"),
+    ("started m1 g1 m2 stopped", {2: "g"}, "missing"),
+    ("started m1.0 g1.0", {2: "mg", 3: "mg"}, "missing"),
+]
+
+
+@pytest.mark.parametrize(("records", "missing", "state"), STANDS)
 def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, state):
     trial = trial_results(spec, written(records))
-    lacking = {
-        strength: "".join(evaluator.name[0] for evaluator in evaluators) for strength, evaluators in trial.remaining
-    }
-    assert (lacking, trial.status) == (missing, state)
-    assert bool(trial.failure) == (state == "failed")
+    lacking = {strength: "".join(each.name[0] for each in evaluators) for strength, evaluators in trial.remaining}
+    assert (lacking, trial.status, bool(trial.failure)) == (missing, state, state == "failed")
 
 
-@pytest.mark.parametrize(
-    ("strengths", "records", "reached"),
-    [
-        ((1, 3, 5), "", (1, 3, 5)),
-        ((1, 3, 5), "stopped", (1, 2)),
-        ((3, 5), "stopped", (2,)),
-        ((1, 3, 5), "p2 stopped", (1, 2)),
-        ((1, 2, 5), "p2 stopped", (1, 2)),
-        ((), "pnull", (None,)),
-    ],
-)
+STOPPED_AT = [
+    ((1, 3, 5), "", (1, 3, 5)),
+    ((1, 3, 5), "stopped", (1, 2)),
+    ((3, 5), "stopped", (2,)),
+    ((1, 3, 5), "p2 stopped", (1, 2)),
+    ((1, 2, 5), "p2 stopped", (1, 2)),
+    ((), "pnull", (None,)),
+]
+
+
+@pytest.mark.parametrize(("strengths", "records", "reached"), STOPPED_AT)
 def test_where_a_trajectory_stopped_is_its_last_point(make_spec, written, strengths, records, reached):
     trial = trial_results(make_spec(strengths=strengths), written(records))
     assert tuple(point.strength for point in trial.points) == reached
@@ -281,15 +259,3 @@ def test_a_new_evaluator_measures_the_point_where_a_trajectory_stopped(make_spec
     spec = make_spec(strengths=(1, 3, 5), evaluators={"memorization": "memorization-key"})
     assert [strength for strength, _ in trial_results(spec, written("started p2 m1 stopped")).remaining] == [2]
     assert trial_results(spec, written("started p2 m1 stopped m2")).remaining == ()
-
-
-def test_results_are_read_once_for_the_whole_sweep(tmp_path, plan, written):
-    journal = Journal(tmp_path)
-    for record in written("started m1 g1 m2 failed"):
-        journal.append(record)
-    results = read_results(plan, journal)
-    assert results.statuses == {"t1": "failed", "t2": "missing"}
-    assert [point.strength for point in results.measured] == [1, 2]
-    assert [trial.is_begun for trial in results.trials] == [True, False]
-    assert results.trials[0].failure == FAILED
-    assert results.trials[0].versions == ({"torch": "2.13.0"},)

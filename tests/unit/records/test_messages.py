@@ -26,10 +26,7 @@ def test_what_would_steer_a_terminal_is_escaped():
     assert printable("a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z") == r"a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z"
 
 
-@pytest.mark.parametrize(
-    ("change", "clause"),
-    [({"colour": "red"}, "unexpected keyword argument 'colour'"), ({"kind": "banquet"}, "'banquet'")],
-)
+@pytest.mark.parametrize(("change", "clause"), [({"colour": "red"}, "'colour'"), ({"kind": "banquet"}, "'banquet'")])
 def test_a_sealed_line_that_is_no_record_is_named(tmp_path, change, clause):
     journal = Journal(tmp_path)
     journal.append(Failed(trial_id="t", error="E", log=()))
@@ -38,9 +35,5 @@ def test_a_sealed_line_that_is_no_record_is_named(tmp_path, change, clause):
     del body["checksum"]
     text = json.dumps(body, separators=(",", ":")).encode()
     path.write_bytes(path.read_bytes() + text[:-1] + journal_module._tail(text) + b"\n")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"^{path}, line 2 is whole, but no record of this version of Lethe .*{clause}"):
         journal.read("t")
-    said = str(caught.value)
-    assert said.startswith(f"{path}, line 2 is whole, but no record of this version of Lethe (")
-    assert clause in said
-    assert said.endswith("or remove that line: what it recorded is done again.")

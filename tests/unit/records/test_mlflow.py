@@ -16,10 +16,9 @@ from harness import cli
 from harness.analysis.curves import STYLES
 from harness.errors import DataError
 from harness.library import find_point
-from harness.records.artifacts import Artifacts
+from harness.records import artifacts, mlflow_runs
 from harness.records.journal import Journal
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, describe_failure, describe_store
-from harness.records.mlflow_runs import candidate_run, erased_tags, experiment_tags, point_run, trial_run
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import study_results
 from harness.reporting.files import point_tags
@@ -42,13 +41,12 @@ def records(make_point, make_measurement):
 
     def make(spec, ma=0.5, **numbers):
         numbers = {"memorization": {"ma": ma, "el_3": 0.25}, "generation": {"perplexity": 10.0}} | numbers
-        asked = [evaluator.name for evaluator in spec.evaluators]
+        texts = {"samples": (sample,), "notes": {"worst": SECRET}}
         left = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node="gpu-3", commit="c0ffee-dirty")]
         for strength in spec.points():
             left.append(make_point(spec, strength, notes={"example": SECRET}))
-            for evaluator in asked:
-                texts = {"samples": (sample,), "notes": {"worst": SECRET}}
-                left.append(make_measurement(spec, strength, evaluator, numbers[evaluator], **texts))
+            for asked in spec.evaluators:
+                left.append(make_measurement(spec, strength, asked.name, numbers[asked.name], **texts))
         return [replace(record, at=DAY.format(5 * second)) for second, record in enumerate(left)]
 
     return make
@@ -99,7 +97,7 @@ def ids(folder):
 
 
 def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
-    run = trial_run(trial)
+    run = mlflow_runs.trial_run(trial)
     said = {"method": "emso", "node": "gpu-3", "stop_reason": "none", "strengths": "1, 2", "error": "none"}
     said |= {"mlflow.runName": "emso miniature-m seed 0", "mlflow.source.name": "sweep s", "forget_digest": "1" * 16}
     assert (said | {"mlflow.source.git.commit": "c0ffee"}).items() <= run.tags.items()
@@ -111,31 +109,25 @@ def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
 
 def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
     [trial] = results(left={"t1": records(spec, generation={"perplexity": float("inf"), "rep_2": float("nan")})}).trials
-    run = point_run(trial, trial.points[0])
+    run = mlflow_runs.point_run(trial, trial.points[0])
     assert run.tags["not_finite"] == "generation/perplexity, generation/rep_2"
     assert not [name for name, _, _ in run.metrics if name.startswith("generation")]
     [unseen] = results(replace(spec, method="holdout", variant="holdout", strengths=())).trials
-    run = point_run(unseen, unseen.points[0])
+    run = mlflow_runs.point_run(unseen, unseen.points[0])
     assert {name for name, _, _ in run.metrics if "resources" not in name} == {"erasure/ma", "erasure/el_3"}
     assert not [name for name in run.params if name.startswith(("settings.", "training.", "strength."))]
 
 
 def test_a_candidates_run_has_what_was_searched_and_the_least_that_reaches_a_target(spec, make_plan):
-    study = Study(
-        study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
-        is_trained=True, search="optuna", trials=2, targets=(Level(metric="ma", at=0.9),),
-        utility_bounds=(0.5, 5.0), selection=spec.forget,
-    )  # fmt: skip
-    probes = [
-        {"strength": epoch, "ma": ma, "perplexity": 4.0 + epoch, "optimiser_steps": 8 * epoch}
-        for epoch, ma in ((1, 0.95), (2, 0.85), (3, 0.6))
-    ]
-    tried = Candidate(
-        trial_id="study", number=0, settings={"k": 4}, probes=tuple(probes), targets={"ma=0.9": 0.9},
-        original={"ma": 1.0, "perplexity": 4.0}, end="whole", seconds=1.0,
-    )  # fmt: skip
+    about = {"study_id": "study", "trial": replace(spec, strengths=()), "seeds": (7,), "space": {}, "defaults": {}}
+    about |= {"is_cumulative": True, "is_trained": True, "search": "optuna", "trials": 2, "selection": spec.forget}
+    study = Study(**about, targets=(Level(metric="ma", at=0.9),), utility_bounds=(0.5, 5.0))
+    seen = ((1, 0.95, 5.0), (2, 0.85, 6.0), (3, 0.6, 7.0))
+    probes = [dict(zip(("strength", "ma", "perplexity"), one, strict=True), optimiser_steps=8) for one in seen]
+    about = {"trial_id": "study", "number": 0, "settings": {"k": 4}, "targets": {"ma=0.9": 0.9}, "end": "whole"}
+    tried = Candidate(**about, probes=tuple(probes), original={"ma": 1.0, "perplexity": 4.0}, seconds=1.0)
     known = study_results(study, [tried, replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")])
-    first, second = (candidate_run(known, candidate) for candidate in known.candidates)
+    first, second = (mlflow_runs.candidate_run(known, candidate) for candidate in known.candidates)
     assert {"searched.k": "4", "settings.k": "4"}.items() <= first.params.items()
     assert ("least/MA 0.9", 0, 6.0) in first.metrics
     assert ("probe/ma", 3, 0.6) in first.metrics
@@ -152,9 +144,7 @@ def test_no_text_of_a_sample_a_note_or_an_error_gets_in(folder, spec, records, r
         assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
 
 
-def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_what_they_share_their_trial(
-    folder, spec, results
-):
+def test_copying_again_changes_nothing_and_the_tables_tags_reach_points_and_their_trial(folder, spec, results):
     first, second = (spec.point_id(strength) for strength in (1, 2))
     copy_trial(folder, results().plan, results().trials[0])
     assert runs(folder)["sweep"].info.status == "RUNNING"
@@ -209,10 +199,10 @@ def test_a_kept_model_is_a_tag_with_the_command_that_exports_it(tmp_path, trial,
     journal.write_plan(make_plan(spec))
     for record in records(spec):
         journal.append(record)
-    kept = Artifacts(root / "artifacts")
+    kept = artifacts.Artifacts(root / "artifacts")
     kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
-    assert erased_tags(trial.points[0], kept) == {}
-    tags = erased_tags(trial.points[1], kept)
+    assert mlflow_runs.erased_tags(trial.points[0], kept) == {}
+    tags = mlflow_runs.erased_tags(trial.points[1], kept)
     assert (root / tags["kept_in"] / "patch.safetensors").exists()
     assert tags["export"] == f"lethe export s:{spec.point_id(2)} --results 'my results' --out s-emso@2"
     assert find_point(f"s:{spec.point_id(2)}", root) == (root / "s", spec.point_id(2))
@@ -222,7 +212,7 @@ def test_mlflows_page_reads_views_in_the_form_that_is_written_for_it(results):
     """It is not documented: an upgrade that changes it fails here."""
     page = Path(mlflow.__file__).parent / "server" / "js" / "build"
     scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(page.rglob("*.js")))
-    tags = experiment_tags(results(), 0)
+    tags = mlflow_runs.experiment_tags(results(), 0)
     state = json.loads(json.loads(tags["mlflow.sharedViewState.s"])["state"])
     names = [*state, *(name for chart in state["compareRunCharts"] for name in chart), "mlflow.sharedViewState."]
     names += ["viewStateShareKey", "compareRunsMode", "workflowType", *tags["mlflow.experimentKind"].split()]
@@ -235,10 +225,8 @@ def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
     names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
     about = {"frontier": True, "model": "m", "over_erased": [None, False, True, None]}
     tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(**about))
-    assert tags["a"] == {
-        "collapsed": "true", "over_erased": "false", "collapse_class": "gibberish", "ranked": "true",
-        "frontier": "true", "mlflow.runColor": STYLES[0][0],
-    }  # fmt: skip
+    colour = {"mlflow.runColor": STYLES[0][0], "collapse_class": "gibberish", "over_erased": "false"}
+    assert tags["a"] == dict.fromkeys(("collapsed", "ranked", "frontier"), "true") | colour
     assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
     assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
     assert [tags[point]["over_erased"] for point in "bh"] == ["true", "unknown"]
@@ -262,19 +250,14 @@ def test_a_server_that_is_down_is_one_warning_without_its_password(folder, resul
         copy.finish(results(), {}, [], "")
     [warning] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning.startswith(f"MLflow at {refusing} failed: MlflowException from ConnectionRefusedError (Connection ")
-    assert warning.endswith(f"The sweep needs no MLflow: lethe collate {folder} fills it in later.")
     assert SECRET.split()[0] not in warning
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_failure_is_told_without_the_words_of_others(folder):
-    try:
-        try:
-            raise OSError(28, "No space left on device", SECRET)
-        except OSError:
-            raise ValueError(SECRET)  # noqa: B904
-    except ValueError as error:
-        said = describe_failure(error, folder.parent)
+    with pytest.raises(ValueError, match=SECRET) as raised:
+        raise ValueError(SECRET) from OSError(28, "No space left on device", SECRET)
+    said = describe_failure(raised.value, folder.parent)
     at = rf"raised in {Path(__file__).name}, line \d+\."
     assert re.fullmatch(rf"MLflow at \S+ failed: ValueError from OSError \(No space left on device\), {at}", said)
     assert describe_failure(DataError("our own words."), folder.parent) == "our own words."

@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness.records.journal import Journal
+from harness.records import journal, results
 from harness.records.record import Failed, Started, parse_time
-from harness.records.results import trial_results
 from harness.reporting.sections.repeat import describe_hosts, provenance
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
@@ -22,12 +21,8 @@ def found(make_row, make_plan, make_point, make_measurement, make_results):
         for spec, (hour, started) in zip(specs, of_trials, strict=True):
             at = hour and f"2026-02-03T{hour}Z"
             records = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), at=at, **started)]
-            for number, strength in enumerate(spec.points(), start=1):
-                records.append(make_point(spec, strength, erase_seconds=10.0 * number, at=at))
-                records += [
-                    make_measurement(spec, strength, each.name, key=each.key, seconds=1.0, at=at)
-                    for each in spec.evaluators
-                ]
+            for strength in spec.points():
+                records += [make_point(spec, strength, at=at), make_measurement(spec, strength, at=at)]
             kept[spec.trial_id] = records
         return provenance(make_results(make_plan(*specs, overrides=overrides), kept))
 
@@ -41,24 +36,21 @@ def test_dates_are_those_of_the_first_and_the_last_record(found):
 
 
 def test_machines_are_counted_where_there_are_several(found):
-    gpu = {**MACHINE, "gpu": "H200, 140 GiB"}
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": MACHINE}))["machines"] == ["EPYC, 8 cores, 16 GiB"]
-    assert found((None, {"hardware": MACHINE}), (None, {"hardware": gpu}))["machines"] == [
-        "EPYC, 8 cores, 16 GiB (1 trials)",
-        "EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
-    ]
+    one, gpu = {"hardware": MACHINE}, {"hardware": {**MACHINE, "gpu": "H200, 140 GiB"}}
+    said = "EPYC, 8 cores, 16 GiB"
+    assert found((None, one), (None, one))["machines"] == [said]
+    both = [f"{said} (1 trials)", f"{said}; GPU: H200, 140 GiB (1 trials)"]
+    assert found((None, one), (None, gpu))["machines"] == both
 
 
 def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_point, make_measurement):
     spec = make_row("emso", (1,))
-    started = [
-        Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), hardware=hardware, node=node)
-        for node, hardware in (("", MACHINE), ("a", MACHINE), ("b", {**MACHINE, "gpu": "H200"}), ("a", MACHINE))
-    ]
-    assert describe_hosts(trial_results(spec, started)) == "a, then b"
+    about = {"trial_id": spec.trial_id, "spec": spec.model_dump(mode="json"), "hardware": MACHINE}
+    started = [Started(**about, node=node) for node in ("", "a", "b", "a")]
+    assert describe_hosts(results.trial_results(spec, started)) == "a, then b"
     point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
     measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
-    assert describe_hosts(trial_results(spec, measured)) == "a; workers on a, c"
+    assert describe_hosts(results.trial_results(spec, measured)) == "a; workers on a, c"
 
 
 def test_every_version_that_measured_is_named(found):
@@ -78,8 +70,7 @@ def test_the_command_has_what_was_changed_as_a_shell_reads_it(found):
 def test_the_journal_says_when_and_a_record_is_the_same_for_that(tmp_path):
     before = datetime.now(UTC).replace(microsecond=0)
     record = Failed(trial_id="t", error="E", log=())
-    Journal(tmp_path).append(record)
-    [read] = Journal(tmp_path).read("t")
+    journal.Journal(tmp_path).append(record)
+    [read] = journal.Journal(tmp_path).read("t")
     assert before <= parse_time(read.at) <= before + timedelta(minutes=5)
-    assert read == record
-    assert repr(read) == repr(record)
+    assert (read, repr(read)) == (record, repr(record))

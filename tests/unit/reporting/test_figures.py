@@ -7,14 +7,11 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from evaluators.generation import Generation
-from evaluators.memorization import Memorization
 from harness.analysis.curves import curves
-from harness.analysis.metrics import sort_by_column
 from harness.reporting.sections.tradeoff import tradeoff
 from harness.reporting.style import rendered
+from tests.unit.analysis.frames import known
 
-SHIPPED = sort_by_column([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
     ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),
@@ -25,15 +22,10 @@ ROWS = (
 )
 
 
-def frame(*rows, model="m"):
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    table["collapsed"] = table["collapsed"].astype(object)
-    table["over_erased"] = None
-    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), until="")
-
-
-def known(table):
-    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
+def frame(*rows):
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"collapsed": object})
+    about = {"model": "m", "method": table["variant"], "label": table["variant"].str.upper()}
+    return table.assign(**about, until="", over_erased=None)
 
 
 def drawn(table):
@@ -55,14 +47,12 @@ def plane_curves(table, x, y):
 def test_collapsed_points_are_hollow_and_red_and_no_others_are():
     points = markers(drawn(frame(*ROWS)).axes[0])
     hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
-    assert hollow == [(0.01, 0.0)]
-    assert len(points) == 5
+    assert (hollow, len(points)) == ([(0.01, 0.0)], 5)
 
 
 def test_seeds_become_a_mean_with_an_interval():
     table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
-    (emso,) = plane_curves(table, "mauve", "ma")
-    (point,) = emso.points
+    [point] = plane_curves(table, "mauve", "ma")[0].points
     assert point.y == pytest.approx(0.7)
     half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
     assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
@@ -83,18 +73,16 @@ def test_perplexities_of_seeds_have_the_tables_geometric_mean():
 
 def test_holes_are_left_out_and_their_curve_goes_on():
     rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
-    (emso,) = [curve for curve in plane_curves(frame(*rows), "mauve", "ma") if curve.variant == "emso"]
-    assert [point.strength for point in emso.points] == [1.0, 2.0, 4.0]
-    (emso,) = [curve for curve in plane_curves(frame(*rows), "perplexity", "ma") if curve.variant == "emso"]
-    assert [point.strength for point in emso.points] == [1.0, 2.0]
+    for x, strengths in (("mauve", [1.0, 2.0, 4.0]), ("perplexity", [1.0, 2.0])):
+        [emso] = [curve for curve in plane_curves(frame(*rows), x, "ma") if curve.variant == "emso"]
+        assert [point.strength for point in emso.points] == strengths
     assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
 def test_nothing_to_draw_is_said(rows):
     figure = drawn(frame(*rows))
-    assert figure.axes == []
-    assert "Nothing to draw yet" in figure.texts[0].get_text()
+    assert (figure.axes, "Nothing to draw yet" in figure.texts[0].get_text()) == ([], True)
     assert rendered(figure, "pdf").startswith(b"%PDF")
 
 

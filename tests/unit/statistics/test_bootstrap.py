@@ -8,68 +8,34 @@ from scipy import stats
 
 from harness.statistics import bootstrap
 from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws, row_intervals
-from harness.statistics.item_values import ItemValues, by_model, estimate
+from harness.statistics.item_values import by_model, estimate
+from tests.unit.statistics.values import MODELS, N, item_values
 
-N = 256
 SIMULATIONS = 400
 COVERS = pytest.approx(0.95, abs=0.02)
 """The standard error of a share of 400 is 0.011: what covers 91 % or 99 % would hardly pass for 95 %."""
 
 
-def item_values(values, weights=None, clusters=None, **others):
-    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
-    return ItemValues(
-        values_RN=values_RN,
-        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
-        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
-        items=others.pop("items", "prompts"),
-        **others,
-    )
-
-
-def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
+def coverage(simulate, truth, seed=0):
     """The share of simulations whose interval holds the truth."""
     generator = np.random.default_rng(seed)
-    intervals = [interval(draws(simulate(generator))) for _ in range(simulations)]
+    intervals = [interval(draws(simulate(generator))) for _ in range(SIMULATIONS)]
     return np.mean([low <= truth <= high for low, high in intervals])
 
 
 def tokens_until_a_mismatch(generator):
-    return np.minimum(generator.geometric(0.1, N) - 1, 50)
+    return item_values(np.minimum(generator.geometric(0.1, N) - 1, 50))
 
 
-@pytest.mark.parametrize(
-    ("sample", "truth"),
-    [
-        pytest.param(lambda g: g.normal(3.0, 2.0, N), 3.0, id="normal", marks=pytest.mark.soak),
-        pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not", marks=pytest.mark.soak),
-        pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential", marks=pytest.mark.soak),
-        pytest.param(tokens_until_a_mismatch, 9 * (1 - 0.9**50), id="tokens", marks=pytest.mark.soak),
-        pytest.param(lambda g: g.normal(0.0, 1.0, 12), 0.0, id="twelve-items"),
-    ],
-)
-def test_intervals_over_items_cover(sample, truth):
-    assert coverage(lambda generator: item_values(sample(generator)), truth) == COVERS
-
-
-@pytest.mark.soak
-def test_a_perplexity_weighted_by_tokens_covers():
-    def simulate(generator):
-        tokens_N = generator.integers(5, 60, N)
-        return item_values(generator.normal(2.0, 8 / np.sqrt(tokens_N)), tokens_N, aggregate="exp_mean")
-
-    assert coverage(simulate, math.exp(2.0)) == COVERS
+def perplexity(generator):
+    tokens_N = generator.integers(5, 60, N)
+    return item_values(generator.normal(2.0, 8 / np.sqrt(tokens_N)), tokens_N, aggregate="exp_mean")
 
 
 def repeated(generator):
     """Items of which four at a time have nearly the same value."""
-    return np.repeat(generator.normal(0.0, 1.0, N // 4), 4) + generator.normal(0.0, 0.3, N)
-
-
-@pytest.mark.soak
-def test_items_that_repeat_cover_by_clusters():
-    clusters = np.repeat(np.arange(N // 4), 4)
-    assert coverage(lambda generator: item_values(repeated(generator), clusters=clusters), 0.0) == COVERS
+    values_N = np.repeat(generator.normal(0.0, 1.0, N // 4), 4) + generator.normal(0.0, 0.3, N)
+    return item_values(values_N, clusters=np.repeat(np.arange(N // 4), 4))
 
 
 def seeds(generator, count, spread):
@@ -77,28 +43,34 @@ def seeds(generator, count, spread):
     return generator.normal(0, spread, (count, 1)) + generator.normal(0, 1, N) + generator.normal(0, 0.5, (count, N))
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("count", [3, 5])
-def test_several_seeds_cover(count):
-    assert coverage(lambda generator: item_values(seeds(generator, count, 0.4)), 0.0, seed=count) == COVERS
+def models_and_seeds(generator):
+    """Four models, each erased with two seeds."""
+    values_RN = np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1)
+    return item_values(values_RN, models_R=MODELS)
+
+
+SIMULATED = [
+    (lambda g: item_values(g.normal(0.0, 1.0, 12)), 0.0, 0),
+    pytest.param(lambda g: item_values(g.normal(3.0, 2.0, N)), 3.0, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(g.random(N) < 0.9), 0.9, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(g.exponential(10.0, N)), 10.0, 0, marks=pytest.mark.soak),
+    pytest.param(tokens_until_a_mismatch, 9 * (1 - 0.9**50), 0, marks=pytest.mark.soak),
+    pytest.param(perplexity, math.exp(2.0), 0, marks=pytest.mark.soak),
+    pytest.param(repeated, 0.0, 0, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(seeds(g, 3, 0.4)), 0.0, 3, marks=pytest.mark.soak),
+    pytest.param(lambda g: item_values(seeds(g, 5, 0.4)), 0.0, 5, marks=pytest.mark.soak),
+    pytest.param(models_and_seeds, 0.0, 0, marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("simulate", "truth", "seed"), SIMULATED)
+def test_intervals_cover(simulate, truth, seed):
+    assert coverage(simulate, truth, seed) == COVERS
 
 
 @pytest.mark.soak
 def test_seeds_that_differ_by_no_more_than_their_items_overcover_and_do_not_undercover():
     assert coverage(lambda generator: item_values(seeds(generator, 3, 0.0)), 0.0) >= 0.95
-
-
-MODELS = np.repeat(np.arange(4), 2)
-
-
-def models_and_seeds(generator):
-    """Four models, each erased with two seeds."""
-    return np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1)
-
-
-@pytest.mark.soak
-def test_models_with_seeds_cover_by_models():
-    assert coverage(lambda generator: item_values(models_and_seeds(generator), models_R=MODELS), 0.0) == COVERS
 
 
 def test_replicates_without_items_cover():
@@ -108,10 +80,7 @@ def test_replicates_without_items_cover():
 
 
 def test_the_estimate_is_the_declared_aggregate():
-    values_RN, weights_RN = (
-        np.array([[1.0, 2.0, np.nan], [3.0, 5.0, 7.0]]),
-        np.array([[1.0, 3.0, 9.0], [1.0, 1.0, 0.0]]),
-    )
+    values_RN, weights_RN = [[1.0, 2.0, np.nan], [3.0, 5.0, 7.0]], [[1.0, 3.0, 9.0], [1.0, 1.0, 0.0]]
     assert estimate(item_values(values_RN, weights_RN)) == pytest.approx((1.75 + 4.0) / 2)
     perplexity = estimate(item_values(values_RN, weights_RN, aggregate="exp_mean"))
     assert perplexity == pytest.approx(math.exp((1.75 + 4.0) / 2))
@@ -180,10 +149,8 @@ def test_an_interval_is_that_of_bca_as_wide_as_students_t(shape, count):
     """SciPy's, of many more draws; ours may be off by three standard errors of a percentile of as many as it has."""
     values_N, weights_N, clusters_N = items_of_shape(shape, count, np.random.default_rng(count))
     of_clusters = [np.bincount(clusters_N, weights=sums_N) for sums_N in (weights_N * values_N, weights_N)]
-    found = stats.bootstrap(
-        of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), n_resamples=100_000,
-        batch=10_000, paired=True, vectorized=True, rng=1,
-    )  # fmt: skip
+    settings = {"n_resamples": 100_000, "batch": 10_000, "paired": True, "vectorized": True, "rng": 1}
+    found = stats.bootstrap(of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), **settings)
     center, sorted_D = of_clusters[0].sum() / of_clusters[1].sum(), np.sort(found.bootstrap_distribution)
     widening = math.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1) / stats.norm.ppf(0.975)
     ends = interval(draws(item_values(values_N, weights_N, clusters_N)))
@@ -301,9 +268,8 @@ def test_an_end_near_a_bound_does_not_jump():
     assert steps.max() < 2.1 * 0.5 / 96, "the mean itself moves by .5 / 96 at each"
     for wrong in (0, 9, 10):
         left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
-        assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(
-            interval(draws(accuracies(wrong, 16))), abs=1e-4
-        )
+        ends = interval(draws(accuracies(wrong, 16)))
+        assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(ends, abs=1e-4)
 
 
 def test_what_is_off_its_bounds_or_has_none_is_resampled_only(monkeypatch):

@@ -11,26 +11,13 @@ from scipy import stats
 from harness.settings import replace
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.contrasts import LEVEL, Contrast, holm, paired_p, two_part_p
-from harness.statistics.item_values import ItemValues
+from tests.unit.statistics.values import MODELS, N, item_values
 
-N = 256
 SIMULATIONS = 1000
 FALSE_POSITIVES = 0.05 + 2 * math.sqrt(0.05 * 0.95 / SIMULATIONS)
 """Two standard errors of such a share above 5 %: 0.0638."""
 QUADS = np.repeat(np.arange(N // 4), 4)
-MODELS = np.repeat(np.arange(4), 2)
 WEIGHTED = {"weights": np.arange(1.0, N + 1), "aggregate": "exp_mean"}
-
-
-def item_values(values, weights=None, clusters=None, **others):
-    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
-    return ItemValues(
-        values_RN=values_RN,
-        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
-        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
-        items=others.pop("items", "prompts"),
-        **others,
-    )
 
 
 def share_below(simulate, level=0.05, simulations=SIMULATIONS, **settings):
@@ -69,20 +56,20 @@ def models_and_seeds(generator):
     return [np.repeat(generator.normal(0, 0.3, 4), 2)[:, None] + one for one in seeds(8, 0.1)(generator)]
 
 
-@pytest.mark.parametrize(
-    ("simulate", "settings"),
-    [
-        pytest.param(right_or_not, {}, id="right-or-not"),
-        pytest.param(skewed, {}, id="skewed", marks=pytest.mark.soak),
-        pytest.param(skewed, WEIGHTED, id="weighted-perplexity", marks=pytest.mark.soak),
-        pytest.param(repeated, {"clusters": QUADS}, id="clustered", marks=pytest.mark.soak),
-        pytest.param(seeds(2, 0.2), {}, id="two-seeds", marks=pytest.mark.soak),
-        pytest.param(seeds(3, 0.0), {}, id="three-seeds-that-do-not-differ", marks=pytest.mark.soak),
-        pytest.param(seeds(3, 0.3), {}, id="three-seeds", marks=pytest.mark.soak),
-        pytest.param(seeds(5, 0.1), {}, id="five-seeds", marks=pytest.mark.soak),
-        pytest.param(models_and_seeds, {"models_R": MODELS}, id="models-with-seeds", marks=pytest.mark.soak),
-    ],
-)
+WITHOUT_DIFFERENCE = [
+    pytest.param(right_or_not, {}, id="right-or-not"),
+    pytest.param(skewed, {}, id="skewed", marks=pytest.mark.soak),
+    pytest.param(skewed, WEIGHTED, id="weighted-perplexity", marks=pytest.mark.soak),
+    pytest.param(repeated, {"clusters": QUADS}, id="clustered", marks=pytest.mark.soak),
+    pytest.param(seeds(2, 0.2), {}, id="two-seeds", marks=pytest.mark.soak),
+    pytest.param(seeds(3, 0.0), {}, id="three-seeds-that-do-not-differ", marks=pytest.mark.soak),
+    pytest.param(seeds(3, 0.3), {}, id="three-seeds", marks=pytest.mark.soak),
+    pytest.param(seeds(5, 0.1), {}, id="five-seeds", marks=pytest.mark.soak),
+    pytest.param(models_and_seeds, {"models_R": MODELS}, id="models-with-seeds", marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("simulate", "settings"), WITHOUT_DIFFERENCE)
 def test_false_positives_are_at_most_five_percent(simulate, settings):
     assert share_below(simulate, **settings) <= FALSE_POSITIVES
 
@@ -188,14 +175,9 @@ def test_an_interval_is_students(contrast_of):
         assert contrast_of(differences).interval(level) == pytest.approx(tuple(expected))
 
 
-contrasts = st.builds(
-    Contrast,
-    difference=st.floats(-0.5, 0.5),
-    items_variance=st.floats(1e-4, 0.1),
-    replicates_variance=st.sampled_from([1e-4, 0.01, 0.3]),
-    clusters=st.integers(2, 300),
-    replicates=st.integers(2, 12),
-)
+PARTS_OF_CONTRASTS = {"items_variance": st.floats(1e-4, 0.1), "replicates_variance": st.sampled_from([1e-4, 0.01, 0.3])}
+COUNTS = {"clusters": st.integers(2, 300), "replicates": st.integers(2, 12)}
+contrasts = st.builds(Contrast, difference=st.floats(-0.5, 0.5), **PARTS_OF_CONTRASTS, **COUNTS)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

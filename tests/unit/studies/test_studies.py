@@ -1,6 +1,5 @@
 """The studies below studies/ still run: what they make is what the papers' formulas and the shipped files say."""
 
-import csv
 import gzip
 import json
 import math
@@ -9,13 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from harness.execution.job import Folders
-from harness.execution.waves import run_inline, run_waves
+from harness.execution import job, waves
 from harness.miniature import WEIGHTS, manifest
 from harness.planning.plan import plan
+from harness.records import published, results
 from harness.records.journal import Journal
-from harness.records.published import PUBLISHED
-from harness.records.results import read_results
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from studies import meta_evaluation, paper_figures
 from studies.miniature import __main__ as miniature
@@ -53,11 +50,11 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
         model.save_pretrained(tmp_path / f"m{seed}")
         tokenizer.save_pretrained(tmp_path / f"m{seed}")
     (tmp_path / "tiny.yaml").write_text(SWEEP.format(tmp_path))
-    planned, folders = plan(tmp_path / "tiny.yaml"), Folders.of_sweep(tmp_path / "results", "tiny")
+    planned, folders = plan(tmp_path / "tiny.yaml"), job.Folders.of_sweep(tmp_path / "results", "tiny")
     journal = Journal(folders.results / "journal")
     journal.write_plan(planned)
     assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
-    run_waves(read_results(planned, journal), folders, run_inline, lambda event: None)
+    waves.run_waves(results.read_results(planned, journal), folders, waves.run_inline, lambda event: None)
     assert meta_evaluation.main([str(folders.results)]) == 0
     table = pd.read_csv(folders.results / "meta.csv").set_index("metric")
     row = table.loc["log_p_at_2"]
@@ -69,16 +66,10 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
 
 
 def test_the_published_robustness_is_the_harmonic_mean_of_r_and_q_and_nothing_known_is_no_zero():
-    with (PUBLISHED / "metric_meta_evaluation.csv").open() as file:
-        rows = [
-            {name: float(row[name]) for name in ("relearning", "rounding", "robustness")}
-            for row in csv.DictReader(file)
-        ]
+    rows = pd.read_csv(published.PUBLISHED / "metric_meta_evaluation.csv")
     assert len(rows) == 22
-    for row in rows:
-        assert meta_evaluation.harmonic_mean(row["relearning"], row["rounding"]) == pytest.approx(
-            row["robustness"], abs=2e-4
-        )
+    means = list(map(meta_evaluation.harmonic_mean, rows["relearning"], rows["rounding"]))
+    assert means == pytest.approx(rows["robustness"].tolist(), abs=2e-4)
     assert math.isnan(meta_evaluation.robustness([], "")["robustness"])
 
 
@@ -87,5 +78,4 @@ def test_the_shipped_texts_and_rows_are_made_again_to_the_digest():
     for name, made in miniature.generated_files().items():
         shipped = (WEIGHTS / name).read_bytes()
         assert gzip.decompress(made) == gzip.decompress(shipped), "another zlib packs the same text otherwise"
-    shipped = manifest()["models"]["miniature-s"]["size"]
-    assert json.loads(json.dumps(SIZES["s"]._asdict())) == shipped
+    assert json.loads(json.dumps(SIZES["s"]._asdict())) == manifest()["models"]["miniature-s"]["size"]
