@@ -78,11 +78,7 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
             True,
             "TrialError: 'leaking_evaluator' declares ['leak']; it reported no leak, and 1 that ",
         ),
-        (
-            "names of items",
-            True,
-            "TrialError: 'leak' declares items ('sequence'), of which there are ",
-        ),
+        ("names of items", True, "TrialError: 'leak' declares items ('sequence'), of which there are "),
     ],
 )
 def test_names_that_a_plugin_gave_are_not_quoted(make_plan, tmp_path, capfd, leak, is_measured, said):
