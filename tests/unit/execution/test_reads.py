@@ -77,13 +77,8 @@ def keys(found, method="emso"):
 
 
 def test_a_sweep_without_what_an_evaluator_reads_is_refused(planned, attack, monkeypatch):
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=r"reads texts of the forget set's kind that the model never saw.*holdout\."):
         planned()
-    [fault] = refused.value.faults
-    assert (fault.path, fault.reason) == (
-        "evaluators.loss_attack",
-        "reads texts of the forget set's kind that the model never saw, and the sweep has none: add data.holdout.",
-    )
     planned(HOLDOUT)
     monkeypatch.setattr(attack.LossAttack, "reads", ("retain",))
     with pytest.raises(ConfigError, match=r"reads retain texts, and the sweep has none: add data\.retain"):
@@ -153,16 +148,13 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)
 
 
-def code_in(page):
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+GUIDES = {"add-a-method.md": "unlikelihood.py", "add-a-metric.md": "loss_attack.py"}
 
 
-@pytest.mark.parametrize(
-    ("page", "file"), [("add-a-method.md", "unlikelihood.py"), ("add-a-metric.md", "loss_attack.py")]
-)
+@pytest.mark.parametrize(("page", "file"), GUIDES.items())
 def test_the_guides_show_the_plugins_that_are_tested(page, file):
     def meaning(code):
         return [ast.dump(part) for part in ast.parse(code).body[1:]]
 
-    tested = meaning((PACKAGE / file).read_text())
-    assert tested in [meaning(code) for code in code_in(page) if code.startswith('"""')]
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+    assert meaning((PACKAGE / file).read_text()) in [meaning(code) for code in shown if code.startswith('"""')]

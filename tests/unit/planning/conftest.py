@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.planning.plan import plan
 
 
@@ -19,5 +20,18 @@ def plan_text(world, tmp_path):
         file = tmp_path / "file.yaml"
         file.write_text(filled(text).lstrip())
         return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+@pytest.fixture
+def refused():
+    """Return a runner of a planner that refuses its changes: the path and the reason of the one fault."""
+
+    def run(planned, *changes, **more):
+        with pytest.raises(ConfigError) as caught:
+            planned(*changes, **more)
+        [fault] = caught.value.faults
+        return fault.path, fault.reason
 
     return run

@@ -76,11 +76,7 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     ("section", "path", "reason"),
     [
         (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
-        (
-            MIXED.replace("sequences: 5", "sample_seed: 1"),
-            "data.forget.not_memorized",
-            "sequences must say of how many",
-        ),
+        (MIXED.replace("sequences: 5", "sample_seed: 1"), "data.forget.not_memorized", "sequences must say of how "),
     ],
 )
 def test_faults_of_the_sweep_file(check, section, path, reason):
