@@ -41,14 +41,8 @@ def spec_of(name, harm="none", method="original", strengths=()):
     spec = small_spec("none" if is_measured else "retain_data")
     evaluator, settings = ({"harm": harm}, {}) if is_measured else ({"harm": "none"}, {"harm": harm})
     measuring = EvaluatorSpec(name="harmful_evaluator", version=1, settings=evaluator, key=digest_of(evaluator))
-    dial = {"strength_name": "epochs" if strengths else "", "strengths": strengths}
-    about = {
-        "trial_id": digest_of(name),
-        "variant": name,
-        "method": method,
-        "settings": settings,
-        "keep_erased": "none",
-    }
+    dial = {"strength_name": "epochs" if strengths else "", "strengths": strengths, "settings": settings}
+    about = {"trial_id": digest_of(name), "variant": name, "method": method, "keep_erased": "none"}
     return replace(spec, **dial, **about, **TEXTS, evaluators=(measuring,))
 
 

@@ -26,12 +26,16 @@ def test_intervals_of_many_rows_at_once_are_those_of_each(aggregate):
     assert np.isnan(together[1]).all(), "one cluster tells nothing"
 
 
-def test_of_many_trials_the_first_are_listed(
-    make_row, make_plan, make_results, make_measurement, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
+@pytest.fixture
+def nine_trials(make_row, make_plan, make_results, make_measurement):
+    """Return the results of trials of two points each."""
     specs = [make_row("emso", (1, 2), seed, evaluators={"memorization": "key"}) for seed in range(9)]
     records = {spec.trial_id: [make_measurement(spec, strength) for strength in spec.points()] for spec in specs}
-    write(Analysis(make_results(make_plan(*specs), records)), tmp_path)
+    return make_results(make_plan(*specs), records)
+
+
+def test_of_many_trials_the_first_are_listed(nine_trials, monkeypatch, tmp_path):
+    monkeypatch.setattr(repeat, "MAX_TRIALS", 5)
+    write(Analysis(nine_trials), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert len(re.findall(r"<td>done</td><td>\d+ of \d+</td>", page)) == 5

@@ -67,6 +67,11 @@ def test_the_schema_for_editors_refuses_what_the_plan_would(validator, changes):
     assert list(validator.iter_errors({**settings, **changes}))
 
 
+def test_every_key_has_its_meaning_in_the_schema():
+    for name, key in sweep_schema()["$defs"]["Training"]["properties"].items():
+        assert key.get("description"), name
+
+
 def test_a_line_for_editors_is_not_the_question(tmp_path):
     text = (SWEEPS / "smoke.yaml").read_text()
     (tmp_path / "s.yaml").write_text(f"# yaml-language-server: $schema=sweep.schema.json\n{text}")
