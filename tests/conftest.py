@@ -383,7 +383,38 @@ keep_erased: none
 
 
 @pytest.fixture
-def check(world, sound, tmp_path):
+def plan_text(world, tmp_path):
+    """Return a planner of a sweep file's text with changes, in which names stand for checkpoints and this folder."""
+    places = {name: world / name for name in ("MODEL", "OTHER", "THIRD")} | {"FOLDER": tmp_path}
+
+    def filled(text):
+        for name, place in places.items():
+            text = text.replace(name, str(place))
+        return text
+
+    def run(text, *changes, only=()):
+        file = tmp_path / "file.yaml"
+        file.write_text(filled(text).lstrip())
+        return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+@pytest.fixture
+def refused():
+    """Return a runner of a planner that refuses its changes: the path and the reason of the one fault."""
+
+    def run(planned, *changes, **more):
+        with pytest.raises(ConfigError) as caught:
+            planned(*changes, **more)
+        [fault] = caught.value.faults
+        return fault.path, fault.reason
+
+    return run
+
+
+@pytest.fixture
+def check(world, sound, plan_text):
     """Return a checker: text in, the faults by path out; none if the file is right."""
 
     def run(*changes, text=sound, only=(), **replaced):
@@ -392,12 +423,8 @@ def check(world, sound, tmp_path):
             pattern = rf"(?m)^{name}:.*\n(?:[ -].*\n)*"
             assert re.search(pattern, text), name
             text = re.sub(pattern, lambda _: "" if value is None else f"{name}: {value}\n", text)  # noqa: B023
-        file = tmp_path / "file.yaml"
-        for name in ("MODEL", "OTHER", "THIRD"):
-            text = text.replace(name, str(world / name))
-        file.write_text(text.lstrip())
         try:
-            plan(file, changes, only)
+            plan_text(text, *changes, only=only)
         except ConfigError as error:
             faults = error.faults
         else:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
@@ -14,7 +15,6 @@ import pytest
 from harness.drafting.first_sweep import evaluator_lines
 from harness.errors import ConfigError
 from harness.execution.trial.tasks import EvaluatingTask
-from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.settings import replace
@@ -54,21 +54,13 @@ def attack():
 
 
 @pytest.fixture
-def planned(world, tmp_path, attack):
+def planned(plan_text, tmp_path, attack):
     """Return a planner of FILE with changes, beside sixteen letters and passages of 60 bytes."""
     for name in ("letters", "passages"):
         noise = ["".join(Random(f"{name} {number}").choices(ascii_lowercase, k=50)) for number in range(16)]
         lines = [json.dumps({"text": f"{name} {number:02} {letters}"}) for number, letters in enumerate(noise)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-
-    def run(*changes):
-        def filled(part):
-            return part.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
-
-        (tmp_path / "file.yaml").write_text(filled(FILE))
-        return plan(tmp_path / "file.yaml", [filled(change) for change in changes])
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def keys(found, method="emso"):
