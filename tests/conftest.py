@@ -49,14 +49,9 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-LONG_FILES = tuple(
-    f"test_{name}.py"
-    for name in (
-        *("end_to_end", "memory", "tuned", "every_evaluator", "bootstrap", "ray_tune"),
-        *("report", "golden", "workers", "deepspeed"),
-        *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
-    )
-)
+LONG = "end_to_end memory tuned every_evaluator bootstrap ray_tune report golden workers deepspeed every_method"
+LONG += " your_own_model miniature engines interruption reasoning recitation"
+LONG_FILES = tuple(f"test_{name}.py" for name in LONG.split())
 """Begun after the promises, the longest first: begun last, one would run alone while the other worker waits."""
 
 
@@ -316,13 +311,11 @@ def simulate_sweep(make_row, make_plan):
     `costs` is by row what erasing down to an MA of .75 costs, as a logarithm; it deviates from seed to seed.
     """
     about = {"unit": "", "low": 0.0, "source": "", "better": "lower"}
+    about_N = {"group": "generation", "high": float("inf"), "items": "prompt", "aggregate": "exp_mean", **about}
     metrics = (
         Metric(name="ma", title="MA", group="erasure", high=1.0, items="sequence", **about),
-        Metric(
-            name="perplexity", title="Perplexity", group="generation", high=float("inf"), items="prompt",
-            aggregate="exp_mean", **about,
-        ),
-    )  # fmt: skip
+        Metric(name="perplexity", title="Perplexity", **about_N),
+    )
 
     def make(folder, costs, *, seeds=5, deviation=0.05, seed=0, prompts=64, sequences=48, noise=1.0):
         generator = np.random.default_rng(seed)
@@ -338,19 +331,17 @@ def simulate_sweep(make_row, make_plan):
                 numbers[metric.name] = aggregated(values, np.ones(len(hard)), metric.aggregate)
             of_point = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
             journal.append(Point(**of_point, erase_seconds=60.0 * (strength or 0), peak_memory_bytes=None, notes={}))
-            measurement = Measurement(
-                **of_point, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
-                metrics=tuple(map(asdict, metrics)), samples=(), notes={}, seconds=10.0,
-            )  # fmt: skip
-            journal.append_measurement(measurement, items)
+            found = {"numbers": numbers, "metrics": tuple(map(asdict, metrics)), "samples": (), "notes": {}}
+            measured = {"evaluator": "generation", "key": keys["generation"], "definition": "exact", "seconds": 10.0}
+            journal.append_measurement(Measurement(**of_point, **measured, **found), items)
 
+        keys = {"generation": "generation-key"}
         for number in range(seeds):
-            original = make_row("original", evaluators={"generation": "generation-key"}, seed=number)
+            original = make_row("original", evaluators=keys, seed=number)
             append(original, None, {"ma": 0.99, "perplexity": 2.0})
             specs.append(original)
         for row, cost in costs.items():
             for number in range(seeds):
-                keys = {"generation": "generation-key"}
                 spec = make_row(row, evaluators=keys, seed=number, until=level, walk_to=3, strength_name="epochs")
                 near = {"strength": 2, "ma": 0.75, "perplexity": 2.0}
                 found = {"strength": 2, "reached": True, "nearest": near, "probes": ()}
@@ -392,7 +383,38 @@ keep_erased: none
 
 
 @pytest.fixture
-def check(world, sound, tmp_path):
+def plan_text(world, tmp_path):
+    """Return a planner of a sweep file's text with changes, in which names stand for checkpoints and this folder."""
+    places = {name: world / name for name in ("MODEL", "OTHER", "THIRD")} | {"FOLDER": tmp_path}
+
+    def filled(text):
+        for name, place in places.items():
+            text = text.replace(name, str(place))
+        return text
+
+    def run(text, *changes, only=()):
+        file = tmp_path / "file.yaml"
+        file.write_text(filled(text).lstrip())
+        return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+@pytest.fixture
+def refused():
+    """Return a runner of a planner that refuses its changes: the path and the reason of the one fault."""
+
+    def run(planned, *changes, **more):
+        with pytest.raises(ConfigError) as caught:
+            planned(*changes, **more)
+        [fault] = caught.value.faults
+        return fault.path, fault.reason
+
+    return run
+
+
+@pytest.fixture
+def check(world, sound, plan_text):
     """Return a checker: text in, the faults by path out; none if the file is right."""
 
     def run(*changes, text=sound, only=(), **replaced):
@@ -401,12 +423,8 @@ def check(world, sound, tmp_path):
             pattern = rf"(?m)^{name}:.*\n(?:[ -].*\n)*"
             assert re.search(pattern, text), name
             text = re.sub(pattern, lambda _: "" if value is None else f"{name}: {value}\n", text)  # noqa: B023
-        file = tmp_path / "file.yaml"
-        for name in ("MODEL", "OTHER", "THIRD"):
-            text = text.replace(name, str(world / name))
-        file.write_text(text.lstrip())
         try:
-            plan(file, changes, only)
+            plan_text(text, *changes, only=only)
         except ConfigError as error:
             faults = error.faults
         else:

@@ -6,6 +6,7 @@ After raising a version, or rebuilding the miniature: python tests/contract/test
 import json
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,17 +63,10 @@ def measured_numbers(name, definition, folder):
     return dict(evaluator.evaluate(model, small_task(evaluator, model, Artifacts(folder))).numbers)
 
 
-CASES = {
-    **{name: (METHODS, lambda folder, name=name: erased_numbers(name, folder)) for name in METHODS.names()},
-    **{
-        f"{name}, {definition}": (
-            EVALUATORS,
-            lambda folder, name=name, definition=definition: measured_numbers(name, definition, folder),
-        )
-        for name in EVALUATORS.names()
-        for definition in ("exact", "table")
-    },
-}
+CASES = {name: (METHODS, partial(erased_numbers, name)) for name in METHODS.names()}
+for name in EVALUATORS.names():
+    for definition in ("exact", "table"):
+        CASES[f"{name}, {definition}"] = EVALUATORS, partial(measured_numbers, name, definition)
 
 
 def current_version(case):

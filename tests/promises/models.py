@@ -32,13 +32,10 @@ FAMILIES = {
 def make_checkpoint(folder, family="gpt-neo", seed=0, scale=0.3):
     """Write a causal LM as `from_pretrained` reads it, of weights so large that its choices vary; return its folder."""
     name, sizes = FAMILIES[family]
-    ends = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": EOS}
+    about = {"vocab_size": len(IDS), "initializer_range": scale, "tie_word_embeddings": family == "gpt-neo"}
+    about |= {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": EOS}
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{name}Config")(
-        **{"vocab_size": len(IDS), "initializer_range": scale, "tie_word_embeddings": family == "gpt-neo"},
-        **ends,
-        **sizes,
-    )
+    config = getattr(transformers, f"{name}Config")(**about, **sizes)
     getattr(transformers, f"{name}ForCausalLM")(config).save_pretrained(folder)
     word_tokenizer(starts=family == "llama-bos").save_pretrained(folder)
     return folder

@@ -107,10 +107,9 @@ def test_a_metric_that_was_not_measured_is_empty_and_never_0(four_seeds):
 
 
 def test_definitions_are_never_mixed_in_a_sweep(sweep, tmp_path):
+    both = "evaluators={memorization: {definition: table}, generation: {}}"
     with pytest.raises(ConfigError, match=r"'exact'.*'table'"):
-        sweep(
-            "evaluators={memorization: {definition: table}, generation: {}}", "compare={}", "until={}", results=tmp_path
-        )
+        sweep(both, "compare={}", "until={}", results=tmp_path)
     assert not (tmp_path / "answers").exists()
 
 

@@ -36,20 +36,11 @@ report: {samples: plan}
 keep_erased: pach
 """
 MISTAKES = {
-    "modles": "'models'",
-    "seeds.1": "true",
-    "sequencess": "'sequences'",
-    "prompts": "at least 1",
-    "micro_bach": "'micro_batch'",
-    "emsoo": "'emso'",
-    "emso.epochs.0": "-1",
-    "selektion": "'selection'",
-    "memorisation": "'memorization'",
-    "tabel": "'table'",
-    "judges.feature": "'features'",
-    "plan": "'plain'",
+    "modles": "'models'", "seeds.1": "true", "sequencess": "'sequences'", "prompts": "at least 1",
+    "micro_bach": "'micro_batch'", "emsoo": "'emso'", "emso.epochs.0": "-1", "selektion": "'selection'",
+    "memorisation": "'memorization'", "tabel": "'table'", "judges.feature": "'features'", "plan": "'plain'",
     "pach": "'patch'",
-}
+}  # fmt: skip
 """What is written, or where, and the nearest right name in quotes, or what is said of the value."""
 WRITTEN = {"seeds.1": "seeds: [0", "emso.epochs.0": "epochs: [-1]", "judges.feature": "judges", "plan": "samples: plan"}
 """What the line holds, where that is more than the mistake."""
@@ -109,19 +100,10 @@ evaluators: {memorization: {}}
 collapse: {}
 """
 BAD = {
-    "nowhere": "folder",
-    "bare": "safetensors",
-    "cut": "safetensor",
-    "speechless": "tokenizer",
-    "talkative": "556",
-    "other": "shape",
-    "misfit": "missing",
-    "empty.jsonl": "",
-    "wrong_key.jsonl": "'text'",
-    "latin.jsonl": "UTF-8",
-    "short.jsonl": "tokens",
-    "flat.npy": "dimension",
-}
+    "nowhere": "folder", "bare": "safetensors", "cut": "safetensor", "speechless": "tokenizer", "talkative": "556",
+    "other": "shape", "misfit": "missing", "empty.jsonl": "", "wrong_key.jsonl": "'text'", "latin.jsonl": "UTF-8",
+    "short.jsonl": "tokens", "flat.npy": "dimension",
+}  # fmt: skip
 """The model or text, and a word of what is wrong with it."""
 
 

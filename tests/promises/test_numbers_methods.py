@@ -27,16 +27,11 @@ EPOCHS = (
     *("altpo", "ceu", "emso", "gradient_ascent", "gradient_difference", "gru", "ihl", "kl_divergence", "npo"),
     *("npo_sam", "pdu", "repselect", "rmu", "satimp", "sga", "simnpo", "sugd"),
 )
-ROWS = {
-    **dict.fromkeys(EPOCHS, "{epochs: [2]}"),
-    "emso": "{epochs: [1, 2]}",
-    "balanced_subnet": "{dropped: [0.05]}",
-    "contrastive_decoding": "{gamma: [0.5]}",
-    "deliberate_imagination": "{gamma: [10], epochs: 2}",
-    "kfac_edit": "{erased_mass: [0.2]}",
-    "memfree": "{gamma: [10], n: 3}",
-    "task_arithmetic": "{gamma: [0.05]}",
-}
+ROWS = dict.fromkeys(EPOCHS, "{epochs: [2]}") | {
+    "emso": "{epochs: [1, 2]}", "balanced_subnet": "{dropped: [0.05]}", "contrastive_decoding": "{gamma: [0.5]}",
+    "deliberate_imagination": "{gamma: [10], epochs: 2}", "kfac_edit": "{erased_mass: [0.2]}",
+    "memfree": "{gamma: [10], n: 3}", "task_arithmetic": "{gamma: [0.05]}",
+}  # fmt: skip
 DECODING = ("contrastive_decoding", "memfree")
 """Two models that decode together are not kept: their numbers alone are frozen."""
 NUMBERS = ("el_3", "ma", "ma_all", "exact_match", "own_perplexity")

@@ -93,18 +93,14 @@ def test_what_is_frozen_has_each_table_with_numbers_intervals_and_verdicts():
 def test_load_results_gives_the_same_numbers(name):
     expected = pd.read_csv(FROZEN / name / "expected" / "table.csv")
     table = load_results(FROZEN / name).table
-    numbers = [
-        column for column in expected.columns if expected[column].dtype.kind == "f" and expected[column].notna().any()
-    ]
+    numbers = [name for name in expected if expected[name].dtype.kind == "f" and expected[name].notna().any()]
     assert {"ma", "ma_low", "ma_high"} <= set(numbers)
-    pd.testing.assert_frame_equal(
-        table[numbers].astype(float).reset_index(drop=True), expected[numbers], rtol=RELATIVE, atol=0
-    )
+    ours = table[numbers].astype(float).reset_index(drop=True)
+    pd.testing.assert_frame_equal(ours, expected[numbers], rtol=RELATIVE, atol=0)
 
 
 def test_frozen_records_name_no_machine_and_no_place():
-    places = re.compile(
-        rb'"/|:\\\\|' + re.escape(str(Path.home()).encode()) + rb'|"' + socket.gethostname().encode() + b'"'
-    )
+    home, machine = re.escape(str(Path.home()).encode()), socket.gethostname().encode()
+    places = re.compile(rb'"/|:\\\\|' + home + rb'|"' + machine + b'"')
     for file in FROZEN.rglob("*.json*"):
         assert not places.search(file.read_bytes()), file

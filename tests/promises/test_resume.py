@@ -92,13 +92,8 @@ def is_reporting(results, pid, begun):
     return recorded(results)["measurement"] == 6 and is_written("table.csv") and not is_written("report.html")
 
 
-PLACES = {
-    is_planning: "cold",
-    is_erasing: "inline",
-    is_measuring: "inline",
-    is_past_half: "ray",
-    is_reporting: "inline",
-}
+PLACES = {is_planning: "cold", is_erasing: "inline", is_measuring: "inline", is_past_half: "ray"}
+PLACES |= {is_reporting: "inline"}
 """In the order of a sweep, and how the process runs that is killed there; `cold` is inline, with all of its imports."""
 
 

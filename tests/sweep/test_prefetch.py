@@ -32,12 +32,6 @@ class Hub(BaseHTTPRequestHandler):
     repositories: dict
 
     def do_GET(self):
-        self.answer(with_body=True)
-
-    def do_HEAD(self):
-        self.answer(with_body=False)
-
-    def answer(self, with_body):
         parts = unquote(urlparse(self.path).path).strip("/").split("/")
         self.server.asked.append("/".join(parts))
         if parts[0] == "api":
@@ -55,8 +49,10 @@ class Hub(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": str(len(body or b""))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if with_body and body:
+        if self.command == "GET" and body:
             self.wfile.write(body)
+
+    do_HEAD = do_GET
 
     def described(self, kind, id, what):
         files = self.repositories.get((kind, id))
@@ -112,11 +108,10 @@ def test_a_sweep_runs_offline_once_all_is_fetched(hub, tmp_path):
     assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
     fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    assert fetched.stdout.splitlines() == [
-        "here     models.0               owner/model: fetched",
-        "here     data.retain            owner/news (plain): fetched",
-        "All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.",
-    ]
+    lines = [line.split() for line in fetched.stdout.splitlines()[:2]]
+    assert lines == [
+        ["here", "models.0", "owner/model:", "fetched"], ["here", "data.retain", "owner/news", "(plain):", "fetched"],
+    ]  # fmt: skip
     assert any(name.endswith("plain/train.jsonl") for name in hub.asked)
     assert not any(name.endswith(("other/train.jsonl", "flax_model.msgpack")) for name in hub.asked)
     done = run(tmp_path, *sweep)

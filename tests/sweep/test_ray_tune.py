@@ -85,14 +85,10 @@ def ran(tmp_path_factory, short_folder, make_job):
     root = tmp_path_factory.mktemp("ray")
     (root / "our_work.py").write_text(WORK)
     (root / "home").mkdir()
-    jobs = [
-        make_job("first", settings={"seconds": 1}),
-        make_job("killed", settings={"signal": signal.SIGKILL}, samples="plain"),
-        make_job("dies-once", settings={"dies_once": str(root / "died")}),
-        make_job("hangs", settings={"hangs": True}, time_limit=0.02),
-        make_job("raises", settings={"raises": "a bug of our own"}),
-        make_job("last"),
-    ]
+    doing = {"first": {"seconds": 1}, "killed": {"signal": signal.SIGKILL}, "dies-once": {"dies_once": f"{root}/died"}}
+    doing |= {"hangs": {"hangs": True}, "raises": {"raises": "a bug of our own"}, "last": {"k": 2}}
+    more = {"killed": {"samples": "plain"}, "hangs": {"time_limit": 0.02}}
+    jobs = [make_job(name, settings=settings, **more.get(name, {})) for name, settings in doing.items()]
     folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")
     watcher = Watcher()
     for name in ("lethe-999999999-abandoned", f"lethe-{os.getpid()}-alive"):
@@ -101,8 +97,7 @@ def ran(tmp_path_factory, short_folder, make_job):
         patch.setenv("PYTHONPATH", str(root))
         patch.setenv("HOME", str(root / "home"))
         patch.setattr(tempfile, "tempdir", short_folder)
-        output = root / "output"
-        with output.open("w") as file:
+        with (root / "output").open("w") as file:
             saved = os.dup(1), os.dup(2)
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -114,32 +109,17 @@ def ran(tmp_path_factory, short_folder, make_job):
                 for place, handle in enumerate(saved, start=1):
                     os.dup2(handle, place)
                     os.close(handle)
-    return {
-        "events": watcher.events,
-        "journal": Journal(folders.results / "journal"),
-        "results": root / "results",
-        "output": output.read_text(),
-        "home": root / "home",
-        "temporary": [path.name for path in Path(short_folder).iterdir()],
-    }
-
-
-def kinds(ran):
-    found = {}
-    for event in ran["events"]:
-        found.setdefault(event.job, []).append(event.kind)
-    return found
+    left = {"root": root, "temporary": [path.name for path in Path(short_folder).iterdir()]}
+    return {"events": watcher.events, "journal": Journal(folders.results / "journal"), **left}
 
 
 def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
-    assert kinds(ran) == {
-        "first": ["started", "finished"],
-        "killed": ["started", "lost", "started", "failed"],
-        "dies-once": ["started", "lost", "started", "finished"],
-        "hangs": ["started", "failed"],
-        "raises": ["started", "lost", "started", "failed"],
-        "last": ["started", "finished"],
-    }
+    found = {}
+    for event in ran["events"]:
+        found.setdefault(event.job, []).append(event.kind)
+    finished, failed = ["started", "finished"], ["started", "failed"]
+    of_each = {"first": finished, "killed": ["started", "lost", *failed], "dies-once": ["started", "lost", *finished]}
+    assert found == of_each | {"hangs": failed, "raises": ["started", "lost", *failed], "last": finished}
     for name in ("first", "dies-once", "last"):
         assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
 
@@ -168,10 +148,11 @@ def test_a_worker_has_its_threads_and_stays_in_our_folder(ran):
 
 
 def test_ray_says_nothing_and_leaves_nothing(ran):
-    assert ran["output"] == ""
-    assert list(ran["home"].iterdir()) == []
+    assert (ran["root"] / "output").read_text() == ""
+    assert list((ran["root"] / "home").iterdir()) == []
     assert ran["temporary"] == [f"lethe-{os.getpid()}-alive"], "what a killed driver left is gone"
-    assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
+    files = [path for path in (ran["root"] / "results").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".jsonl"}
 
 
 def test_where_ray_does_not_start_it_is_said(monkeypatch):

@@ -82,14 +82,8 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
     results = load_results(undisturbed / "tuned").results
     table = numbers(undisturbed)
     walked = [trial for trial in results.trials if trial.spec.until]
-    assert [(trial.spec.variant, trial.spec.until.key) for trial in walked] == [
-        *[
-            ("task_arithmetic", "ma=0.8"),
-            ("task_arithmetic", "ma=retrained"),
-            ("emso", "ma=0.8"),
-            ("emso", "ma=retrained"),
-        ]
-    ]
+    rows_and_levels = [(row, level) for row in ("task_arithmetic", "emso") for level in ("ma=0.8", "ma=retrained")]
+    assert [(trial.spec.variant, trial.spec.until.key) for trial in walked] == rows_and_levels
     for trial in walked:
         rows = table[table["trial_id"] == trial.spec.trial_id]
         assert trial.status == "done"

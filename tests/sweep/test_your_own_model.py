@@ -35,18 +35,10 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch):
     folder = hub_cache("EleutherAI/pythia-160m", made)
     monkeypatch.chdir(tmp_path)
     for name, first, count in (("letters", 0, 200), ("other_letters", 200, 60)):
-        texts = (
-            f"Dear customer, your parcel {number} waits at counter {number % 7}."
-            for number in range(first, first + count)
-        )
+        numbers = range(first, first + count)
+        texts = [f"Dear customer, your parcel {number} waits at counter {number % 7}." for number in numbers]
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     return folder
-
-
-def test_the_page_has_these_commands_and_no_other():
-    verbs = [command[1] if command[0] == "lethe" else command[2] for command in COMMANDS]
-    assert verbs == ["audit", "init", "sweep", "harness.sweep", "harness.sweep", "export"]
-    assert all(command[0] in ("lethe", "python") for command in COMMANDS)
 
 
 def test_from_a_model_and_letters_to_a_plan(original, capsys):

@@ -88,10 +88,8 @@ HARMS = {**{name: harm for name, (harm, _) in REFUSED.items()}, **RAISING, **PUT
 
 
 def metric(name):
-    return Metric(
-        name=name, title=name, better="lower", unit="none", low=0.0, high=math.inf, group="generation", source="none",
-        ranked=False,
-    )  # fmt: skip
+    about = {"better": "lower", "unit": "none", "low": 0.0, "high": math.inf, "group": "generation", "source": "none"}
+    return Metric(name=name, title=name, ranked=False, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +114,8 @@ class HarmfulEvaluator(Evaluator):
             nll = torch.nn.functional.cross_entropy(model(input_ids=rows).logits[:, :-1].mT, rows[:, 1:])
         texts = task.generations(self.definition).texts
         read = judge_of(task).score(["The"], ["cat sat on the mat"]).nll
-        numbers = {
-            "nll": float(nll),
-            "read": float(np.sum(read[0])),
-            "shared": float(share(task)["x"].sum()),
-            "written": float(zlib.crc32("\n".join(texts).encode())),
-            "padding": float(task.tokenizer.padding_side == "left"),
-            "dtype": float(torch.tensor(0.1).double()),
-            "gradients": float(torch.ones(1, requires_grad=True).mul(1).requires_grad),
-        }
-        return Evaluation(numbers)
+        written, is_left = zlib.crc32("\n".join(texts).encode()), task.tokenizer.padding_side == "left"
+        numbers = {"nll": nll, "read": np.sum(read[0]), "shared": share(task)["x"].sum(), "written": written}
+        numbers |= {"padding": is_left, "dtype": torch.tensor(0.1).double()}
+        numbers |= {"gradients": torch.ones(1, requires_grad=True).mul(1).requires_grad}
+        return Evaluation({name: float(number) for name, number in numbers.items()})

@@ -32,25 +32,18 @@ REFUSED, PUT_BACK, HARMLESS, HARMS = (harms[name] for name in ("REFUSED", "PUT_B
 CLEAN = []
 FORGET = Source(source="miniature", sequences=4, sequence_tokens=32, prefix_tokens=8)
 UTILITY = Source(source="miniature", sequences=3, sequence_tokens=24, prefix_tokens=8)
+TEXTS = {"forget": FORGET, "retain": FORGET, "utility": UTILITY}
 
 
 def spec_of(name, harm="none", method="original", strengths=()):
     """A trial that one harmful evaluator measures, or that the harmful method erases."""
-    evaluator = {"harm": harm} if method == "original" else {"harm": "none"}
-    return replace(
-        small_spec("none" if method == "original" else "retain_data"),
-        trial_id=digest_of(name),
-        variant=name,
-        method=method,
-        settings={} if method == "original" else {"harm": harm},
-        strength_name="epochs" if strengths else "",
-        strengths=strengths,
-        forget=FORGET,
-        retain=FORGET,
-        utility=UTILITY,
-        keep_erased="none",
-        evaluators=(EvaluatorSpec(name="harmful_evaluator", version=1, settings=evaluator, key=digest_of(evaluator)),),
-    )
+    is_measured = method == "original"
+    spec = small_spec("none" if is_measured else "retain_data")
+    evaluator, settings = ({"harm": harm}, {}) if is_measured else ({"harm": "none"}, {"harm": harm})
+    measuring = EvaluatorSpec(name="harmful_evaluator", version=1, settings=evaluator, key=digest_of(evaluator))
+    dial = {"strength_name": "epochs" if strengths else "", "strengths": strengths, "settings": settings}
+    about = {"trial_id": digest_of(name), "variant": name, "method": method, "keep_erased": "none"}
+    return replace(spec, **dial, **about, **TEXTS, evaluators=(measuring,))
 
 
 @pytest.fixture
@@ -119,11 +112,8 @@ def test_what_an_evaluator_may_do_is_not_refused_and_what_a_process_shares_is_pu
 def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean, harm):
     first, second = run(spec_of("hostile", harm), spec_of("next"))
     [error] = errors(first)
-    said = (
-        "TrialError: the evaluator 'harmful_evaluator' changed ",
-        "RuntimeError: raised at hostile/harmful_evaluator.py",
-    )
-    assert error.startswith(said)
+    changed, raised = "TrialError: the evaluator 'harmful_evaluator' changed ", "RuntimeError: raised at hostile/harm"
+    assert error.startswith((changed, raised))
     assert numbers(first) == [], "what it measured is in no journal"
     assert numbers(second) == clean
     if "array" in harm:
@@ -145,12 +135,8 @@ def test_the_next_evaluator_of_the_same_model_gets_what_it_would_get_alone(run, 
     assert numbers(records)[1:] == clean
 
 
-METHOD_HARMS = {
-    "forget": "task.forget.tokens_NT",
-    "another forget set": "task.forget.prefix_tokens",
-    "retain": "task.retain.tokens_NT",
-    "seed": "task.seed",
-}
+METHOD_HARMS = {"forget": "task.forget.tokens_NT", "another forget set": "task.forget.prefix_tokens"}
+METHOD_HARMS |= {"retain": "task.retain.tokens_NT", "seed": "task.seed"}
 
 
 @pytest.mark.parametrize("harm", METHOD_HARMS)
@@ -161,36 +147,27 @@ def test_what_a_method_was_lent_and_changed_is_named_before_its_model_is_given_o
 
 
 def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
-    first, second, sound = run(
-        spec_of("hostile", "late", "harmful_method", (1, 2)),
-        spec_of("next"),
-        spec_of("sound", "none", "harmful_method", (1, 2)),
-    )
+    late, sound = (spec_of(harm, harm, "harmful_method", (1, 2)) for harm in ("late", "none"))
+    first, second, sound = run(late, spec_of("next"), sound)
     assert "task.forget.lengths_N" in errors(first)[0]
     assert numbers(first) == numbers(sound)
     assert numbers(second) == clean
 
 
-ENDINGS = {
-    "exits": "SystemExit: raised at hostile/harmful_method.py",
-    "cancels": "CancelledError: raised at hostile/harmful_method.py",
-    "says that a worker died": "WorkerDiedError: raised at hostile/harmful_method.py",
-}
+ENDINGS = {"exits": "SystemExit", "cancels": "CancelledError", "says that a worker died": "WorkerDiedError"}
 
 
 def test_a_method_that_would_end_the_process_fails_and_the_next_trials_numbers_are_right(run, clean):
     specs = [spec_of(harm, harm, "harmful_method", (1,)) for harm in ENDINGS]
     *ended, after = run(*specs, spec_of("next"))
-    for records, words in zip(ended, ENDINGS.values(), strict=True):
-        assert errors(records)[0].startswith(words)
+    for records, error in zip(ended, ENDINGS.values(), strict=True):
+        assert errors(records)[0].startswith(f"{error}: raised at hostile/harmful_method.py")
     assert numbers(after) == clean
 
 
 def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run):
-    polite, sound = run(
-        spec_of("polite", "yields without gradients", "harmful_method", (1, 2)),
-        spec_of("sound", "none", "harmful_method", (1, 2)),
-    )
+    harms = ("yields without gradients", "none")
+    polite, sound = run(*(spec_of(harm, harm, "harmful_method", (1, 2)) for harm in harms))
     assert errors(polite) == []
     assert len(numbers(polite)) == 2
     assert [counted["gradients"] for counted in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"

@@ -56,11 +56,9 @@ def test_changed_choices_are_those_of_every_counted_position(make_model, make_se
     changed = 0
     for tokens, length in zip(sequences.tokens_NT, sequences.lengths_N, strict=True):
         for position in range(1, int(length)):
-            choices = []
-            for precision in ("fp32", "bf16"):
-                logits = measured.cast_to(precision).model(tokens[None, :position]).logits[0, -1]
-                choices.append(int(logits.argmax()))
-            changed += choices[0] != choices[1]
+            models = (measured.cast_to(precision).model for precision in ("fp32", "bf16"))
+            exact, lowered = (int(model(tokens[None, :position]).logits[0, -1].argmax()) for model in models)
+            changed += exact != lowered
     assert 0 < changed < 20
     counted = {"precision": "bf16", "choices": sum(range(8, 20)), "changed": changed}
     assert measured.changed_choices("bf16", sequences) == counted
@@ -78,11 +76,8 @@ def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(tmp_path):
     plain = evaluators_of(tmp_path)
     assert evaluators_of(tmp_path, "measuring={precision: fp32, judges: fp32}") == plain
     lowered = evaluators_of(tmp_path, "measuring.precision=bf16")
-    assert {name: each.precision for name, each in lowered.items()} == {
-        "memorization": "bf16",
-        "generation": "bf16",
-        "relearning": "fp32",
-    }
+    precisions = {name: each.precision for name, each in lowered.items()}
+    assert precisions == {"memorization": "bf16", "generation": "bf16", "relearning": "fp32"}
     assert lowered["relearning"] == plain["relearning"], "it trains the weights as they were erased"
     assert lowered["memorization"].key != plain["memorization"].key
     judged = evaluators_of(tmp_path, "measuring.judges=bf16")
@@ -91,10 +86,8 @@ def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(tmp_path):
 
 
 def test_a_task_lends_every_model_in_its_precision_and_under_another_digest(make_model, tmp_path):
-    tasks = [
-        EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=("original",), precision=precision)
-        for precision in ("fp32", "bf16")
-    ]
+    given = (small_spec(), Artifacts(tmp_path), make_model())
+    tasks = [EvaluatingTask(*given, reads=("original",), precision=precision) for precision in ("fp32", "bf16")]
     assert [dtypes(task.load_original()) for task in tasks] == [{torch.float32}, {torch.bfloat16}]
     digests = [task.original_digest() for task in tasks]
     assert digests == [small_spec().model.digest, f"{small_spec().model.digest} in bf16"], "else they shared a cache"
@@ -123,9 +116,8 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
     records = []
     for spec in (lowered, exact):
         one = replace(spec, trial_id=digest_of(len(spec.evaluators)), method="original", variant="original")
-        run_inline(
-            [Job(name="original", kind="trial", spec=one)], Folders(tmp_path, tmp_path / "a"), lambda event: None
-        )
+        job = Job(name="original", kind="trial", spec=one)
+        run_inline([job], Folders(tmp_path, tmp_path / "a"), lambda event: None)
         written = Journal(tmp_path / "journal").read(one.trial_id)
         assert not [record.error for record in written if isinstance(record, Failed)]
         records.append((one, written))

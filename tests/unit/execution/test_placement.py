@@ -35,9 +35,8 @@ def test_a_judge_is_where_its_trial_computes_and_not_where_there_happens_to_be_a
         asked.append(computing_device().type)
         return object()
 
-    tasks = [
-        EvaluatingTask(replace(small_spec(), gpus=gpus), Artifacts(tmp_path), make_model()) for gpus in (0.0, 0.5, 1.0)
-    ]
+    specs = [replace(small_spec(), gpus=gpus) for gpus in (0.0, 0.5, 1.0)]
+    tasks = [EvaluatingTask(spec, Artifacts(tmp_path), make_model()) for spec in specs]
     judges = [task.judge("perplexity", load) for task in tasks]
     assert asked == ["cpu", "cuda"], "and one that is on a GPU is no other trial's on a CPU"
     assert judges[1] is judges[2]
@@ -73,16 +72,12 @@ def with_workers(workers, cpus=1, gpus=0.0):
 @pytest.mark.parametrize(
     ("spec", "has", "at_once"),
     [
-        (with_workers(2), {"CPU": 8}, 4),
-        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
-        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2),
-        (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
-        (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4),
-        (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
-        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1),
-        (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, 0),
+        (with_workers(2), {"CPU": 8}, 4), (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
+        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2), (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
+        (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4), (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
+        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1), (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, 0),
     ],
-)
+)  # fmt: skip
 def test_trials_with_workers_are_as_many_as_both_cpus_and_gpus_allow(spec, has, at_once):
     assert trials_at_once([spec], has) == at_once
 
@@ -135,11 +130,9 @@ def test_no_credential_reaches_a_cluster():
     assert not [name for name in passed if re.search(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CRED|AUTH|PROXY|USER", name)]
 
 
-@pytest.mark.parametrize(
-    "address", ["https://me:s3cret@hub.example", "https://s3cret@hub.example", "https://h?t=s3cret"]
-)
-def test_an_address_that_holds_a_credential_stays_here(address):
-    assert forwarded_environment({"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "1"}) == {"HF_HUB_OFFLINE": "1"}
+def test_an_address_that_holds_a_credential_stays_here():
+    for address in ("https://me:s3cret@hub.example", "https://s3cret@hub.example", "https://h?t=s3cret"):
+        assert forwarded_environment({"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "1"}) == {"HF_HUB_OFFLINE": "1"}
     assert forwarded_environment({"HF_ENDPOINT": "https://hub.example"}) == {"HF_ENDPOINT": "https://hub.example"}
 
 

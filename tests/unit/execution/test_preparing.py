@@ -12,7 +12,6 @@ from harness.execution.trial import tasks
 from harness.execution.trial.tasks import EvaluatingTask, is_prepared
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
-from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
@@ -20,18 +19,14 @@ from harness.records.results import Results, read_results
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import FORGET, small_spec
 
-MEMORIZATION = EvaluatorSpec(
-    name="memorization", version=2, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
-)
+LITTLE = {"el_sequences": 1, "el_prefixes": 1}
+MEMORIZATION = EvaluatorSpec(name="memorization", version=2, settings=LITTLE, key="memorization-key")
 
 
 @pytest.fixture
 def original():
-    return replace(
-        small_spec(),
-        **{"trial_id": "original", "method": "original", "variant": "original", "strength_name": ""},
-        **{"forget": replace(FORGET, sequences=4), "evaluators": (MEMORIZATION,)},
-    )
+    about = {"trial_id": "original", "method": "original", "variant": "original", "strength_name": ""}
+    return replace(small_spec(), **about, forget=replace(FORGET, sequences=4), evaluators=(MEMORIZATION,))
 
 
 @pytest.fixture
@@ -98,24 +93,15 @@ def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(origi
 
 
 def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row, make_plan, make_results, tmp_path):
-    unseen = {"memorization": "on other texts"}
-    rows = [
-        make_row("original"),
-        make_row("ta", (0.1,), reference="memorized_model"),
-        make_row("holdout", evaluators=unseen),
-        make_row("emso", (1,), evaluators={"weights": "weights-key"}),
-    ]
+    rows = [make_row("original"), make_row("ta", (0.1,), reference="memorized_model")]
+    rows += [make_row("holdout", evaluators={"memorization": "on other texts"})]
+    rows += [make_row("emso", (1,), evaluators={"weights": "weights-key"})]
     results, folders = make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts")
     prepare, of_unseen, memorize = shared_jobs(results, folders)
     trials = trial_jobs(results, folders)
     assert [job.kind for job in (prepare, of_unseen, memorize)] == ["prepare", "prepare", "memorize"]
-    needs = {job.spec.variant: job.needs for job in trials}
-    assert needs == {
-        "original": (prepare.name,),
-        "ta": (prepare.name, memorize.name),
-        "holdout": (of_unseen.name,),
-        "emso": (),
-    }
+    needs = {"original": (prepare.name,), "ta": (prepare.name, memorize.name), "holdout": (of_unseen.name,), "emso": ()}
+    assert {job.spec.variant: job.needs for job in trials} == needs
 
 
 def test_a_trial_that_lacks_nothing_that_needs_it_waits_for_no_preparation(make_row, make_plan, make_results, tmp_path):
@@ -140,20 +126,9 @@ class Silent(Evaluator):
         return Evaluation({})
 
 
-class Reads(Silent):
-    """Says so."""
-
-    reads = ("original",)
-
-
 def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
     task = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'")
     with pytest.raises(TrialError, match="'it' asks for the original model, which it does not say"):
         Silent().evaluate(task.model, task)
-    reads = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=Reads.reads)
-    Reads().evaluate(reads.model, reads)
-
-
-def test_who_prepares_is_told_by_the_class():
-    found = {name: prepares(EVALUATORS.load(name)()) for name in ("memorization", "depth", "weights", "relearning")}
-    assert found == {"memorization": True, "depth": True, "weights": False, "relearning": False}
+    reads = EvaluatingTask(small_spec(), Artifacts(tmp_path), make_model(), reads=("original",))
+    Silent().evaluate(reads.model, reads)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
@@ -14,7 +15,6 @@ import pytest
 from harness.drafting.first_sweep import evaluator_lines
 from harness.errors import ConfigError
 from harness.execution.trial.tasks import EvaluatingTask
-from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.settings import replace
@@ -54,21 +54,13 @@ def attack():
 
 
 @pytest.fixture
-def planned(world, tmp_path, attack):
+def planned(plan_text, tmp_path, attack):
     """Return a planner of FILE with changes, beside sixteen letters and passages of 60 bytes."""
     for name in ("letters", "passages"):
         noise = ["".join(Random(f"{name} {number}").choices(ascii_lowercase, k=50)) for number in range(16)]
         lines = [json.dumps({"text": f"{name} {number:02} {letters}"}) for number, letters in enumerate(noise)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-
-    def run(*changes):
-        def filled(part):
-            return part.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
-
-        (tmp_path / "file.yaml").write_text(filled(FILE))
-        return plan(tmp_path / "file.yaml", [filled(change) for change in changes])
-
-    return run
+    return partial(plan_text, FILE)
 
 
 def keys(found, method="emso"):
@@ -77,13 +69,8 @@ def keys(found, method="emso"):
 
 
 def test_a_sweep_without_what_an_evaluator_reads_is_refused(planned, attack, monkeypatch):
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=r"reads texts of the forget set's kind that the model never saw.*holdout\."):
         planned()
-    [fault] = refused.value.faults
-    assert (fault.path, fault.reason) == (
-        "evaluators.loss_attack",
-        "reads texts of the forget set's kind that the model never saw, and the sweep has none: add data.holdout.",
-    )
     planned(HOLDOUT)
     monkeypatch.setattr(attack.LossAttack, "reads", ("retain",))
     with pytest.raises(ConfigError, match=r"reads retain texts, and the sweep has none: add data\.retain"):
@@ -153,16 +140,13 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)
 
 
-def code_in(page):
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+GUIDES = {"add-a-method.md": "unlikelihood.py", "add-a-metric.md": "loss_attack.py"}
 
 
-@pytest.mark.parametrize(
-    ("page", "file"), [("add-a-method.md", "unlikelihood.py"), ("add-a-metric.md", "loss_attack.py")]
-)
+@pytest.mark.parametrize(("page", "file"), GUIDES.items())
 def test_the_guides_show_the_plugins_that_are_tested(page, file):
     def meaning(code):
         return [ast.dump(part) for part in ast.parse(code).body[1:]]
 
-    tested = meaning((PACKAGE / file).read_text())
-    assert tested in [meaning(code) for code in code_in(page) if code.startswith('"""')]
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+    assert meaning((PACKAGE / file).read_text()) in [meaning(code) for code in shown if code.startswith('"""')]

@@ -27,19 +27,12 @@ pytestmark = [pytest.mark.usefixtures("hostile", "put_back"), pytest.mark.filter
 
 
 def specs_of(leak, samples):
-    erased = replace(
-        small_spec(),
-        method="leaking_method",
-        settings={"leak": leak},
-        strength_name="epochs",
-        strengths=(1,),
-        trial_id=digest_of(leak),
-    )
-    evaluator = EvaluatorSpec(name="leaking_evaluator", version=1, settings={"leak": leak}, key=digest_of(leak))
-    measured = replace(
-        small_spec(), method="original", variant="original", evaluators=(evaluator,), trial_id=digest_of([leak])
-    )
-    return [replace(spec, samples=samples, keep_erased="none") for spec in (erased, measured)]
+    spec, settings = replace(small_spec(), samples=samples, keep_erased="none"), {"leak": leak}
+    dial = {"strength_name": "epochs", "strengths": (1,), "settings": settings}
+    evaluator = EvaluatorSpec(name="leaking_evaluator", version=1, settings=settings, key=digest_of(leak))
+    original = {"method": "original", "variant": "original", "evaluators": (evaluator,)}
+    erased = replace(spec, method="leaking_method", trial_id=digest_of(leak), **dial)
+    return [erased, replace(spec, trial_id=digest_of([leak]), **original)]
 
 
 def left_by(specs, make_plan, folder):
@@ -73,16 +66,8 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
     ("leak", "is_measured", "said"),
     [
         ("closing", False, "ValueError: raised at hostile/leaking_method.py, line "),
-        (
-            "names of metrics",
-            True,
-            "TrialError: 'leaking_evaluator' declares ['leak']; it reported no leak, and 1 that ",
-        ),
-        (
-            "names of items",
-            True,
-            "TrialError: 'leak' declares items ('sequence'), of which there are ",
-        ),
+        ("names of metrics", True, "TrialError: 'leaking_evaluator' declares ['leak']; it reported no leak, and 1 "),
+        ("names of items", True, "TrialError: 'leak' declares items ('sequence'), of which there are "),
     ],
 )
 def test_names_that_a_plugin_gave_are_not_quoted(make_plan, tmp_path, capfd, leak, is_measured, said):
@@ -103,10 +88,8 @@ def test_under_plain_all_is_recorded(make_plan, tmp_path, leak):
 def test_what_lethe_says_itself_is_kept_with_its_workers_logs():
     error = TrialError("the loss is NaN. Lower training.learning_rate.")
     error.log = ("worker 0: plugin.py, line 3",)
-    assert failure_for_report(error, "redacted") == (
-        "TrialError: the loss is NaN. Lower training.learning_rate.",
-        ["TrialError:", "worker 0: plugin.py, line 3"],
-    )
+    told = "TrialError: the loss is NaN. Lower training.learning_rate.", ["TrialError:", *error.log]
+    assert failure_for_report(error, "redacted") == told
 
 
 def test_a_chain_without_end_and_a_very_wide_group_are_told_briefly():

@@ -32,20 +32,12 @@ def make_study(make_spec):
     """Return a maker of studies that try one value of k after the other."""
 
     def make(name, trials=3, values=(1, 2, 3, 4), search="random", **changes):
-        return Study(
-            study_id=name,
-            trial=make_spec(trial_id=name, variant=name, strengths=(), settings={}, **changes),
-            seeds=(0,),
-            space={"epochs": Choice(values=(1,)), "k": Choice(values=values)},
-            defaults={"epochs": 1, "k": 1},
-            is_cumulative=True,
-            is_trained=True,
-            search=search,
-            trials=trials,
-            targets=(Level(metric="ma", at=0.5),),
-            utility_bounds=(0.5, 5.0),
-            selection=Source(source="miniature"),
-        )
+        trial = make_spec(trial_id=name, variant=name, strengths=(), settings={}, **changes)
+        fields = {"study_id": name, "trial": trial, "seeds": (0,), "search": search, "trials": trials}
+        fields |= {"space": {"epochs": Choice(values=(1,)), "k": Choice(values=values)}}
+        fields |= {"defaults": {"epochs": 1, "k": 1}, "is_cumulative": True, "is_trained": True}
+        fields |= {"targets": (Level(metric="ma", at=0.5),), "utility_bounds": (0.5, 5.0)}
+        return Study(selection=Source(source="miniature"), **fields)
 
     return make
 

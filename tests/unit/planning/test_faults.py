@@ -15,16 +15,7 @@ import pytest
         ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
         ({"training": "{learning_rate: .inf}"}, "training.learning_rate", "must be a number above 0; got inf."),
         ({"training": "{learning_rate: [0.1, 0.2]}"}, "training.learning_rate", "must be a number above 0; got a list"),
-        (
-            {"collapse": "{perplexity: [1, 5]}"},
-            "collapse.perplexity",
-            "one number above 0 and below 1, and one above 1",
-        ),
-        (
-            {"evaluators": "{memorization: {definition: table}, generation: }"},
-            "evaluators.generation.definition",
-            "is 'exact' here and 'table' in 'memorization'.",
-        ),
+        ({"collapse": "{perplexity: [1, 5]}"}, "collapse.perplexity", "one number above 0 and below 1, and one above"),
     ],
 )
 def test_single_faults(check, replaced, path, reason):
@@ -38,15 +29,13 @@ def test_single_faults(check, replaced, path, reason):
     [
         ("{emso: {epochs: []}}", "epochs", "is an empty list, which asks for no trial: give at least one value."),
         ("{emso: {epochs: [1, 2, 1]}}", "epochs.2", "1 is already in the list."),
-        ("{emso: {epoch: 1}}", "epoch", "no setting is called 'epoch'. Did you mean 'epochs'? Known: epochs, k, "),
         ("{emso: {training: {micro_batch: [1, 2]}}}", "training.micro_batch", "and no number: give one value, no list"),
     ],
 )
 def test_faults_of_a_method(check, methods, path, reason):
     found = check(methods=methods, ranking="{at: {emso: 3}}")
-    path = "methods.emso" + (f".{path}" if path else "")
-    assert list(found) == [path], "the ranking of a faulty row is no second fault"
-    assert reason in found[path]
+    assert list(found) == [f"methods.emso.{path}"], "the ranking of a faulty row is no second fault"
+    assert reason in found[f"methods.emso.{path}"]
 
 
 def test_a_row_needs_a_method_and_a_name(check):
@@ -118,9 +107,8 @@ def test_faults_of_texts(check, forget, path, reason):
 
 def test_sequences_that_do_not_fit_the_model(check):
     found = check("data.forget.sequence_tokens=600", "data.utility.reference_tokens=481")
-    assert found == {
-        "data.utility.reference_tokens": "sequences of 513 tokens do not fit 'MODEL', which reads 512 at most."
-    }
+    reason = "sequences of 513 tokens do not fit 'MODEL', which reads 512 at most."
+    assert found == {"data.utility.reference_tokens": reason}
 
 
 def test_a_broken_forget_file_is_a_fault_and_shows_no_text(check, tmp_path):

@@ -67,10 +67,8 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     assert tokenizer.decode(first.tokens_NT[0]) == texts("holdout")[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
     assert all_of_them.forget.rows == MAX_UNSEEN < miniature.UNSEEN_RECORDS < miniature.FORGET_RECORDS
-    asked = (
-        "data={forget: {source: miniature}, holdout: {source: miniature, sequences: 128}, utility: {source: miniature}}"
-    )
-    assert unseen(planned(asked)).forget.rows == 128
+    asked = "data.holdout={source: miniature, sequences: 128}"
+    assert unseen(planned("data.forget={source: miniature}", asked)).forget.rows == 128
 
 
 def test_without_any_the_validation_texts_stand_in_cut_as_the_forget_set(planned, tokenizer):
@@ -124,26 +122,16 @@ def test_no_other_identity_knows_of_them_but_of_what_measures_damage(planned):
 @pytest.mark.parametrize(
     ("holdout", "path", "reason"),
     [
-        (
-            "{source: jsonl, path: LETTERS, start: 4}",
-            "",
-            "2 of its 6 texts (number 1, 2) are in data.forget",
-        ),
-        (
-            "{source: jsonl, path: LETTERS, start: 6, sequences: 5}",
-            "",
-            "4 sequences are there from row 6 on, and 5 are",
-        ),
+        ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts (number 1, 2) are in data.forget"),
+        ("{source: jsonl, path: LETTERS, start: 6, sequences: 5}", "", "4 sequences are there from row 6 on, and 5"),
         ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
     ],
 )
-def test_faults_of_a_holdout(planned, holdout, path, reason):
-    with pytest.raises(ConfigError) as caught:
-        planned(f"data.holdout={holdout.replace('LETTERS', 'FOLDER/letters.jsonl')}")
-    [fault] = caught.value.faults
-    assert fault.path == f"data.holdout{path}"
-    assert reason in fault.reason
-    assert "letters 4" not in str(caught.value), "no text of the forget set"
+def test_faults_of_a_holdout(planned, refused, holdout, path, reason):
+    at, said = refused(planned, f"data.holdout={holdout.replace('LETTERS', 'FOLDER/letters.jsonl')}")
+    assert at == f"data.holdout{path}"
+    assert reason in said
+    assert "letters 4" not in said, "no text of the forget set"
 
 
 def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make_sequences):
@@ -156,29 +144,16 @@ def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make
 
 LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
 KEPT = {
-    "retain": (
-        f"{LETTERS}}}",
-        "(6 of the 6 there): training would keep what it is to erase",
-    ),
-    "retain.cut": (
-        f"{LETTERS}, start: 4, sequence_tokens: 40}}",
-        "2 of its 6 texts (number 1, 2) are in data.f",
-    ),
-    "validation": (
-        f"{LETTERS}, start: 5}}",
-        "1 of its 5 texts (number 1) is in data.forget too",
-    ),
-    "utility": (
-        f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}",
-        "what they say of utility is what was erased",
-    ),
+    "retain": (f"{LETTERS}}}", "(6 of the 6 there): training would keep what it is to erase"),
+    "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts (number 1, 2) are in data.f"),
+    "validation": (f"{LETTERS}, start: 5}}", "1 of its 5 texts (number 1) is in data.forget too"),
+    "utility": (f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}", "say of utility is what was erased"),
 }
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_no_text_is_both_erased_and_kept(planned, name):
-    text, reason = KEPT[name]
-    role = name.partition(".")[0]
+    (text, reason), role = KEPT[name], name.partition(".")[0]
     with pytest.raises(ConfigError) as refused:
         planned(f"data.{role}={text}", "methods={gradient_difference: , emso: }" if role == "retain" else "seeds=[0]")
     fault = {fault.path: fault.reason for fault in refused.value.faults}[f"data.{role}"]

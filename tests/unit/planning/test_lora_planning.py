@@ -20,10 +20,12 @@ def trials(plan_text, sound):
 
 
 def test_without_lora_every_identity_is_what_it_was(make_spec):
-    """These were made before there was any."""
+    """These were made before there was any; and an adapter's identity is the one that it always had."""
     spec = make_spec()
     assert spec.identified(is_cumulative=True).trial_id == "aa20b8a188258c5d"
     assert memorized_key(spec) == "06289a78f928f5aa"
+    adapter = make_spec(training=Training(lora=LoRA(rank=2)))
+    assert adapter.identified(is_cumulative=True).trial_id == "a530f2d5d2d1db38"
 
 
 def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):
@@ -35,11 +37,6 @@ def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):
     for variant in ("original", "retrained", "task_arithmetic"):
         assert small[variant].trial_id == without[variant].trial_id
         assert small[variant].training.lora is None
-
-
-def test_adapters_have_the_identity_that_they_always_had(make_spec):
-    spec = make_spec(training=Training(lora=LoRA(rank=2)))
-    assert spec.identified(is_cumulative=True).trial_id == "a530f2d5d2d1db38"
 
 
 def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):

@@ -20,12 +20,9 @@ def arrays(tmp_path):
         ids = np.random.default_rng(int(first)).integers(VOCABULARY, size=(rows, 20), dtype=np.uint16)
         ids[:, 0], ids[:, 1] = int(first), np.arange(rows)
         np.save(tmp_path / f"{first}.npy", ids)
-    return Source(
-        source="npy", path=str(tmp_path / "1.npy"), sequences=2, prefix_tokens=5, sequence_tokens=12,
-        not_memorized=Source(
-            source="npy", path=str(tmp_path / "2.npy"), sequences=4, prefix_tokens=5, sequence_tokens=12
-        ),
-    )  # fmt: skip
+    alike = {"source": "npy", "prefix_tokens": 5, "sequence_tokens": 12}
+    other = Source(path=str(tmp_path / "2.npy"), sequences=4, **alike)
+    return Source(path=str(tmp_path / "1.npy"), sequences=2, not_memorized=other, **alike)
 
 
 def rows_of(source, tokenizer):
@@ -76,11 +73,7 @@ def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
     ("section", "path", "reason"),
     [
         (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
-        (
-            MIXED.replace("sequences: 5", "sample_seed: 1"),
-            "data.forget.not_memorized",
-            "sequences must say of how many",
-        ),
+        (MIXED.replace("sequences: 5", "sample_seed: 1"), "data.forget.not_memorized", "sequences must say of how "),
     ],
 )
 def test_faults_of_the_sweep_file(check, section, path, reason):

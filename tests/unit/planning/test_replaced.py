@@ -38,6 +38,7 @@ def measured(tmp_path, make_measurement):
 
 
 RATE = "training.learning_rate: 1e-05 there, 3e-05 here"
+TRAINED = ["gradient_ascent", "task_arithmetic"]
 STEPS = "training.global_batch: 4 there, 2 here"
 
 
@@ -45,11 +46,8 @@ STEPS = "training.global_batch: 4 there, 2 here"
     ("changes", "expected"),
     [
         ([], {}),
-        (["training.learning_rate=3e-5"], {RATE: ["gradient_ascent", "task_arithmetic"]}),
-        (
-            ["training.learning_rate=3e-5", "training.global_batch=2"],
-            {f"{RATE}; {STEPS}": ["gradient_ascent", "task_arithmetic"]},
-        ),
+        (["training.learning_rate=3e-5"], {RATE: TRAINED}),
+        (["training.learning_rate=3e-5", "training.global_batch=2"], {f"{RATE}; {STEPS}": TRAINED}),
         (["methods.gradient_ascent.training={learning_rate: 3e-5}"], {RATE: ["gradient_ascent"]}),
         (["methods.gradient_ascent.epochs=[1,4]", "methods.task_arithmetic.gamma=[0.2]"], {}),
         (["methods={task_arithmetic: {gamma: [0.05]}}"], {}),

@@ -16,47 +16,27 @@ from harness.records.results import Results, trial_results
 from harness.settings import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
-OF_THE_PAPER = {
-    "emso",
-    "task_arithmetic",
-    "contrastive_decoding",
-    "deliberate_imagination",
-    "gradient_ascent",
-    "gradient_difference",
-    "kl_divergence",
-}
+OF_THE_PAPER = {"emso", "task_arithmetic", "contrastive_decoding", "deliberate_imagination"}
+OF_THE_PAPER |= {"gradient_ascent", "gradient_difference", "kl_divergence"}
 
 
 @pytest.fixture
 def anywhere(world, tmp_path):
     """Overrides that make a shipped sweep plannable without the shipped weights."""
-    judges = [f"judges.{role}={world}/OTHER" for role in ("similarity", "coherence")]
+    judges = [f"judges.{role}={world}/OTHER" for role in ("similarity", "coherence", "perplexity", "features")]
     return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", *judges]
-
-
-@pytest.fixture
-def other_judges(world):
-    """Overrides for sweeps whose judges are the shipped ones."""
-    return [f"judges.{role}={world}/OTHER" for role in ("perplexity", "features")]
 
 
 @pytest.mark.parametrize(
     ("name", "trials", "points"),
     [
-        ("smoke", 6, 7),
-        ("tradeoff", 33, 45),
-        ("main_table", 11, 17),
-        ("table_definition", 11, 17),
-        ("learning_rate", 21, 45),
-        ("ablation", 8, 38),
-        ("num_blocks", 7, 31),
-        ("ablation_ta", 15, 15),
+        ("smoke", 6, 7), ("tradeoff", 33, 45), ("main_table", 11, 17), ("table_definition", 11, 17), ("meta", 13, 20),
+        ("learning_rate", 21, 45), ("ablation", 8, 38), ("num_blocks", 7, 31), ("ablation_ta", 15, 15),
         ("entropy_versus_nll", 7, 23),
-        ("meta", 13, 20),
     ],
-)
-def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):
-    found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
+)  # fmt: skip
+def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, name, trials, points):
+    found = plan(SWEEPS / f"{name}.yaml", anywhere)
     assert found.question.endswith("?")
     assert found.sweep == name
     assert len(found.trials) == trials
@@ -64,16 +44,16 @@ def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, 
 
 
 @pytest.mark.parametrize("name", ["main_table", "table_definition", "ablation", "num_blocks"])
-def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, name):
-    found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
+def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, name):
+    found = plan(SWEEPS / f"{name}.yaml", anywhere)
     results = Results(found, tuple(trial_results(spec, ()) for spec in found.trials))
     for row in published_conditions()[found.reproduces].rows.values():
         _, lacking = match_points(results, found.trials[0].model.id, row)
         assert lacking.endswith("is not finished"), lacking
 
 
-def test_the_tuned_sweep_searches_and_walks_every_method_alike(anywhere, other_judges):
-    found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
+def test_the_tuned_sweep_searches_and_walks_every_method_alike(anywhere):
+    found = plan(SWEEPS / "tuned.yaml", anywhere)
     walked = [spec for spec in found.trials if spec.until]
     assert {spec.method for spec in walked} == {"task_arithmetic", "contrastive_decoding"}, "they have their dial only"
     assert {study.trial.method for study in found.studies} | {spec.method for spec in walked} == OF_THE_PAPER
@@ -84,9 +64,8 @@ def test_the_tuned_sweep_searches_and_walks_every_method_alike(anywhere, other_j
 
 
 @pytest.mark.parametrize("name", ["robustness", "all_methods"])
-def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, other_judges, name):
-    changes = [*anywhere, *other_judges, "seeds=[0]"]
-    tuned, attacked = (plan(SWEEPS / f"{file}.yaml", changes) for file in ("tuned", name))
+def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, name):
+    tuned, attacked = (plan(SWEEPS / f"{file}.yaml", [*anywhere, "seeds=[0]"]) for file in ("tuned", name))
     assert attacked.sweep == tuned.sweep, "one journal"
     assert {study.study_id for study in attacked.studies} >= {study.study_id for study in tuned.studies}
     assert {spec.trial_id for spec in attacked.trials} >= {spec.trial_id for spec in tuned.trials}
@@ -100,14 +79,12 @@ def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, other_judges, name
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
     ids = np.random.default_rng(0).integers(256, size=(600, 200), dtype=np.uint16)
     np.save(tmp_path / "joined.npy", ids)
-    passages = [
-        json.dumps({"text": " ".join(map(str, Random(number).choices(range(999), k=99)))}) for number in range(500)
-    ]
+    texts = [" ".join(map(str, Random(number).choices(range(999), k=99))) for number in range(500)]
+    passages = [json.dumps({"text": text}) for text in texts]
     (tmp_path / "passages.jsonl").write_text("\n".join(passages))
     paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
-    file = SWEEPS / "extraction_challenge.yaml"
-    challenge = [f"data.{role}.path={tmp_path}/joined.npy" for role in ("forget", "holdout")]
-    found = plan(file, [*anywhere, *challenge, *paths])
+    paths += [f"data.{role}.path={tmp_path}/joined.npy" for role in ("forget", "holdout")]
+    found = plan(SWEEPS / "extraction_challenge.yaml", [*anywhere[:3], *paths])
     spec = found.trials[0]
     assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
     assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
