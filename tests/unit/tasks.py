@@ -34,3 +34,14 @@ class Task:
 
     def progress(self, message):
         pass
+
+
+def weights(model):
+    """Return all weights of a model as they are now, in one vector."""
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def random_rows(*lengths, seed=1, tokens=60):
+    """Return texts of these lengths, of token ids from 1 on."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(1, tokens, (length,), generator=generator).tolist() for length in lengths]

@@ -16,27 +16,19 @@ TRAINING = Training(learning_rate=1e-2, global_batch=6, micro_batch=2)
 
 
 @pytest.fixture
-def model(make_model):
-    return make_model(1, layers=2)
-
-
-@pytest.fixture
 def batches(make_sequences):
     rows = torch.randint(1, 60, (6, 12), generator=torch.Generator().manual_seed(0)).tolist()
     return micro_batches(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("layers", "heads", "hidden", "count"),
-    [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)],
-    ids=["125M", "1.3B", "2.7B"],
-)
+PAPER = [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)]
+
+
+@pytest.mark.parametrize(("layers", "heads", "hidden", "count"), PAPER, ids=["125M", "1.3B", "2.7B"])
 def test_there_are_as_many_blocks_as_the_paper_counts(layers, heads, hidden, count):
-    config = GPTNeoConfig(
-        num_layers=layers, num_heads=heads, hidden_size=hidden, attention_types=[[["global", "local"], layers // 2]]
-    )
+    sizes = {"num_layers": layers, "num_heads": heads, "hidden_size": hidden}
     with torch.device("meta"):
-        model = GPTNeoForCausalLM(config)
+        model = GPTNeoForCausalLM(GPTNeoConfig(**sizes, attention_types=[[["global", "local"], layers // 2]]))
     assert len(blocks(model)) == count
 
 

@@ -10,7 +10,7 @@ from harness.contracts import Training
 from harness.models.adapters import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
-from tests.unit.tasks import SIZES, Task
+from tests.unit.tasks import SIZES, Task, random_rows
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -22,8 +22,7 @@ WEIGHT = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
 
 @pytest.fixture(scope="module")
 def texts(make_sequences):
-    generator = torch.Generator().manual_seed(0)
-    return make_sequences(torch.randint(1, 40, (6, 12), generator=generator).tolist())
+    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
 
 
 def edited(model, texts, **settings):

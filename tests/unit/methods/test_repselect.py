@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
-from tests.unit.tasks import SIZES, Task
+from tests.unit.tasks import SIZES, Task, random_rows
 
 GPT2_SIZES = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
 TRAINING = Training(global_batch=4, micro_batch=2)
@@ -29,8 +29,7 @@ def make(request):
 @pytest.fixture(scope="module")
 def texts(make_sequences):
     """Six texts of one length: two global batches."""
-    generator = torch.Generator().manual_seed(0)
-    return make_sequences(torch.randint(1, 40, (6, 12), generator=generator).tolist())
+    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
 
 
 def erase(model, texts, strengths=(1,), **settings):

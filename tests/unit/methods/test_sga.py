@@ -4,34 +4,21 @@ import pytest
 import torch
 
 from harness.contracts import Training
-from harness.toolkit import ascent, nll_loss, train
+from harness.toolkit import ascent
 from methods.gradient_ascent import GradientAscent
 from methods.sga import SelectiveGradientAscent
+from tests.unit.tasks import Task, random_rows, weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=None)
 PREFIX = 3
 
 
 @pytest.fixture
-def texts(make_sequences):
-    generator = torch.Generator().manual_seed(2)
-    rows = [torch.randint(1, 60, (10,), generator=generator).tolist() for _ in range(4)]
-    return make_sequences(rows, prefix_tokens=PREFIX)
-
-
-@pytest.fixture
-def task(make_task, copies_of, make_model, make_sequences, texts):
+def task(make_reciter, make_sequences):
     """Return a task on a model that recites two of its four texts."""
-    known = make_sequences(texts.tokens_NT[:2].tolist())
-    model = make_model(1, layers=2)
-    learning = Training(learning_rate=1e-2, global_batch=2, micro_batch=2, early_stop=None)
-    list(train(make_task(known, training=learning), model, nll_loss, 12))
-    original = copies_of(lambda: make_model(1, layers=2), model)
-    return make_task(texts, None, original, TRAINING, strengths=(1, 2, 3))
-
-
-def weights(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    rows = random_rows(*[10] * 4, seed=2)
+    original = make_reciter(make_sequences(rows[:2]), 12, global_batch=2)
+    return Task(make_sequences(rows, prefix_tokens=PREFIX), None, original, TRAINING, strengths=(1, 2, 3))
 
 
 def trajectory(method, task):

@@ -6,18 +6,14 @@ import torch
 from harness.contracts import Training
 from methods.gradient_difference import GradientDifference
 from methods.sugd import SequentialGradientDifference
+from tests.unit.tasks import Task, weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=None)
 
 
 @pytest.fixture
-def task(make_task, copies_of, make_model, texts):
-    original = copies_of(lambda: make_model(1, layers=2), make_model(1, layers=2))
-    return make_task(texts(0), texts(1), original, TRAINING, strengths=(1, 2))
-
-
-def weights(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+def task(make_model, texts):
+    return Task(texts(0), texts(1), lambda: make_model(1, layers=2), TRAINING, strengths=(1, 2))
 
 
 def trajectory(method, task):

@@ -11,13 +11,8 @@ from harness.toolkit.scoring import AnswerChoice, log_likelihoods
 from tests.unit.families import VOCABULARY, make_tiny
 
 POSITIONS = 40
-FAMILIES = {
-    "gpt_neo": {"window_size": 5},
-    "gpt2": {"n_positions": POSITIONS},
-    "llama": {},
-    "mistral": {"sliding_window": 5},
-    "mamba": {},
-}
+FAMILIES = {"gpt_neo": {"window_size": 5}, "gpt2": {"n_positions": POSITIONS}, "mistral": {"sliding_window": 5}}
+FAMILIES |= {"llama": {}, "mamba": {}}
 
 
 def make(name, seed=0):

@@ -34,14 +34,8 @@ def naive(model, sequences):
 
 def recited(model, start, length, slips):
     """Return a text that the model recites but for some slips: what a forget set looks like to it."""
-    text = torch.cat(
-        [
-            start,
-            torch.tensor(
-                naive_continuation(model, torch.cat([start, torch.zeros(length, dtype=torch.long)]), len(start))[0]
-            ),
-        ]
-    )
+    written, _ = naive_continuation(model, torch.cat([start, torch.zeros(length, dtype=torch.long)]), len(start))
+    text = torch.cat([start, torch.tensor(written)])
     for slip in slips:
         text[slip] = (text[slip] + 1) % 60
     return text[:length]
@@ -58,13 +52,9 @@ def model(request, make_model):
 def sequences(model, make_sequences):
     generator = torch.Generator().manual_seed(5)
     start = torch.randint(0, 60, (4,), generator=generator)
-    rows = [
-        recited(model, start, 22, slips=[]),
-        recited(model, start, 22, slips=[9, 10, 16]),
-        recited(model, start.flip(0), 18, slips=[9]),
-        torch.randint(0, 60, (22,), generator=generator),
-        torch.randint(0, 60, (13,), generator=generator),
-    ]
+    rows = [recited(model, start, 22, slips) for slips in ([], [9, 10, 16])]
+    rows.append(recited(model, start.flip(0), 18, slips=[9]))
+    rows += [torch.randint(0, 60, (length,), generator=generator) for length in (22, 13)]
     return make_sequences([row.tolist() for row in rows])
 
 

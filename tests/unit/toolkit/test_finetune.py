@@ -17,6 +17,7 @@ from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
 from tests.unit import tasks
+from tests.unit.tasks import weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -28,13 +29,9 @@ def Task(forget, training, strengths=(1, 2, 3), perplexities=(10.0,) * 9):
     return task
 
 
-def weights(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
-
-
 def run(make_model, task):
-    model = make_model(1, layers=2)
-    return [(erased.strength, weights(erased.model).clone(), erased) for erased in train_and_yield(task, model, loss)]
+    points = train_and_yield(task, make_model(1, layers=2), loss)
+    return [(erased.strength, weights(erased.model), erased) for erased in points]
 
 
 def token_nll_in_fp64(model, batch):
@@ -69,9 +66,8 @@ def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(in_fp64, forget, 
     forget, rows = replace(forget, prefix_tokens=6), torch.tensor([4, 0, 2, 1, 3])
     parts = micro_batches(forget, rows, training, torch.device("cpu"), workers)
     engines = [SimpleNamespace(rank=rank, workers=workers) for rank in range(workers)]
-    shares = [
-        preference(model, part) * weight for engine in engines for part, weight in shares_of_worker(parts, engine)
-    ]
+    weighted = [pair for engine in engines for pair in shares_of_worker(parts, engine)]
+    shares = [preference(model, part) * weight for part, weight in weighted]
     gradients = []
     for value in (sum(shares), preference_one_by_one(model, forget, rows, first)):
         model.zero_grad()
@@ -121,9 +117,8 @@ def test_padding_and_the_prefix_are_not_counted(forget):
     everything = micro_batches(forget, rows, TRAINING, torch.device("cpu"))
     assert [batch.total for batch in everything] == [8 + 11 + 6 + 11 + 9] * 2
     assert sum(int(batch.counted_BS.sum()) for batch in everything) == everything[0].total
-    tail = micro_batches(
-        replace(forget, prefix_tokens=6), rows, replace(TRAINING, loss_region="continuation"), torch.device("cpu")
-    )
+    of_continuation = replace(TRAINING, loss_region="continuation")
+    tail = micro_batches(replace(forget, prefix_tokens=6), rows, of_continuation, torch.device("cpu"))
     assert tail[0].total == 3 + 6 + 1 + 6 + 4
 
 
@@ -145,7 +140,7 @@ def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
 def test_a_part_of_an_epoch_is_the_model_after_so_many_of_its_steps(make_model, forget):
     model, after_step = make_model(1, layers=2), []
     terms = LossTerms(lambda model, batch: loss(model, batch, batch), lambda model, batch: torch.zeros(()))
-    terms.after_step = lambda values: after_step.append(weights(model).clone())
+    terms.after_step = lambda values: after_step.append(weights(model))
     list(train_and_yield(Task(forget, TRAINING, strengths=(2,)), model, terms))
     assert len(after_step) == 4, "two steps an epoch"
     points = run(make_model, Task(forget, TRAINING, strengths=(0.5, 1.5, 2)))
@@ -171,10 +166,8 @@ def test_a_point_holds_what_every_epoch_up_to_it_selected(make_model, forget):
         names = next(turns)
         return [block for name in names for block in blocks(model) if block.name == name], {"mine": names}
 
-    erased = {
-        point.strength: point.notes
-        for point in train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select=select)
-    }
+    points = train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select=select)
+    erased = {point.strength: point.notes for point in points}
     assert erased[2]["selected_by_epoch"] == [["L0.C_fc"], ["L1.W_v.H2", "L0.C_proj"]], "what is noted stays as it was"
     assert erased[3]["selected_by_epoch"] == [*erased[2]["selected_by_epoch"], ["L0.C_fc"]]
     assert erased[3]["mine"] == ["L0.C_fc"]

@@ -12,6 +12,7 @@ from harness.settings import replace
 from harness.toolkit import loss_gradient, mlp_matrices, second_moments, token_nll
 from harness.toolkit.layerwise import _drawn
 from tests.unit.families import make_tiny
+from tests.unit.tasks import random_rows
 
 TRAINING = Training(micro_batch=2)
 
@@ -19,9 +20,7 @@ TRAINING = Training(micro_batch=2)
 @pytest.fixture(scope="module")
 def texts(make_sequences):
     """Three sequences of 9, 4 and 6 tokens."""
-    generator = torch.Generator().manual_seed(0)
-    rows = [torch.randint(1, 40, (length,), generator=generator).tolist() for length in (9, 4, 6)]
-    return make_sequences(rows, prefix_tokens=3)
+    return make_sequences(random_rows(9, 4, 6, seed=0, tokens=40), prefix_tokens=3)
 
 
 def nll(model, batch):
@@ -35,10 +34,8 @@ def test_they_are_the_matrices_of_the_mlp_blocks(model_type):
     shapes = {name: weight.shape for name, weight in model.named_parameters()}
     rows = {}
     for matrix in matrices:
-        stored = torch.empty(shapes[matrix.parameter])
-        rows |= {
-            name: (matrix.parameter, part.start, part.stop) for name, part in matrix.rows_of_blocks(stored).items()
-        }
+        for name, part in matrix.rows_of_blocks(torch.empty(shapes[matrix.parameter])).items():
+            rows[name] = (matrix.parameter, part.start, part.stop)
     of_blocks = {block.name: block for block in blocks(model) if block.name.split(".")[1].startswith("C_")}
     assert rows.keys() == of_blocks.keys()
     assert [matrix.layer for matrix in matrices] == sorted(matrix.layer for matrix in matrices)

@@ -9,6 +9,7 @@ from torch.nn import functional
 from harness.errors import TrialError
 from harness.execution.isolate import ProcessState, compared, fingerprints
 from harness.toolkit import chosen_sequences, trained_briefly
+from tests.unit.tasks import random_rows, weights
 
 RATE = 1e-3
 
@@ -20,14 +21,7 @@ def model(make_model):
 
 @pytest.fixture(scope="module")
 def texts(make_sequences):
-    generator = torch.Generator().manual_seed(1)
-    return make_sequences(
-        [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
-    )
-
-
-def weights(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()]).clone()
+    return make_sequences(random_rows(9, 12, 7, 12, 10))
 
 
 def trained(model, texts, steps, rate=RATE, batch=3, seed=0):
