@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from evaluators.extraction import Extraction
-from harness.contracts import TextsShape
 
 PREFIX, LENGTH = 3, 12
 
@@ -46,12 +45,6 @@ def texts(model):
             said = [*head[PREFIX:], *said_after(model, head, LENGTH - len(head))]
         texts.append([*text, *said])
     return [*texts, texts[0][:6]]
-
-
-def test_more_tokens_than_any_continuation_has_are_refused():
-    shape = TextsShape(sequences=9, prefix_tokens=30, longest=70)
-    assert Extraction(tokens=40).refuses_texts(shape) is None
-    assert "set `tokens` to at most 40" in Extraction(tokens=41).refuses_texts(shape)
 
 
 def test_it_is_what_generating_from_every_prefix_gives(model, texts, make_sequences):

@@ -85,12 +85,8 @@ def references(original, make_task, *, of_original, of_retrained, unseen_origina
     """A task whose cache holds what lies so far above and below what the lens reads of this model."""
     task, lens = make_task(), LogitLens(copy.deepcopy(original))
     of_forget, of_unseen = (continuation_log_p(original, lens, texts) for texts in (task.forget, task.holdout))
-    kept = {
-        "original_forget": of_forget + of_original,
-        "retrained_forget": of_forget + of_retrained,
-        "original_unseen": of_unseen + unseen_original,
-        "retrained_unseen": of_unseen + unseen_retrained,
-    }
+    kept = {"original_forget": of_forget + of_original, "retrained_forget": of_forget + of_retrained}
+    kept |= {"original_unseen": of_unseen + unseen_original, "retrained_unseen": of_unseen + unseen_retrained}
     return make_task(cached=lambda key, make: kept)
 
 
@@ -117,9 +113,3 @@ def test_where_the_original_knows_no_more_than_the_retrained_model_nothing_is_kn
     evaluation = Depth().evaluate(original, make_task(retrained=copy.deepcopy(original)))
     assert math.isnan(evaluation.numbers["depth"])
     assert evaluation.notes["warnings"][0].startswith("depth is not known: on no layer, and of no sequence")
-
-
-def test_a_family_whose_layers_are_not_known_is_refused_before_anything_runs():
-    assert Depth().refuses({"model_type": "gpt_neo"}) is None
-    assert Depth().refuses({"model_type": "mamba"}).startswith("blocks are defined for models of the types")
-    assert Depth().refuses({}) is not None

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from evaluators.quantization import Quantization
 from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
+from tests.unit.tasks import random_rows
 
 LINEAR = (".attention.", "c_fc.weight", "c_proj.weight")
 
@@ -28,9 +30,7 @@ def model(make_model):
 
 @pytest.fixture(scope="module")
 def forget(make_sequences):
-    generator = torch.Generator().manual_seed(5)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (12, 12, 9)]
-    return make_sequences(rows, prefix_tokens=4, digest="ab" * 8)
+    return make_sequences(random_rows(12, 12, 9, seed=5), prefix_tokens=4, digest="ab" * 8)
 
 
 def task_of(forget):
@@ -73,11 +73,8 @@ def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
 def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget):
     found = Quantization(el_prefixes=3).evaluate(model, task_of(forget))
     prefixes = seeded_prefixes(forget, 3, 3)
-    for scheme, rounded in (
-        ("int8", lambda weight: rounded_to_integers(weight, 8)),
-        ("int4", to_4_bits),
-        ("nf4", rounded_to_normal_float),
-    ):
+    schemes = {"int8": partial(rounded_to_integers, bits=8), "int4": to_4_bits, "nf4": rounded_to_normal_float}
+    for scheme, rounded in schemes.items():
         by_hand = copy.deepcopy(model)
         with torch.no_grad():
             for name, weight in by_hand.named_parameters():

@@ -10,18 +10,14 @@ import pytest
 import torch
 
 from evaluators.sampled import Sampled, extractable, leak_probability
-from harness.contracts import TextsShape
 from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, sampling_log_p
 from harness.toolkit.decoding import choose
 
 PREFIX, NEW, WORDS = [1, 2], 3, 4
 SCHEMES = {
-    "plain": {"top_p": 1.0},
-    "cold": {"top_p": 1.0, "temperature": 0.5},
-    "hot": {"top_p": 1.0, "temperature": 2.0},
-    "top-k": {"top_p": 1.0, "top_k": 2},
-    "top-p": {"top_p": 0.7},
+    **{"plain": {"top_p": 1.0}, "cold": {"top_p": 1.0, "temperature": 0.5}, "hot": {"top_p": 1.0, "temperature": 2.0}},
+    **{"top-k": {"top_p": 1.0, "top_k": 2}, "top-p": {"top_p": 0.7}},
     "all three": {"top_p": 0.8, "top_k": 3, "temperature": 1.5},
 }
 
@@ -146,9 +142,8 @@ def test_each_number_of_tokens_has_its_own_texts(make_model, make_sequences):
     model = make_model(seed=4)
     greedy = greedy_continuations(model, make_sequences([[7, 8, 0, 0, 0, 0, 0]], prefix_tokens=2), [[2]]).of(0, 2)
     unlikely = int(np.argmin(next_logits(model, [7, 8])))
-    texts = make_sequences(
-        [[7, 8, *greedy[:2]], [7, 8, *greedy[:3]], [7, 8, *greedy], [7, 8, unlikely, 5, 6, 7, 8]], prefix_tokens=2
-    )
+    ends = (greedy[:2], greedy[:3], greedy, [unlikely, 5, 6, 7, 8])
+    texts = make_sequences([[7, 8, *end] for end in ends], prefix_tokens=2)
     sampled = Sampled(top_k=5, tokens=(5, 2, 9), tries=(4, 2))
     measured = sampled.evaluate(model, SimpleNamespace(forget=texts))
     two, five = measured.per_item["log_p_at_2"], measured.per_item["log_p_at_5"]
@@ -173,10 +168,3 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
         model.transformer.ln_f.weight.fill_(math.nan)
     with pytest.raises(TrialError, match="hold NaN, so it cannot be sampled: erase it less"):
         Sampled(tokens=(2,)).evaluate(model, SimpleNamespace(forget=texts))
-
-
-def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():
-    refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=79))
-    assert "reads 50 tokens after a prefix" in refused
-    assert "has 49 there: set `tokens` to at most 49" in refused
-    assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=80)) is None
