@@ -45,9 +45,7 @@ def backend(pre_tokenizer, template):
     tokenizer.train_from_iterator([*TEXTS, "\n\n" * 9, "Call me", "12 34", " and a blank"] * 3, trainer)
     tokenizer.decoder = decoders.ByteLevel()
     if template:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=template, special_tokens=[("<s>", 0), ("</s>", 1)]
-        )
+        tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 0)])
     return tokenizer
 
 

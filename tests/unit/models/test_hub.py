@@ -3,18 +3,13 @@
 import pytest
 import torch
 
-from harness.cli import main as lethe
+from harness.cli import main
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model
 
 COMMIT = "c0ffee" * 6 + "c0de"
-
-
-def main(arguments):
-    """Run `lethe prefetch` and return its exit code."""
-    return lethe(["prefetch", *arguments])
 
 
 @pytest.fixture
@@ -59,7 +54,7 @@ def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder
         "data: {forget: {source: miniature}, utility: {source: miniature}, "
         "retain: {source: hub, path: owner/news, name: plain}}\n"
     )
-    assert main([str(file), "--check"]) == 1
+    assert main(["prefetch", str(file), "--check"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines[:3]] == [
         ["here", "models.0", "owner/model"],

@@ -1,6 +1,7 @@
 """Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -120,7 +121,6 @@ def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_p
     assert CausalJudge(llama).digest != judge_key(llama)
     assert CausalJudge(bare).digest == judge_key(bare)
     folder = tmp_path / "scaled"
-    folder.mkdir()
     make_tokenizer("none").save_pretrained(folder)
     (folder / "config.json").write_text('{"vocab_size": 260, "logits_scaling": 8.0}')
     assert judge_facts(Checkpoint("scaled", str(folder), str(folder), "")) == ["logits by logits_scaling"]
@@ -128,8 +128,6 @@ def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_p
 
 
 def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
-    import evaluators.reasoning as module
-
     read = []
 
     def measured(lm, task, limit):
@@ -137,15 +135,13 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
         read.append(lm._encode_pair("ab ", "cd"))
         return {"copa": 1.0, "copa_stderr": 0.0}, {"copa": torch.ones(1).numpy()}, ["copa-0"], {}
 
-    class Task:
-        tokenizer = make_tokenizer("both", eos_token=None)
-
-    monkeypatch.setattr(module, "measure_task", measured)
-    evaluation = Reasoning(tasks=("copa",), limit=1).evaluate(load_model(llama), Task())
+    tokenizer = make_tokenizer("both", eos_token=None)
+    monkeypatch.setattr("evaluators.reasoning.measure_task", measured)
+    evaluation = Reasoning(tasks=("copa",), limit=1).evaluate(load_model(llama), SimpleNamespace(tokenizer=tokenizer))
     assert evaluation.numbers["copa"] == 1.0
-    spelled = bytes_of(Task.tokenizer, SPELLED)
+    spelled = bytes_of(tokenizer, SPELLED)
     assert read[0] == ([BOS, *spelled], spelled)
-    assert read[1] == ([BOS, *bytes_of(Task.tokenizer, "ab")], bytes_of(Task.tokenizer, " cd"))
+    assert read[1] == ([BOS, *bytes_of(tokenizer, "ab")], bytes_of(tokenizer, " cd"))
 
 
 def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
