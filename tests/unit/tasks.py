@@ -8,12 +8,6 @@ import torch
 from harness.contracts import Training
 from harness.settings import Engine
 
-SIZES = {
-    **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
-    **{"num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "rms_norm_eps": 1e-5},
-}
-"""Of tiny models of any family."""
-
 
 @dataclass
 class Task:

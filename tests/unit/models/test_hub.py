@@ -12,15 +12,6 @@ from harness.models.resolving import ensure_local, resolve_model
 COMMIT = "c0ffee" * 6 + "c0de"
 
 
-@pytest.fixture
-def model_folder(make_model, tokenizer, tmp_path):
-    """A checkpoint as the hub has it."""
-    folder = tmp_path / "model"
-    make_model(3, vocabulary=256).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def test_a_cached_model_is_pinned_to_its_commit_and_loaded_from_the_cache(hub_cache, model_folder):
     place = hub_cache("owner/model", model_folder)
     found = resolve_model("owner/model")

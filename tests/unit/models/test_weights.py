@@ -73,11 +73,11 @@ def test_weights_that_are_not_finite_are_refused_when_loaded(folder, value):
         load_model(resolve_model(str(folder)))
 
 
-@pytest.mark.parametrize("file", [FILE, "config.json"])
 def load_judge(checkpoint):
     return JudgeCache().get(CausalJudge, checkpoint)
 
 
+@pytest.mark.parametrize("file", [FILE, "config.json"])
 @pytest.mark.parametrize("load", [load_model, load_judge, load_encoder])
 def test_weights_that_changed_since_they_were_planned_with_are_refused(folder, file, load):
     planned = resolve_model(str(folder))
