@@ -1,7 +1,8 @@
-"""As much of a method's task as training asks for."""
+"""As much of a task as methods and evaluators ask for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import torch
 
@@ -28,6 +29,12 @@ class Task:
 
     def progress(self, message):
         pass
+
+
+def evaluation_task(forget, **given):
+    """Return a task of an evaluator that has what is given, and computes anew what trials share."""
+    shared = {"cached": lambda key, make: make(), "original_digest": lambda: "o", "retrained_digest": lambda: "r"}
+    return SimpleNamespace(**{"forget": forget, **shared, **given})
 
 
 def weights(model):

@@ -1,6 +1,7 @@
 """Memorisation: its standard errors, and damage to texts that nobody wants forgotten, known in closed form."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,38 +9,17 @@ import torch
 
 from evaluators.memorization import Memorization
 from harness.toolkit.scoring import own_perplexity, score_tokens
+from tests.unit.tasks import evaluation_task
 
 ROWS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 8, 7, 6, 5, 4, 3], [1, 3, 5, 7, 9, 11, 13, 15], [2, 4, 6, 8, 10, 12]]
 
 
-class Task:
-    """An evaluation task whose judge finds all texts alike."""
-
-    seed, sample_count, holdout, validation = 0, 4, None, None
-
-    def __init__(self, forget, model, tokenizer):
-        self.forget, self.model, self.tokenizer = forget, model, tokenizer
-
-    def judge(self, role, load):
-        return Judge()
-
-    def cached(self, key, make):
-        return make()
-
-    def original_digest(self):
-        return "0"
-
-    def load_original(self):
-        return self.model
-
-
-class Judge:
-    digest = "0"
-
-    def embed(self, texts):
-        return np.ones((len(texts), 2))
-
-    encode = embed
+def make_task(forget, model, tokenizer, **given):
+    """Return a task whose judge finds all texts alike."""
+    judge = SimpleNamespace(digest="0", **dict.fromkeys(("embed", "encode"), lambda texts: np.ones((len(texts), 2))))
+    settings = {"seed": 0, "sample_count": 4, "holdout": None, "validation": None, **given}
+    lent = {"load_original": lambda: model, "judge": lambda role, load: judge}
+    return evaluation_task(forget, model=model, tokenizer=tokenizer, **lent, **settings)
 
 
 def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, tokenizer):
@@ -47,9 +27,11 @@ def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, 
     with torch.no_grad():  # So that it says one token again and again, and is right about some.
         model.transformer.ln_f.bias.copy_(100 * model.lm_head.weight[5])
     rows = [*ROWS, [5] * 8, [1, 2, 5, 5, 5, 5, 5]]
-    task = Task(make_sequences(rows, 2), model, tokenizer)
+    task = make_task(make_sequences(rows, 2), model, tokenizer)
     every = Memorization().evaluate(model, task)
-    alone = [Memorization().evaluate(model, Task(make_sequences([row], 2), model, tokenizer)).numbers for row in rows]
+    alone = [
+        Memorization().evaluate(model, make_task(make_sequences([row], 2), model, tokenizer)).numbers for row in rows
+    ]
     errors = every.notes["standard_errors"]
     assert set(errors) == {"el_3", "ma"}
     for name, error in errors.items():
@@ -62,7 +44,7 @@ def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, 
 def test_under_table_each_sequence_counts_over_its_windows(make_model, make_sequences, tokenizer):
     rows = [[7] * 10, list(range(10, 20)), [7, 8] * 5]
     model = make_model()
-    task = Task(make_sequences(rows, 2), model, tokenizer)
+    task = make_task(make_sequences(rows, 2), model, tokenizer)
     found = Memorization(definition="table").evaluate(model, task)
     predicted = model(task.forget.tokens_NT).logits.argmax(-1)
     hits = np.array([[int(predicted[row, at - 1] == rows[row][at]) for at in (2, 4, 6, 8)] for row in range(3)])
@@ -74,7 +56,7 @@ def test_under_table_each_sequence_counts_over_its_windows(make_model, make_sequ
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (2, 2), (9, 3)])
 def test_an_evaluator_gives_as_many_samples_as_the_report_asks_for(asked, given, make_model, make_sequences, tokenizer):
     model = make_model()
-    task = Task(make_sequences([[7] * 10, list(range(10, 20)), [7, 8] * 5], 4), model, tokenizer)
+    task = make_task(make_sequences([[7] * 10, list(range(10, 20)), [7, 8] * 5], 4), model, tokenizer)
     task.sample_count = asked
     found = Memorization().evaluate(model, task)
     assert len(found.samples) == given
@@ -105,10 +87,9 @@ def model(make_model):
 
 @pytest.fixture
 def task(make_sequences, model, tokenizer):
-    task = Task(make_sequences([[1, 5, 5, 5, 5, 2], [1, 2, 3, 4, 5, 6]], 2), model, tokenizer)
-    task.holdout = make_sequences([[1, 2, 5, 5, 3, 5], [5, 5, 4, 4]], 2)
-    task.validation = make_sequences([[9, 5, 9], [5, 5]])
-    return task
+    forget, holdout = [[1, 5, 5, 5, 5, 2], [1, 2, 3, 4, 5, 6]], [[1, 2, 5, 5, 3, 5], [5, 5, 4, 4]]
+    others = {"holdout": make_sequences(holdout, 2), "validation": make_sequences([[9, 5, 9], [5, 5]])}
+    return make_task(make_sequences(forget, 2), model, tokenizer, **others)
 
 
 @pytest.mark.parametrize("definition", ["exact", "table"])

@@ -295,7 +295,7 @@ def test_small_budgets_change_nothing(name, choices, monkeypatch):
 
 def test_what_cannot_be_read_is_refused(choices):
     generator = torch.Generator().manual_seed(1)
-    context = tokens(generator, POSITIONS)
+    model, context = make("gpt2", n_positions=POSITIONS), tokens(generator, POSITIONS)
     with pytest.raises(TrialError, match=f"{POSITIONS} positions, so it cannot read {POSITIONS + 1} tokens"):
         log_likelihoods(
             make("gpt2", n_positions=POSITIONS), [AnswerChoice(context, tokens(generator, 2)) for _ in range(2)]

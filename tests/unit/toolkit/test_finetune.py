@@ -112,16 +112,6 @@ def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, fo
     assert epochs[0] != epochs[2]
 
 
-def test_padding_and_the_prefix_are_not_counted(forget):
-    rows = torch.arange(5)
-    everything = micro_batches(forget, rows, TRAINING, torch.device("cpu"))
-    assert [batch.total for batch in everything] == [8 + 11 + 6 + 11 + 9] * 2
-    assert sum(int(batch.counted_BS.sum()) for batch in everything) == everything[0].total
-    of_continuation = replace(TRAINING, loss_region="continuation")
-    tail = micro_batches(replace(forget, prefix_tokens=6), rows, of_continuation, torch.device("cpu"))
-    assert tail[0].total == 3 + 6 + 1 + 6 + 4
-
-
 def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
     stopping = replace(TRAINING, early_stop=1.03)
     task = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.4, 99.0))

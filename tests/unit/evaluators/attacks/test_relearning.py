@@ -1,7 +1,6 @@
 """Relearning: who is shown, who is measured, what the curves come to, and what a method-erased model gives away."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from evaluators.metrics import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
-from tests.unit.tasks import random_rows
+from tests.unit.tasks import Task, random_rows
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
 FEW = {"steps": (1, 3), "rates": (1e-4, 1e-3), "batch": 2, "context": 2}
@@ -38,13 +37,9 @@ def original(make_model, forget):
     return model
 
 
-def task_of(forget, retain, seed=0):
-    return SimpleNamespace(forget=forget, retain=retain, seed=seed, progress=lambda message: None)
-
-
 @pytest.fixture(scope="module")
 def measured(original, forget, retain):
-    return Relearning(**FEW).evaluate(original, task_of(forget, retain))
+    return Relearning(**FEW).evaluate(original, Task(forget, retain))
 
 
 def rows_measured(evaluation):
@@ -99,20 +94,20 @@ def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original,
     rows[ORDER[8]] = [7] * PREFIX + rows[ORDER[1]][PREFIX:]
     copies = make_sequences(rows, prefix_tokens=PREFIX, digest="ab" * 8)
     few = FEW | {"steps": (1,), "rates": (1e-4,)}
-    found = Relearning(**few).evaluate(original, task_of(copies, retain))
+    found = Relearning(**few).evaluate(original, Task(copies, retain))
     assert rows_measured(found) == sorted(row for row in ORDER[6:] if row not in (ORDER[6], ORDER[8]))
     assert [text for text in found.notes["warnings"] if text.startswith("4 sequences are measured")]
-    enough = Relearning(**few, shown=4, measured=2).evaluate(original, task_of(copies, retain))
+    enough = Relearning(**few, shown=4, measured=2).evaluate(original, Task(copies, retain))
     assert len(rows_measured(enough)) == 2
     assert enough.notes["warnings"] == []
 
 
 def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original, forget, retain):
-    found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, task_of(forget, retain))
+    found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, Task(forget, retain))
     assert found.notes["worst_rate"] == {"forget": 1e-4, "retain": 1e-4}
     assert found.numbers["relearned_ma"] > 0.98
     assert [text for text in found.notes["warnings"] if "a rate of 1e+30" in text]
-    alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, task_of(forget, retain))
+    alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, Task(forget, retain))
     assert alone.notes["worst_rate"] == {"forget": None, "retain": None}
     assert math.isnan(alone.numbers["relearned_ma"])
     assert math.isnan(alone.numbers["relearned_el_3"])
@@ -134,9 +129,9 @@ def test_in_context_others_stand_before_a_text_as_if_they_were_one(measured, ori
 
 def test_where_no_other_fits_before_a_text_there_is_no_number(make_model, forget, retain):
     few = FEW | {"steps": (1,), "rates": (1e-4,), "context": 5}
-    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=2 * LENGTH), task_of(forget, retain))
+    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=2 * LENGTH), Task(forget, retain))
     assert not math.isnan(found.numbers["in_context_ma"]), "one fits"
-    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=LENGTH), task_of(forget, retain))
+    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=LENGTH), Task(forget, retain))
     assert math.isnan(found.numbers["in_context_ma"])
     assert math.isnan(found.numbers["in_context_es"])
     assert not math.isnan(found.numbers["relearned_ma"])
