@@ -297,10 +297,7 @@ def test_what_cannot_be_read_is_refused(choices):
     generator = torch.Generator().manual_seed(1)
     model, context = make("gpt2", n_positions=POSITIONS), tokens(generator, POSITIONS)
     with pytest.raises(TrialError, match=f"{POSITIONS} positions, so it cannot read {POSITIONS + 1} tokens"):
-        log_likelihoods(
-            make("gpt2", n_positions=POSITIONS), [AnswerChoice(context, tokens(generator, 2)) for _ in range(2)]
-        )
-    model = make("gpt2", n_positions=POSITIONS)
+        log_likelihoods(model, [AnswerChoice(context, tokens(generator, 2)) for _ in range(2)])
     with torch.no_grad():
         model.transformer.ln_f.weight[0] = float("nan")
     for asked in (choices, choices[:1]):
