@@ -44,7 +44,7 @@ def test_the_multiplier_learns_from_each_steps_violation(task, nll_of):
         assert after == pytest.approx(max(0.0, before + 3.0 * violation))
         expected = after
     assert points[-1].notes["multiplier"] == expected != 2.0
-    mean_nll = float(torch.cat(nll_of(task.load_original(), task.retain)).mean())
+    mean_nll = torch.cat(nll_of(task.load_original(), task.retain)).mean().item()
     assert points[0].notes["retain_limit"] == pytest.approx(mean_nll + 0.01, rel=1e-5)
 
 

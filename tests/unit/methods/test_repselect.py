@@ -9,13 +9,14 @@ from methods.repselect import RepSelect, damp
 from tests.unit.families import make_tiny
 from tests.unit.tasks import Task, random_rows
 
+SMALL = {"gpt2": {"n_embd": 16, "n_head": 2}, "llama": {"hidden_size": 16, "num_attention_heads": 2}}
 TRAINING = Training(global_batch=4, micro_batch=2)
 
 
 @pytest.fixture(params=["gpt2", "llama"])
 def make(request):
     """Return a maker of one tiny model, again and again: of Conv1D and of Linear matrices."""
-    return lambda: make_tiny(request.param)
+    return lambda: make_tiny(request.param, **SMALL[request.param])
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def states_alone(model, tokens, length, layer):
     handle = model.transformer.h[layer - 1].register_forward_hook(lambda module, given, output: states.append(output))
     model(input_ids=tokens[None, : length - 1])
     handle.remove()
-    return states[0].reshape(length - 1, -1)
+    return states[0][0].reshape(length - 1, -1)
 
 
 def by_hand(method, model, original, forget, retain, layer):
