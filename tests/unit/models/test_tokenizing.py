@@ -135,7 +135,7 @@ def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
     def measured(lm, task, limit):
         read.append((lm.tok_encode(SPELLED), lm.tok_encode(SPELLED, add_special_tokens=False)))
         read.append(lm._encode_pair("ab ", "cd"))
-        return {"copa": 1.0, "copa_stderr": 0.0}, {"copa": torch.ones(1).numpy()}, ["copa-0"], {}
+        return {"copa": 1.0, "copa_stderr": 0.0}, {"copa": torch.ones(1).numpy()}, ["copa-0"]
 
     tokenizer = make_tokenizer("both", eos_token=None)
     monkeypatch.setattr("evaluators.reasoning.measure_task", measured)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness import toolkit
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed, Engine, replace
@@ -190,15 +191,23 @@ def reconciled(step):
     return {name: there[name] + retain[name] for name in there}
 
 
+def checkpointed_difference(model, forget, retain):
+    return toolkit.ascent(model, forget) + 0.5 * toolkit.mean_nll(model, retain)
+
+
 DROPOUT = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
 """As a checkpoint may say: in the mode of evaluation it must count for nothing."""
 PARTS = {
-    "all weights": (difference, lambda model: {}, {}),
-    "bf16": (difference, lambda model: {}, {"precision": "bf16"}),
-    "LoRA": (difference, lambda model: {}, {"lora": LoRA(rank=2)}),
-    "blocks": (difference, lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())}, {}),
-    "a gradient": (LossTerms(ascent, nll, gradient=reconciled), lambda model: {}, {}),
-    "masks": (difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
+    "all weights": (checkpointed_difference, lambda model: {}, {}),
+    "bf16": (checkpointed_difference, lambda model: {}, {"precision": "bf16"}),
+    "LoRA": (checkpointed_difference, lambda model: {}, {"lora": LoRA(rank=2)}),
+    "blocks": (
+        checkpointed_difference,
+        lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())},
+        {},
+    ),
+    "a gradient": (LossTerms(toolkit.ascent, toolkit.mean_nll, gradient=reconciled), lambda model: {}, {}),
+    "masks": (checkpointed_difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
 }
 
 
