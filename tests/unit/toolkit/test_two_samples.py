@@ -21,7 +21,9 @@ def scores(seed, members=23, others=41, apart=0.8):
 
 def item_values(*rows):
     items = np.stack(rows)
-    return ItemValues(items, np.ones_like(items), np.arange(items.shape[1]), items="texts")
+    return ItemValues(
+        values_RN=items, weights_RN=np.ones_like(items), clusters_N=np.arange(items.shape[1]), items="texts"
+    )
 
 
 def pair_wins(members, others):
