@@ -4,12 +4,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 HEADS, HIDDEN, LAYERS, VOCABULARY = 4, 32, 2, 60
-SIZES = {
-    "hidden_size": HIDDEN,
-    "intermediate_size": 48,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-}
+SIZES = {"hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 OLD_SIZES = {"n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}
 NEO = {"hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global", "local"], 1]]}
 UNGROUPED = {

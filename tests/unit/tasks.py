@@ -1,18 +1,13 @@
-"""As much of a method's task as training asks for."""
+"""As much of a task as methods and evaluators ask for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import torch
 
 from harness.contracts import Training
 from harness.settings import Engine
-
-SIZES = {
-    **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
-    **{"num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "rms_norm_eps": 1e-5},
-}
-"""Of tiny models of any family."""
 
 
 @dataclass
@@ -34,3 +29,20 @@ class Task:
 
     def progress(self, message):
         pass
+
+
+def evaluation_task(forget, **given):
+    """Return a task of an evaluator that has what is given, and computes anew what trials share."""
+    shared = {"cached": lambda key, make: make(), "original_digest": lambda: "o", "retrained_digest": lambda: "r"}
+    return SimpleNamespace(**{"forget": forget, **shared, **given})
+
+
+def weights(model):
+    """Return all weights of a model as they are now, in one vector."""
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def random_rows(*lengths, seed=1, tokens=60):
+    """Return texts of these lengths, of token ids from 1 on."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(1, tokens, (length,), generator=generator).tolist() for length in lengths]

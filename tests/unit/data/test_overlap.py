@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from harness.contracts import Sequences
 from harness.data.overlap import MIN_TOKENS, NGRAM, RELATED_SHARE, SHARE, near_duplicate_groups, near_duplicates
-from harness.data.sequences import take_half, token_rows
+from harness.data.sequences import inseparable_groups, load_forget, take_half, token_rows
+from harness.errors import DataError
+from harness.models.loading import load_tokenizer, vocabulary
+from harness.settings import Source, replace
+from harness.testing import small_spec
 
 TEXT = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.just(1), min_size=18, max_size=24)
 TEXTS = st.lists(TEXT, max_size=6)
@@ -89,3 +93,29 @@ def test_no_near_duplicate_is_in_both_halves_and_nothing_is_lost():
     assert near_duplicates(selection, report) == []
     assert sorted([*selection, *report]) == sorted(rows)
     assert min(len(selection), len(report)) >= 4, "neither is left with little"
+
+
+def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(make_sequences):
+    """Of five continuations of two lengths."""
+    endings = [[7, 7], [8], [9, 1], [7, 7], [7], [6, 6], [8], [7, 7], [9, 1], [7], [6, 6], [8]]
+    rows = [[number, *ending] for number, ending in enumerate(endings, start=20)]
+    halves = [take_half(make_sequences(rows), half) for half in ("selection", "report")]
+    one, other = (token_rows(half) for half in halves)
+    assert not any(row[1:] in [theirs[1:] for theirs in other] for row in one)
+    assert sorted([*one, *other]) == rows
+    assert sorted(len(set(inseparable_groups(half))) for half in halves) == [2, 3]
+    for half, of_half in zip(halves, (one, other), strict=True):
+        assert of_half == [row for row in rows if row in of_half], "in the order of the whole"
+        assert half.tokens_NT.shape[1] == max(map(len, of_half))
+
+
+def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
+    source, spec = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64), small_spec()
+    model = load_tokenizer(spec.model), vocabulary(spec.model)
+    whole = load_forget(source, *model)
+    for half in ("selection", "report"):
+        loaded = load_forget(replace(source, half=half), *model)
+        assert torch.equal(loaded.tokens_NT, take_half(whole, half).tokens_NT)
+        assert load_forget(replace(source, half=half, digest=loaded.digest), *model).digest == loaded.digest
+        with pytest.raises(DataError, match="is not what it was"):
+            load_forget(replace(source, half=half, digest=whole.digest), *model)

@@ -31,18 +31,16 @@ def foreign(tmp_path):
     return f"{{forget: {{source: miniature, sequences: 4}}, retain: {{source: miniature}}, utility: {own}}}"
 
 
-def judged_by(perplexity, features="OTHER"):
-    return f"{{perplexity: {perplexity}, features: {features}, similarity: OTHER, coherence: OTHER}}"
+def judged_by(perplexity):
+    return f"{{perplexity: {perplexity}, features: OTHER, similarity: OTHER, coherence: OTHER}}"
 
 
 @pytest.mark.parametrize("name", ["miniature", "miniature-l"])
 def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, name):
-    outcome = check(data=foreign, judges=judged_by(name))
-    assert list(outcome) == ["judges.perplexity"]
-    assert outcome["judges.perplexity"].startswith(
-        f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from jsonl"
-    )
-    assert "Write judges: {perplexity: original, features: original}" in outcome["judges.perplexity"]
+    [(place, said)] = check(data=foreign, judges=judged_by(name)).items()
+    assert place == "judges.perplexity"
+    assert said.startswith(f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from")
+    assert "Write judges: {perplexity: original, features: original}" in said
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
 
 
@@ -58,9 +56,8 @@ def planned(world, sound, tmp_path):
 
 
 def keys(outcome, evaluator):
-    return {
-        (spec.model.id, asked.key) for spec in outcome.trials for asked in spec.evaluators if asked.name == evaluator
-    }
+    trials = [(spec.model.id, asked) for spec in outcome.trials for asked in spec.evaluators]
+    return {(model, asked.key) for model, asked in trials if asked.name == evaluator}
 
 
 def test_the_identity_says_that_the_original_judged(planned):
@@ -98,10 +95,9 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(tmp_path, definition):
 def reached(make_row, make_measurement):
     """Return a maker of a measured point whose judge noted what it makes of human text."""
 
-    def make(variant, human, perplexity=20.0, model="m", judge="J"):
-        judges = dict.fromkeys(human, Checkpoint(judge, "/j", "/j", "1"))
-        strengths = () if variant == "original" else (1,)
-        spec = make_row(variant, strengths, judges=judges, model=Checkpoint(model, "/m", "/m", "0"))
+    def make(human, perplexity):
+        judges = dict.fromkeys(human, Checkpoint("J", "/j", "/j", "1"))
+        spec = make_row("original", (), judges=judges, model=Checkpoint("m", "/m", "/m", "0"))
         (strength,) = spec.points()
         noted = {"notes": {"human_perplexity": human}, "numbers": {"perplexity": perplexity, "mauve": 0.8}}
         return PointResults(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
@@ -109,16 +105,16 @@ def reached(make_row, make_measurement):
     return make
 
 
-@pytest.mark.parametrize(
-    ("human", "original", "said"),
-    [
-        ({"perplexity": 1000.0}, 150.0, None),
-        ({"perplexity": 1001.0}, 1001.0, "It does not know this language, so perplexity says little here."),
-        ({"perplexity": 200.0}, 20.0, None),
-        ({"perplexity": 201.0}, 20.0, "It knows how the original writes, and not how people do, so perplexity says"),
-        ({"features": 15726.0}, 20.0, "It does not know this language, so MAUVE says little here."),
-    ],
-)
+READINGS = [
+    ({"perplexity": 1000.0}, 150.0, None),
+    ({"perplexity": 1001.0}, 1001.0, "It does not know this language, so perplexity says little here."),
+    ({"perplexity": 200.0}, 20.0, None),
+    ({"perplexity": 201.0}, 20.0, "It knows how the original writes, and not how people do, so perplexity says"),
+    ({"features": 15726.0}, 20.0, "It does not know this language, so MAUVE says little here."),
+]
+
+
+@pytest.mark.parametrize(("human", "original", "said"), READINGS)
 def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
-    warned = judge_warnings(human_readings([reached("original", human, original)], INFO))
+    warned = judge_warnings(human_readings([reached(human, original)], INFO))
     assert [said in warning for warning in warned] == ([True] if said else [])

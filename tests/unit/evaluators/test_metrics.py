@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from evaluators.extraction import Extraction
 from evaluators.generation import div_n, perplexity, rep_n
 from evaluators.memorization import Memorization
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from evaluators.prefix_stress import PrefixStress
+from evaluators.sampled import Sampled
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge
 from harness.toolkit.scoring import memorization_accuracy
@@ -68,8 +71,18 @@ def test_texts_that_differ_behind_the_encoders_limit_differ():
     assert row_cosine(mean / np.linalg.norm(mean), whole[:1])[0] == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize(("definition", "most"), [("exact", 19), ("table", 16)])
-def test_an_n_for_which_no_text_has_room_is_refused(definition, most):
-    shape = TextsShape(sequences=9, prefix_tokens=4, longest=20)
-    assert Memorization(n=most, definition=definition).refuses_texts(shape) is None
-    assert f"set `n` to at most {most}" in Memorization(n=most + 1, definition=definition).refuses_texts(shape)
+TOO_SHORT = [
+    (Memorization(n=19), (4, 20), (4, 19), "set `n` to at most 18"),
+    (Memorization(n=16, definition="table"), (4, 20), (4, 18), "set `n` to at most 15"),
+    (Extraction(tokens=40), (30, 70), (30, 69), "set `tokens` to at most 39"),
+    (Sampled(tokens=(50, 10)), (30, 80), (30, 79), "has 49 there: set `tokens` to at most 49"),
+    (PrefixStress(), (22, 200), (21, 200), "set prefix_tokens to 22 or more, or `tokens` to at most 19."),
+    (PrefixStress(tokens=19), (21, 200), (2, 200), "set prefix_tokens to 21 or more."),
+]
+
+
+@pytest.mark.parametrize(("evaluator", "fits", "too_short", "said"), TOO_SHORT)
+def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned(evaluator, fits, too_short, said):
+    refused = [evaluator.refuses_texts(TextsShape(9, prefix, longest)) for prefix, longest in (fits, too_short)]
+    assert refused[0] is None
+    assert said in refused[1]

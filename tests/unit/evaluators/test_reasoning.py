@@ -50,13 +50,9 @@ ROWS = {
     ],
 }  # fmt: skip
 LM_EVAL = Path(lm_eval.tasks.__file__).parent
-THEIRS = {
-    "piqa": "piqa/piqa.yaml",
-    "arc_easy": "arc/arc_easy.yaml",
-    "copa": "super_glue/copa/default.yaml",
-    "pubmedqa": "pubmedqa/pubmedqa.yaml",
+THEIRS = {name: f"{name}/{name}.yaml" for name in ("piqa", "pubmedqa", "hellaswag")} | {
+    **{"arc_easy": "arc/arc_easy.yaml", "copa": "super_glue/copa/default.yaml"},
     "winogrande": "winogrande/default.yaml",
-    "hellaswag": "hellaswag/hellaswag.yaml",
 }
 
 
@@ -131,11 +127,10 @@ def test_accuracies_equal_a_naive_oracle(model, asked, folder):
         choices = (f" {row[key]}" for key in ("sol1", "sol2"))
         pairs[row["goal"]] = [log_likelihood(model, asked.tokenizer, context, choice) for choice in choices]
     hits = [float(np.argmax(pairs[row["goal"]]) == row["label"]) for row in ROWS["piqa"]]
-    lengths = [[len(row["sol1"]), len(row["sol2"])] for row in ROWS["piqa"]]
-    by_length = [
-        float(np.argmax(np.array(pairs[row["goal"]]) / size) == row["label"])
-        for row, size in zip(ROWS["piqa"], lengths, strict=True)
-    ]
+    by_length = []
+    for row in ROWS["piqa"]:
+        lengths = [len(row["sol1"]), len(row["sol2"])]
+        by_length.append(float(np.argmax(np.array(pairs[row["goal"]]) / lengths) == row["label"]))
     assert found["piqa"] == pytest.approx(np.mean(hits))
     assert found["piqa_norm"] == pytest.approx(np.mean(by_length))
     assert found["piqa_stderr"] == pytest.approx(np.std(hits, ddof=1) / math.sqrt(len(hits)))

@@ -86,10 +86,11 @@ def measuring(tmp_path, make_spec):
     return make
 
 
-# Words
-
-
 # Texts
+
+
+def numbers_of(task, definition="table"):
+    return Memorization(definition=definition).evaluate(task.model, task).numbers
 
 
 def test_cleaning_is_what_transformers_did():
@@ -124,7 +125,7 @@ def test_writing_ends_at_the_end_of_text(measuring):
     end = tokenizer.eos_token_id
     script = [*ids[:10], end, *ids[11:], end, *ids]
     task = measuring(tokenizer, script, [text], utility=text, tokens=20)
-    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    found = numbers_of(task)
     # 4 of 4 trigrams, no trigram at all, 6 of 6, 2 of 2
     assert found["el_3"] == pytest.approx((1 + 0 + 1 + 1) / 4)
     assert found["ma"] == 1.0
@@ -138,7 +139,7 @@ def test_writing_ends_at_the_end_of_text(measuring):
 def test_an_immediate_end_is_no_overlap_and_its_text_is_empty(measuring):
     tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
     task = measuring(tokenizer, [tokenizer.eos_token_id] * 40, [text], utility=text, tokens=20)
-    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    found = numbers_of(task)
     assert (found["el_3"], found["ma"]) == (0.0, 0.0)
     encode = Embedder(resolve_judge("similarity", "minilm")).encode
     expected = (encode([""] * 4) * encode([text[at:] for at in (4, 8, 12, 16)])).sum(axis=1).mean()
@@ -153,7 +154,7 @@ def test_what_is_written_is_tokenised_again(measuring):
     assert len(tokenizer(text)["input_ids"]) == 10
     script = [a, b] * 15 + [tokenizer.eos_token_id] * 10
     task = measuring(tokenizer, script, [text], utility=text, tokens=10)
-    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    found = numbers_of(task)
     # After 2, 4, 6 and 8 tokens ab is written 14 to 11 times: one distinct trigram. The text has 8, 6, 4 and 2 left.
     assert found["el_3"] == pytest.approx((1 + 1 + 1 + 0) / 4)
     assert found["ma"] == 0.0  # a is not ab
@@ -165,7 +166,7 @@ def test_sequences_of_different_lengths_are_looked_at_at_their_own_fifths(measur
     # right but for place 6: a fifth of ten (2, 4, 6, 8), and none of twenty (4, 8, 12, 16)
     script = [*ids[:6], ids[0], *ids[7:], *[tokenizer.eos_token_id] * 20]
     task = measuring(tokenizer, script, [long, short], utility=long, tokens=20)
-    assert Memorization(definition="table").evaluate(task.model, task).numbers["ma"] == pytest.approx(7 / 8)
+    assert numbers_of(task)["ma"] == pytest.approx(7 / 8)
 
 
 # Generation
@@ -185,8 +186,7 @@ def test_generations_are_cleaned_cut_and_longer_than_their_references(measuring)
 
 def test_prompt_and_text_are_joined_before_they_are_tokenised(judge_folder):
     """The prompt ends with a and the text begins with b: one token of the judge's."""
-    checkpoint = judge_folder(byte_tokenizer(merges=[("a", "b")]))
-    judge = CausalJudge(checkpoint)
+    judge = CausalJudge(judge_folder(byte_tokenizer(merges=[("a", "b")])))
     together = judge.score([""], ["xyzab"]).last_ND
     apart = judge.score(["xyza"], ["b"]).last_ND
     assert not np.allclose(together, apart)
@@ -245,9 +245,8 @@ def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_fold
     judge = CausalJudge(judge_folder(byte_tokenizer()))
     texts = [letter * (4 if index < 16 else 20) for index, letter in enumerate("abcdefghijklmnopqrstuvwxyzabcdef")]
     prompts = ["p"] * 32
-    first, second = (
-        judge.padded_mean_nll(["p" + text for text in part], tokens=200) for part in (texts[:16], texts[16:])
-    )
+    parts = (["p" + text for text in part] for part in (texts[:16], texts[16:]))
+    first, second = (judge.padded_mean_nll(part, tokens=200) for part in parts)
     assert table_perplexity(judge, prompts, texts) == pytest.approx(math.exp((first + second) / 2), rel=1e-5)
     assert table_perplexity(judge, prompts[:31], texts[:31]) == pytest.approx(math.exp(first), rel=1e-5)
     assert math.isnan(table_perplexity(judge, prompts[:15], texts[:15]))
@@ -287,10 +286,9 @@ def test_two_tokenizers_with_the_same_ids_share_no_texts(measuring):
     assert first.forget.digest == second.forget.digest
     for definition in ("exact", "table"):
         assert first.generations(definition).digest != second.generations(definition).digest
-        evaluator = Memorization(definition=definition)
-        shared = [evaluator.evaluate(task.model, task).numbers["ss"] for task in (first, second)]
+        shared = [numbers_of(task, definition)["ss"] for task in (first, second)]
         alone = replace(second, artifacts=Artifacts(second.artifacts.root / definition))
-        assert shared[1] == evaluator.evaluate(alone.model, alone).numbers["ss"]
+        assert shared[1] == numbers_of(alone, definition)["ss"]
         assert shared[0] != shared[1]
 
 

@@ -1,13 +1,14 @@
 """What the tests of methods share: texts of several lengths, their NLL one text after the other, and a task."""
 
+import copy
+
 import pytest
 import torch
 
 from harness.contracts import Training
+from harness.toolkit import nll_loss, train
 from harness.toolkit.finetune import micro_batches
-from tests.unit.tasks import Task
-
-LENGTHS = (12, 7, 9, 3, 12)
+from tests.unit.tasks import Task, random_rows
 
 
 @pytest.fixture
@@ -18,12 +19,7 @@ def model(make_model):
 @pytest.fixture
 def texts(make_sequences):
     """Return a maker of texts of several lengths."""
-
-    def make(seed=0):
-        generator = torch.Generator().manual_seed(seed)
-        return make_sequences([torch.randint(1, 60, (length,), generator=generator).tolist() for length in LENGTHS])
-
-    return make
+    return lambda seed=0: make_sequences(random_rows(12, 7, 9, 3, 12, seed=seed))
 
 
 @pytest.fixture
@@ -64,23 +60,25 @@ def gradient():
 
 
 @pytest.fixture
-def make_task():
-    """Return the maker of tasks."""
-    return Task
+def make_reciter(make_model):
+    """Return a maker of what loads copies of a model that was trained on texts."""
+
+    def make(texts, epochs, global_batch):
+        model = make_model(1, layers=2)
+        training = Training(learning_rate=1e-2, global_batch=global_batch, micro_batch=2, early_stop=None)
+        list(train(Task(texts, training=training), model, nll_loss, epochs))
+        return lambda: copy.deepcopy(model)
+
+    return make
 
 
 @pytest.fixture
-def copies_of():
-    """Return a maker of what loads copies of a model as it is now."""
+def check_loss(model, batches, gradient):
+    """Return a check that a loss summed over micro-batches, and its gradient, are what is expected of the texts."""
 
-    def loader(make, model):
-        states = {name: value.clone() for name, value in model.state_dict().items()}
+    def check(loss, expected, *texts, atol=1e-4):
+        ours = sum(loss(model, *parts) for parts in zip(*map(batches, texts), strict=True))
+        assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
+        assert torch.allclose(gradient(model, ours), gradient(model, expected), atol=atol)
 
-        def load():
-            fresh = make()
-            fresh.load_state_dict(states)
-            return fresh
-
-        return load
-
-    return loader
+    return check

@@ -3,23 +3,20 @@
 import pytest
 import torch
 
-from harness.contracts import LoRA, Training
-from harness.toolkit import ascent, mean_nll, mlp_matrices, nll_loss, train
+from harness.contracts import Training
+from harness.toolkit import ascent, mean_nll, mlp_matrices
 from methods import balanced_subnet
 from methods.balanced_subnet import BalancedSubnet
-
-TRAINING = Training(learning_rate=1e-2, global_batch=3, micro_batch=2, early_stop=None)
+from tests.unit.tasks import Task, random_rows
 
 
 @pytest.fixture
-def task(make_task, copies_of, make_model, make_sequences):
+def task(make_reciter, make_sequences):
     """Return a task on a model that knows its forget texts and its retain texts alike."""
-    generator = torch.Generator().manual_seed(2)
-    rows = [torch.randint(1, 60, (12,), generator=generator).tolist() for _ in range(6)]
-    model = make_model(1, layers=2)
-    list(train(make_task(make_sequences(rows), training=TRAINING), model, nll_loss, 30))
-    original = copies_of(lambda: make_model(1, layers=2), model)
-    return make_task(make_sequences(rows[:3]), make_sequences(rows[3:]), original, TRAINING)
+    rows = random_rows(*[12] * 6, seed=2)
+    original = make_reciter(make_sequences(rows), 30, global_batch=3)
+    training = Training(learning_rate=1e-2, global_batch=3, micro_batch=2, early_stop=None)
+    return Task(make_sequences(rows[:3]), make_sequences(rows[3:]), original, training)
 
 
 def nll(model, sequences):
@@ -51,9 +48,3 @@ def test_it_drops_what_the_forget_set_needs_and_the_retain_set_does_not(task, mo
     monkeypatch.setattr(balanced_subnet, "ascent", mean_nll)
     [turned] = method.erase(task)
     assert nll(turned.model, task.forget) < nll(turned.model, task.retain) - 0.5
-
-
-def test_it_trains_no_adapters():
-    assert "lora: null" in BalancedSubnet().refuses_training(Training(lora=LoRA(rank=2)))
-    assert BalancedSubnet().refuses_training(Training()) is None
-    assert BalancedSubnet().refuses({"model_type": "mamba"})

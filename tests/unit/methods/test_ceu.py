@@ -1,4 +1,4 @@
-"""CE-U: its gradient by hand, the limit of deliberate imagination, and finite where nothing but the token is likely."""
+"""CE-U and the inverted hinge: each gradient by hand, and the limit of deliberate imagination."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 from harness.toolkit import token_distillation
 from methods.ceu import CEU, without_target
 from methods.deliberate_imagination import imagine
+from methods.ihl import inverted_hinge
 
 LOGITS = torch.randn(4, 3, 12, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.randint(0, 12, (4, 3), generator=torch.Generator().manual_seed(1))
@@ -55,3 +56,26 @@ def test_it_is_deliberate_imagination_of_itself_in_the_limit(gamma, is_limit):
     imagined = loss_and_gradient(lambda z, y: imagine(z, y, gamma), LOGITS, TARGETS)
     assert torch.allclose(ours[0], imagined[0], atol=1e-6) == is_limit
     assert torch.allclose(ours[1], imagined[1], atol=1e-6) == is_limit
+
+
+# The inverted hinge.
+
+
+def test_it_is_one_more_than_the_token_is_likelier_than_its_strongest_rival():
+    logits = torch.randn(40, 5, 30, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    targets = torch.randint(0, 30, (40, 5), generator=torch.Generator().manual_seed(1))
+    expected = torch.empty(40, 5, dtype=torch.double)
+    for row in range(40):
+        for column in range(5):
+            p = logits[row, column].softmax(dim=-1).tolist()
+            true = p.pop(int(targets[row, column]))
+            expected[row, column] = max(0.0, 1 + true - max(p))
+    assert torch.allclose(inverted_hinge(logits, targets), expected)
+
+
+def test_gradient_of_the_inverted_hinge_by_hand():
+    """In the token's logit p (1 − p + p'), in its rival's −p' (1 − p' + p), in any other's −p_v (p − p')."""
+    logits = torch.tensor([[[0.5, 0.3, 0.2]]], dtype=torch.double).log().requires_grad_()
+    inverted_hinge(logits, torch.tensor([[0]])).sum().backward()
+    by_hand = [0.5 * (1 - 0.5 + 0.3), -0.3 * (1 - 0.3 + 0.5), -0.2 * (0.5 - 0.3)]
+    assert logits.grad.flatten().tolist() == pytest.approx(by_hand)

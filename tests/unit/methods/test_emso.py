@@ -9,15 +9,10 @@ from harness.models.blocks import Block, blocks
 from harness.settings import replace
 from harness.toolkit.engines import TorchEngine
 from harness.toolkit.finetune import micro_batches
-from harness.toolkit.losses import token_negative_entropy, token_nll
+from harness.toolkit.losses import token_negative_entropy
 from methods.emso import EMSO
 
 TRAINING = Training(learning_rate=1e-2, global_batch=6, micro_batch=2)
-
-
-@pytest.fixture
-def model(make_model):
-    return make_model(1, layers=2)
 
 
 @pytest.fixture
@@ -26,17 +21,14 @@ def batches(make_sequences):
     return micro_batches(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("layers", "heads", "hidden", "count"),
-    [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)],
-    ids=["125M", "1.3B", "2.7B"],
-)
+PAPER = [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)]
+
+
+@pytest.mark.parametrize(("layers", "heads", "hidden", "count"), PAPER, ids=["125M", "1.3B", "2.7B"])
 def test_there_are_as_many_blocks_as_the_paper_counts(layers, heads, hidden, count):
-    config = GPTNeoConfig(
-        num_layers=layers, num_heads=heads, hidden_size=hidden, attention_types=[[["global", "local"], layers // 2]]
-    )
+    sizes = {"num_layers": layers, "num_heads": heads, "hidden_size": hidden}
     with torch.device("meta"):
-        model = GPTNeoForCausalLM(config)
+        model = GPTNeoForCausalLM(GPTNeoConfig(**sizes, attention_types=[[["global", "local"], layers // 2]]))
     assert len(blocks(model)) == count
 
 
@@ -51,21 +43,14 @@ def test_score_by_hand():
     assert EMSO(scale="none").score(nll, entropy, block)["m"] == pytest.approx(0.6 * 7)
 
 
-def test_the_k_most_negative_scores_are_chosen(model, batches):
-    chosen, notes = EMSO(k=3).choose(model, batches, torch.Generator())
-    tokens = torch.cat([batch.tokens_BT for batch in batches])
-    logits = model(tokens[:, :-1]).logits
-    names, weights = zip(*model.named_parameters(), strict=True)
-    nll, entropy = (
-        dict(zip(names, torch.autograd.grad(loss.mean(), weights, retain_graph=True), strict=True))
-        for loss in (token_nll(logits, tokens[:, 1:]), token_negative_entropy(logits))
-    )
-    scores = sorted((EMSO().score(nll, entropy, block)["m"], block.name) for block in blocks(model))
-    assert [block.name for block in chosen] == [name for _, name in scores[:3]]
-    assert [entry["block"] for entry in notes["selected_blocks"]] == [name for _, name in scores[:3]]
-    salient, _ = EMSO(k=3, selection="saliency").choose(model, batches, torch.Generator())
-    sizes = sorted((-EMSO().score(nll, entropy, block)["saliency"], block.name) for block in blocks(model))
-    assert [block.name for block in salient] == [name for _, name in sizes[:3]]
+@pytest.mark.parametrize(("selection", "score", "sign"), [("contrastive", "m", 1), ("saliency", "saliency", -1)])
+def test_the_k_most_negative_or_most_salient_are_chosen(model, batches, selection, score, sign):
+    """Of the scores of all, which tests/unit/models/test_blocks_of_families.py takes from gradients by hand."""
+    _, of_all = EMSO(k=len(blocks(model))).choose(model, batches, torch.Generator())
+    best = sorted(of_all["selected_blocks"], key=lambda entry: sign * entry[score])[:3]
+    chosen, notes = EMSO(k=3, selection=selection).choose(model, batches, torch.Generator())
+    assert [block.name for block in chosen] == [entry["block"] for entry in best]
+    assert notes["selected_blocks"] == best
 
 
 def test_random_blocks_follow_the_seed(model, batches):

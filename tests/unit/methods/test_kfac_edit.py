@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from harness.contracts import Training
 from harness.models.adapters import apply_patch, save_patch
 from harness.toolkit import SecondMoments, mlp_matrices, second_moments
 from methods.kfac_edit import KFACEdit, least
-from tests.unit.tasks import SIZES, Task
+from tests.unit.families import make_tiny
+from tests.unit.tasks import Task, random_rows
 
 MOMENTS = SecondMoments(
     # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
@@ -22,26 +22,24 @@ WEIGHT = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
 
 @pytest.fixture(scope="module")
 def texts(make_sequences):
-    generator = torch.Generator().manual_seed(0)
-    return make_sequences(torch.randint(1, 40, (6, 12), generator=generator).tolist())
+    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
 
 
 def edited(model, texts, **settings):
     return next(KFACEdit(**settings).erase(Task(None, texts, lambda: model, Training(micro_batch=2))))
 
 
-def test_sides_by_hand():
-    """0.2 of Σ λ = 9 is more than 1 and less than 1 + 3, and 0.2 of Σ μ = 10 more than 1 and less than 1 + 3."""
-    erased = KFACEdit(erased_mass=0.2, ranking="sides").erased_part(WEIGHT, MOMENTS)
-    expected = torch.tensor([[1.5, 1.5, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 0.0]])
-    assert torch.allclose(WEIGHT - erased, expected, atol=1e-6)
+# Sides: 0.2 of Σ λ = 9 is more than 1 and less than 1 + 3, and 0.2 of Σ μ = 10 more than 1 and less than 1 + 3.
+# Pairs: 0.1 of 9 · 10 is 9; the products 1 · 1, 1 · 3 and 3 · 1 are 7 together, and 5 · 1 would make 12.
+BY_HAND = [
+    (KFACEdit(erased_mass=0.2, ranking="sides"), [[1.5, 1.5, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 0.0]]),
+    (KFACEdit(erased_mass=0.1), [[1.0, 2.0, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 9.0]]),
+]
 
 
-def test_pairs_by_hand():
-    """0.1 of 9 · 10 is 9: the products 1 · 1, 1 · 3 and 3 · 1 are 7 together, and 5 · 1 would make 12."""
-    erased = KFACEdit(erased_mass=0.1).erased_part(WEIGHT, MOMENTS)
-    expected = torch.tensor([[1.0, 2.0, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 9.0]])
-    assert torch.allclose(WEIGHT - erased, expected, atol=1e-6)
+@pytest.mark.parametrize(("method", "kept"), BY_HAND, ids=["sides", "pairs"])
+def test_what_is_kept_by_hand(method, kept):
+    assert torch.allclose(WEIGHT - method.erased_part(WEIGHT, MOMENTS), torch.tensor(kept), atol=1e-6)
 
 
 def test_least_is_what_a_loop_takes_one_by_one():
@@ -82,9 +80,7 @@ def test_only_the_layers_and_matrices_asked_for_change_and_a_patch_holds_them(tm
 
 
 def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(texts):
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
-    model = GPT2LMHeadModel(config).eval()
+    model = make_tiny("gpt2")
     before = {matrix.parameter: model.get_parameter(matrix.parameter).clone() for matrix in mlp_matrices(model)}
     moments = second_moments(model, texts, mlp_matrices(model), Training(micro_batch=2), labels_seed=0)
     edited(model, texts, erased_mass=0.3, edited="all", depth=1.0)
@@ -98,8 +94,7 @@ def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(texts):
 
 @pytest.mark.parametrize("ranking", ["pairs", "sides"])
 def test_gate_and_up_in_one_matrix_are_edited_as_if_they_were_two(texts, ranking):
-    torch.manual_seed(0)
-    llama, phi = LlamaForCausalLM(LlamaConfig(**SIZES)).eval(), Phi3ForCausalLM(Phi3Config(**SIZES)).eval()
+    llama, phi = (make_tiny(name, rms_norm_eps=1e-5) for name in ("llama", "phi3"))
     weights = dict(llama.state_dict())
     for layer in range(2):
         inside = f"model.layers.{layer}"

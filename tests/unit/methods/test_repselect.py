@@ -2,35 +2,27 @@
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.contracts import Training
 from harness.toolkit import mlp_matrices
 from methods.repselect import RepSelect, damp
-from tests.unit.tasks import SIZES, Task
+from tests.unit.families import make_tiny
+from tests.unit.tasks import Task, random_rows
 
-GPT2_SIZES = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
+SMALL = {"gpt2": {"n_embd": 16, "n_head": 2}, "llama": {"hidden_size": 16, "num_attention_heads": 2}}
 TRAINING = Training(global_batch=4, micro_batch=2)
 
 
 @pytest.fixture(params=["gpt2", "llama"])
 def make(request):
     """Return a maker of one tiny model, again and again: of Conv1D and of Linear matrices."""
-
-    def build():
-        torch.manual_seed(0)
-        if request.param == "gpt2":
-            return GPT2LMHeadModel(GPT2Config(**GPT2_SIZES)).eval()
-        return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
-
-    return build
+    return lambda: make_tiny(request.param, **SMALL[request.param])
 
 
 @pytest.fixture(scope="module")
 def texts(make_sequences):
     """Six texts of one length: two global batches."""
-    generator = torch.Generator().manual_seed(0)
-    return make_sequences(torch.randint(1, 40, (6, 12), generator=generator).tolist())
+    return make_sequences(random_rows(*[12] * 6, seed=0, tokens=40))
 
 
 def erase(model, texts, strengths=(1,), **settings):
@@ -120,13 +112,10 @@ def test_adapters_are_those_that_autograd_trains_and_they_are_dropped(make, text
 
 
 def test_each_half_of_a_fused_matrix_has_its_own_directions(monkeypatch, make_sequences):
-    from transformers import Phi3Config, Phi3ForCausalLM
-
-    torch.manual_seed(0)
-    model, shapes = Phi3ForCausalLM(Phi3Config(**SIZES)).eval(), []
+    model, shapes = make_tiny("phi3"), []
     monkeypatch.setattr("methods.repselect.damp", lambda part, q: shapes.append((*part.shape, q)) or part)
     erase(model, make_sequences([[1, 2, 3, 4]]), damped=0.5, adapter_step=0.0)
-    assert shapes == [(24, 16, 8), (24, 16, 8), (16, 24, 8)] * 2
+    assert shapes == [(48, 32, 16), (48, 32, 16), (32, 48, 16)] * 2
 
 
 def test_nothing_but_mlp_matrices_moves_and_all_of_them_do(make, texts):

@@ -7,6 +7,7 @@ from harness.contracts import Training
 from harness.toolkit import hidden_states
 from harness.toolkit.layerwise import layer_at
 from methods.rmu import RMU
+from tests.unit.tasks import Task
 
 DIRECTION = torch.rand(32, generator=torch.Generator().manual_seed(3))
 DIRECTION = DIRECTION / DIRECTION.norm()
@@ -16,12 +17,9 @@ def states_alone(model, tokens, length, layer):
     """Return a text's states before the final norm, read without padding, at all tokens but the last."""
     states = []
     handle = model.transformer.h[layer - 1].register_forward_hook(lambda module, given, output: states.append(output))
-    try:
-        model(input_ids=tokens[None, : length - 1])
-    finally:
-        handle.remove()
-    state = states[0][0] if isinstance(states[0], tuple) else states[0]
-    return state.reshape(length - 1, -1)
+    model(input_ids=tokens[None, : length - 1])
+    handle.remove()
+    return states[0][0].reshape(length - 1, -1)
 
 
 def by_hand(method, model, original, forget, retain, layer):
@@ -49,11 +47,11 @@ def test_the_loss_is_the_papers(model, make_model, texts, batches, depth):
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_the_states_go_where_they_are_steered_and_layers_above_stay(make_task, copies_of, make_model, texts):
-    make = copies_of(lambda: make_model(1, layers=2), make_model(1, layers=2))
-    task = make_task(texts(0), texts(1), make, Training(learning_rate=3e-3, global_batch=5, early_stop=None), (40,))
+def test_the_states_go_where_they_are_steered_and_layers_above_stay(make_model, texts):
+    training = Training(learning_rate=3e-3, global_batch=5, early_stop=None)
+    task = Task(texts(0), texts(1), lambda: make_model(1, layers=2), training, (40,))
     [erased] = RMU(epochs=40, steering=5.0).erase(task)
-    before, after = make(), erased.model
+    before, after = task.load_original(), erased.model
     tokens = task.forget.tokens_NT[:1]
     with torch.no_grad():
         was, now = (hidden_states(one, tokens)[1] for one in (before, after))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from harness.contracts import Training
@@ -54,6 +53,18 @@ def logits(model):
         return model(input_ids=TOKENS).logits.float()
 
 
+def module_of(model, block):
+    return model.get_submodule(named(model)[block].parameter.removesuffix(".weight"))
+
+
+def input_of(model, block):
+    """Return what the matrix of a block is given."""
+    seen = []
+    module_of(model, block).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    logits(model)
+    return seen[0]
+
+
 def change(model, before):
     """Return how far the logits have moved in the quadratic mean, as a share of their spread."""
     return float((logits(model) - before).square().mean().sqrt() / before.std())
@@ -85,11 +96,8 @@ def test_blocks_tile_the_matrices_of_attention_and_mlp_and_nothing_else(model_ty
     covered = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
     for block in blocks(model):
         block.of(covered[block.parameter]).add_(1)
-    in_layers = {
-        f"{name}.weight"
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear | Conv1D) and name.startswith(f"{FAMILIES[model_type].layers}.")
-    }
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)]
+    in_layers = {f"{name}.weight" for name in linear if name.startswith(f"{FAMILIES[model_type].layers}.")}
     assert {block.parameter for block in blocks(model)} == in_layers
     assert all(torch.equal(weight, torch.full_like(weight, name in in_layers)) for name, weight in covered.items())
 
@@ -101,13 +109,9 @@ def test_they_are_called_as_in_the_paper(model_type):
     places = [block_place(name) for name in names]
     assert None not in places
     is_grouped = model_type in GROUPED
-    has_gates = model_type in GATED
-    assert counts_by_kind(blocks(model)) == {
-        **{kind: [HEADS] * LAYERS for kind in ("W_q",)},
-        **{kind: [2 if is_grouped else HEADS] * LAYERS for kind in ("W_k", "W_v")},
-        **{kind: [HEADS] * LAYERS for kind in ("W_o",)},
-        **{kind: [1] * LAYERS for kind in ("C_gate",) * has_gates + ("C_fc", "C_proj")},
-    }
+    heads, groups = [HEADS] * LAYERS, [2 if is_grouped else HEADS] * LAYERS
+    of_mlp = dict.fromkeys(FAMILIES[model_type].matrices.keys() & {"C_gate", "C_fc", "C_proj"}, [1] * LAYERS)
+    assert counts_by_kind(blocks(model)) == {"W_q": heads, "W_k": groups, "W_v": groups, "W_o": heads, **of_mlp}
     assert ("L1.W_k.G1" in names) == is_grouped != ("L1.W_k.H1" in names)
     assert all(place.is_group == (is_grouped and place.kind in ("W_k", "W_v")) for place in places)
     kinds = kinds_among(place.kind for place in places)
@@ -122,15 +126,14 @@ def test_without_its_w_o_a_head_is_as_if_it_had_attended_to_nothing(model_type, 
     for head in (0, HEADS - 1):
         hooked, erased = make(model_type, dtype), make(model_type, dtype)
         original = logits(hooked)
-        block = named(erased)[f"L1.W_o.H{head}"]
 
         def without(module, inputs, head=head):
             kept = inputs[0].clone().unflatten(-1, (HEADS, -1))
             kept[..., head, :] = 0
             return (kept.flatten(-2),)
 
-        hooked.get_submodule(block.parameter.removesuffix(".weight")).register_forward_pre_hook(without)
-        slice_of(erased, block).zero_()
+        module_of(hooked, f"L1.W_o.H{head}").register_forward_pre_hook(without)
+        slice_of(erased, named(erased)[f"L1.W_o.H{head}"]).zero_()
         assert torch.equal(logits(erased), logits(hooked))
         assert change(erased, original) > 2 * rounding(dtype)
 
@@ -146,13 +149,9 @@ def test_heads_may_change_places_with_all_their_blocks_and_not_with_fewer(model_
         assert change(model, before) > 2 * rounding(dtype)
         swap(model, "L1.W_o.H2", "L1.W_o.H3")
         assert change(model, before) < rounding(dtype)
-    of_first, of_second = range(share), range(share, 2 * share)  # The heads of two groups, or two heads.
     pairs = [(f"L1.{kind}.{letter}0", f"L1.{kind}.{letter}1") for kind in ("W_k", "W_v")]
-    pairs += [
-        (f"L1.{kind}.H{a}", f"L1.{kind}.H{b}")
-        for kind in ("W_q", "W_o")
-        for a, b in zip(of_first, of_second, strict=True)
-    ]
+    for kind in ("W_q", "W_o"):  # The heads of two groups, or two heads.
+        pairs += [(f"L1.{kind}.H{head}", f"L1.{kind}.H{head + share}") for head in range(share)]
     for first, second in pairs:
         assert change(model, before) > 2 * rounding(dtype) or (first, second) == pairs[0]
         swap(model, first, second)
@@ -167,11 +166,7 @@ def test_c_fc_is_what_the_gate_multiplies(model_type):
         model = make(model_type)
         if scaled:
             slice_of(model, named(model)[scaled]).mul_(2)
-        seen = []
-        projection = model.get_submodule(named(model)["L0.C_proj"].parameter.removesuffix(".weight"))
-        projection.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0]))
-        logits(model)
-        inner[scaled] = seen[0]
+        inner[scaled] = input_of(model, "L0.C_proj")
     assert torch.allclose(inner["L0.C_fc"], 2 * inner[""], rtol=1e-5)
     assert not torch.allclose(inner["L0.C_gate"], 2 * inner[""], rtol=1e-2)
 
@@ -210,12 +205,8 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     log_p = model(TOKENS[:, :-1]).logits.log_softmax(-1)
     losses = (-log_p.gather(-1, TOKENS[:, 1:, None]).mean(), (log_p.exp() * log_p).sum(-1).mean())
     names, weights = zip(*model.named_parameters(), strict=True)
-    nll, entropy = (
-        matrices_by_hand(
-            model_type, dict(zip(names, torch.autograd.grad(loss, weights, retain_graph=True), strict=True))
-        )
-        for loss in losses
-    )
+    of_losses = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in losses]
+    nll, entropy = (matrices_by_hand(model_type, dict(zip(names, one, strict=True))) for one in of_losses)
     share = groups_of(model)[0]
     by_hand = {}
     for kind, gradients in nll.items():
@@ -286,11 +277,8 @@ def test_the_chosen_blocks_alone_move_and_a_patch_has_all_that_moved(model_type,
 
 
 def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one():
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model("bloom", hidden_size=32, n_layer=1, n_head=4, vocab_size=60)
-    )
     with pytest.raises(ModelError) as told:
-        blocks(model)
+        blocks(make_tiny("bloom"))
     for said in (str(told.value), EMSO().refuses({"model_type": "bloom"})):
         assert "blocks are defined for models of the types cohere, cohere2, gemma" in said
         assert "this is a 'bloom'. One entry of FAMILIES in harness/models/blocks.py adds it" in said
@@ -303,10 +291,6 @@ def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one(
 def test_without_its_w_v_a_group_gives_its_heads_nothing(model_type):
     model = make(model_type)
     share, letter = groups_of(model)
-    out = named(model)["L0.W_o.H0"].parameter.removesuffix(".weight")
-    seen = []
-    model.get_submodule(out).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     slice_of(model, named(model)[f"L0.W_v.{letter}1"]).zero_()
-    logits(model)
-    of_heads = seen[0].unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
+    of_heads = input_of(model, "L0.W_o.H0").unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
     assert [bool(most) for most in of_heads] == [head // share != 1 for head in range(HEADS)]

@@ -3,43 +3,21 @@
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, inject_adapter_in_model
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from harness.contracts import Checkpoint, LoRA, Training
+from harness.contracts import Checkpoint, LoRA
 from harness.errors import ModelError
-from harness.models.adapters import (
-    LowRankAdapters,
-    add_adapter,
-    is_all_of,
-    merged_adapter,
-    read_adapter,
-    save_adapter,
-    target_modules,
-)
+from harness.models import adapters as low_rank
+from harness.models.adapters import LowRankAdapters, merged_adapter, read_adapter, save_adapter, target_modules
+from tests.unit.families import make_tiny
 
 TOKENS = torch.arange(24).reshape(2, 12)
-ENDS = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 60}
-TRAINING = Training(learning_rate=1e-2, global_batch=4, micro_batch=2, early_stop=None, lora=LoRA(rank=2))
 ORIGINAL = Checkpoint("original", "/m", "/m", "0" * 16)
 
 
 @pytest.fixture(params=["gpt_neo", "gpt2", "llama"])
-def make(request, make_model):
+def make(request):
     """Return a maker of one tiny model: GPT-Neo, GPT-2 (matrices [inputs, outputs]) or Llama."""
-
-    def gpt2():
-        return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, **ENDS))
-
-    def llama():
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
-        return LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=24, **heads, **ENDS))
-
-    def made():
-        torch.manual_seed(3)
-        neo = {"layers": 2, "hidden": 16, "heads": 2}
-        return {"gpt_neo": lambda: make_model(3, **neo), "gpt2": gpt2, "llama": llama}[request.param]().eval()
-
-    return made
+    return lambda: make_tiny(request.param, seed=3)
 
 
 def weights(model):
@@ -55,7 +33,7 @@ def logits(model):
         return model(input_ids=TOKENS).logits
 
 
-def adapted(make, lora=TRAINING.lora, scale=0.3):
+def adapted(make, lora=LoRA(rank=2)):  # noqa: B008 - frozen
     """Return a model, and adapters on it that are not at their start any more."""
     model = make()
     adapters = LowRankAdapters(model, lora, seed=0)
@@ -63,7 +41,7 @@ def adapted(make, lora=TRAINING.lora, scale=0.3):
     with torch.no_grad():
         for name, weight in adapters.model.named_parameters():
             if "lora_B" in name:
-                weight.copy_(scale * torch.randn(weight.shape, generator=generator))
+                weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
     return model, adapters
 
 
@@ -117,11 +95,11 @@ def test_a_kept_adapter_makes_the_same_model(make, tmp_path):
     save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
     read = read_adapter(tmp_path, ORIGINAL.digest)
     assert read.lora == LoRA(rank=2, alpha=3)
-    assert is_all_of(read, model, make())
-    assert equal(weights(add_adapter(make(), read)), weights(model))
+    assert low_rank.is_all_of(read, model, make())
+    assert equal(weights(low_rank.add_adapter(make(), read)), weights(model))
     with torch.no_grad():
         model.get_input_embeddings().weight[0, 0] += 1
-    assert not is_all_of(read, model, make())
+    assert not low_rank.is_all_of(read, model, make())
     with pytest.raises(ModelError, match="belongs to the model with digest 0000000000000000, and this one's is f"):
         read_adapter(tmp_path, "f")
     (tmp_path / "adapter_model.safetensors").write_bytes(b"torn")

@@ -84,30 +84,26 @@ def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
     """As the memorised model is, whatever the checkpoint says of generating and of tied weights."""
     model = make(name)
     loading.save_model(model, tmp_path / "model")
-    saved = load_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""))
-    assert all(map(torch.equal, model.state_dict().values(), saved.state_dict().values()))
-    shallow = loading.unloaded_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""), layers=1)
-    assert shallow.config.num_hidden_layers == 1
+    checkpoint = Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), "")
+    assert all(map(torch.equal, model.state_dict().values(), load_model(checkpoint).state_dict().values()))
+    assert loading.unloaded_model(checkpoint, layers=1).config.num_hidden_layers == 1
 
 
 # The longest context.
 
 LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
 PHI_3 = {"max_position_embeddings": 32, "original_max_position_embeddings": POSITIONS, "rope_parameters": LONG_ROPE}
 CONTEXTS = {
     "llama": ({"max_position_embeddings": 16}, 16, True),
-    "gpt2": ({"n_positions": 16}, 16, False),
-    "gptj": ({"n_positions": 16}, 16, False),
+    **dict.fromkeys(("gpt2", "gptj"), ({"n_positions": 16}, 16, False)),
     "opt": ({"max_position_embeddings": 16}, 16, False),
     "mpt": ({"max_seq_len": 16}, 16, False),
     "bloom": ({}, UNBOUNDED, True),
     "bloom with a stated length": ({"seq_length": 16}, 16, True),
     "mamba": ({}, UNBOUNDED, True),
     "phi3": ({**PHI_3, "pad_token_id": 0}, POSITIONS, False),
-    "llama with dynamic positions": (
-        {"max_position_embeddings": 16, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
-        *(16, False),
-    ),
+    "llama with dynamic positions": ({"max_position_embeddings": 16, "rope_parameters": DYNAMIC}, 16, False),
 }
 
 
@@ -134,9 +130,8 @@ def test_hidden_states_are_those_before_the_final_norm(name):
     below = hidden_states(model, tokens, depth=1 / len(theirs))
     assert len(below) == 2, "one layer was run"
     assert all(torch.equal(ours, own) for ours, own in zip(below, theirs, strict=False))
-    assert torch.equal(model(input_ids=tokens, output_hidden_states=True).hidden_states[-1], theirs[-1]), (
-        "all run again"
-    )
+    again = model(input_ids=tokens, output_hidden_states=True).hidden_states
+    assert torch.equal(again[-1], theirs[-1]), "all run again"
     states[1].sum().backward()
     first = next(parameter for parameter in model.parameters() if parameter.grad is not None)
     assert first.grad.abs().sum() > 0, "a loss can be made of them"

@@ -9,6 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from harness import contracts, toolkit
+from tests.unit.tasks import random_rows
 
 GUIDE = Path(__file__).parents[3] / "docs" / "add-a-method.md"
 
@@ -16,8 +17,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "add-a-method.md"
 @pytest.fixture
 def texts(make_sequences):
     """Return forget texts and retain texts, which no two of are alike."""
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
+    rows = random_rows(9, 12, 7, 12, 10, 8, 11, 12)
     return make_sequences(rows[:5]), make_sequences(rows[5:])
 
 

@@ -6,17 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn import functional
 
 from harness.contracts import Training
 from harness.errors import TrialError
+from harness.execution.isolate import ProcessState, compared, fingerprints
 from harness.models.blocks import blocks
 from harness.settings import replace
-from harness.toolkit import LossTerms
+from harness.toolkit import LossTerms, chosen_sequences, trained_briefly
 from harness.toolkit.engines import shares_of_worker
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
 from tests.unit import tasks
+from tests.unit.tasks import weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -28,13 +31,9 @@ def Task(forget, training, strengths=(1, 2, 3), perplexities=(10.0,) * 9):
     return task
 
 
-def weights(model):
-    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
-
-
 def run(make_model, task):
-    model = make_model(1, layers=2)
-    return [(erased.strength, weights(erased.model).clone(), erased) for erased in train_and_yield(task, model, loss)]
+    points = train_and_yield(task, make_model(1, layers=2), loss)
+    return [(erased.strength, weights(erased.model), erased) for erased in points]
 
 
 def token_nll_in_fp64(model, batch):
@@ -69,9 +68,8 @@ def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(in_fp64, forget, 
     forget, rows = replace(forget, prefix_tokens=6), torch.tensor([4, 0, 2, 1, 3])
     parts = micro_batches(forget, rows, training, torch.device("cpu"), workers)
     engines = [SimpleNamespace(rank=rank, workers=workers) for rank in range(workers)]
-    shares = [
-        preference(model, part) * weight for engine in engines for part, weight in shares_of_worker(parts, engine)
-    ]
+    weighted = [pair for engine in engines for pair in shares_of_worker(parts, engine)]
+    shares = [preference(model, part) * weight for part, weight in weighted]
     gradients = []
     for value in (sum(shares), preference_one_by_one(model, forget, rows, first)):
         model.zero_grad()
@@ -116,17 +114,6 @@ def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, fo
     assert epochs[0] != epochs[2]
 
 
-def test_padding_and_the_prefix_are_not_counted(forget):
-    rows = torch.arange(5)
-    everything = micro_batches(forget, rows, TRAINING, torch.device("cpu"))
-    assert [batch.total for batch in everything] == [8 + 11 + 6 + 11 + 9] * 2
-    assert sum(int(batch.counted_BS.sum()) for batch in everything) == everything[0].total
-    tail = micro_batches(
-        replace(forget, prefix_tokens=6), rows, replace(TRAINING, loss_region="continuation"), torch.device("cpu")
-    )
-    assert tail[0].total == 3 + 6 + 1 + 6 + 4
-
-
 def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
     stopping = replace(TRAINING, early_stop=1.03)
     task = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.4, 99.0))
@@ -145,7 +132,7 @@ def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
 def test_a_part_of_an_epoch_is_the_model_after_so_many_of_its_steps(make_model, forget):
     model, after_step = make_model(1, layers=2), []
     terms = LossTerms(lambda model, batch: loss(model, batch, batch), lambda model, batch: torch.zeros(()))
-    terms.after_step = lambda values: after_step.append(weights(model).clone())
+    terms.after_step = lambda values: after_step.append(weights(model))
     list(train_and_yield(Task(forget, TRAINING, strengths=(2,)), model, terms))
     assert len(after_step) == 4, "two steps an epoch"
     points = run(make_model, Task(forget, TRAINING, strengths=(0.5, 1.5, 2)))
@@ -171,12 +158,100 @@ def test_a_point_holds_what_every_epoch_up_to_it_selected(make_model, forget):
         names = next(turns)
         return [block for name in names for block in blocks(model) if block.name == name], {"mine": names}
 
-    erased = {
-        point.strength: point.notes
-        for point in train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select=select)
-    }
+    points = train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select=select)
+    erased = {point.strength: point.notes for point in points}
     assert erased[2]["selected_by_epoch"] == [["L0.C_fc"], ["L1.W_v.H2", "L0.C_proj"]], "what is noted stays as it was"
     assert erased[3]["selected_by_epoch"] == [*erased[2]["selected_by_epoch"], ["L0.C_fc"]]
     assert erased[3]["mine"] == ["L0.C_fc"]
     plain = train_and_yield(Task(forget, TRAINING, (1,)), make_model(1, layers=2), loss)
     assert [point.notes for point in plain if "selected_by_epoch" in point.notes] == []
+
+
+# Short training of a copy, against AdamW by hand; and the model that is lent stays as it is.
+
+
+RATE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=1, layers=2)
+
+
+def trained(model, texts, steps, rate=RATE, batch=3, seed=0):
+    made = trained_briefly(model, texts, steps=steps, learning_rate=rate, batch=batch, seed=seed)
+    return {step: weights(copied) for step, copied in made}
+
+
+def by_hand(model, texts, batches):
+    """AdamW on the mean NLL of every token of each batch."""
+    copied = copy.deepcopy(model).requires_grad_(True)
+    optimizer = torch.optim.AdamW(copied.parameters(), lr=RATE, weight_decay=0.0)
+    for rows in batches:
+        nll = []
+        for row in rows:
+            tokens = texts.tokens_NT[row, : texts.lengths_N[row]]
+            logits = copied(tokens[None, :-1]).logits[0]
+            nll.append(functional.cross_entropy(logits, tokens[1:], reduction="none"))
+        optimizer.zero_grad()
+        torch.cat(nll).mean().backward()
+        optimizer.step()
+    return weights(copied)
+
+
+def test_two_steps_are_what_adamw_does_by_hand(model, forget):
+    order = torch.randperm(5, generator=torch.Generator().manual_seed(7)).tolist()
+    batches = [order[:3], [*order[3:], order[0]]]  # The texts come again once all have been seen.
+    found = trained(model, forget, (1, 2), seed=7)
+    for step in (1, 2):
+        expected = by_hand(model, forget, batches[:step])
+        assert torch.allclose(found[step], expected, atol=1e-6)
+        assert not torch.allclose(found[step], weights(model), atol=1e-4)
+    assert not torch.allclose(found[2], by_hand(model, forget, [order[:3], order[:3]]), atol=1e-5)
+
+
+def test_only_the_steps_that_are_asked_for_come_and_later_ones_change_none_of_them(model, forget):
+    found = trained(model, forget, (0, 2, 4))
+    assert list(found) == [0, 2, 4]
+    assert torch.equal(found[0], weights(model))
+    assert torch.equal(found[2], trained(model, forget, (2,))[2])
+    assert not torch.equal(found[2], trained(model, forget, (2,), seed=1)[2])
+
+
+@pytest.mark.parametrize("surroundings", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_it_trains_wherever_it_is_called_and_leaves_the_model_and_the_process_alone(model, forget, surroundings):
+    lent = copy.deepcopy(model).requires_grad_(False)
+    before, expected = fingerprints("model", lent), trained(model, forget, (1, 2))
+    with surroundings():
+        state = ProcessState()
+        found = {}
+        for step, copied in trained_briefly(lent, forget, steps=(1, 2), learning_rate=RATE, batch=3, seed=0):
+            assert state.changed() == []
+            assert not copied.training
+            found[step] = weights(copied)
+        assert state.changed() == []
+    assert compared(before, fingerprints("model", lent)) == []
+    assert all(torch.equal(found[step], expected[step]) for step in (1, 2))
+
+
+def test_a_model_in_training_mode_is_trained_without_dropout(make_model, forget):
+    lent = make_model(seed=1, layers=2).train()
+    for part in lent.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    [(_, copied)] = trained_briefly(lent, forget, steps=(1,), learning_rate=RATE, batch=3, seed=0)
+    assert torch.equal(weights(copied), trained(lent.eval(), forget, (1,))[1])
+
+
+def test_a_loss_that_is_not_finite_is_an_error(model, forget):
+    with pytest.raises(TrialError, match="the loss is"):
+        trained(model, forget, (9,), rate=1e30)
+
+
+def test_chosen_sequences_are_named_by_what_they_hold(forget):
+    some = chosen_sequences(forget, [2, 4])
+    assert some.tokens_NT.tolist() == forget.tokens_NT[[2, 4], :10].tolist()
+    assert some.lengths_N.tolist() == [7, 10]
+    assert some.digest == chosen_sequences(chosen_sequences(forget, [4, 2]), [1, 0]).digest
+    assert some.digest != chosen_sequences(forget, [4, 2]).digest
+    assert len(chosen_sequences(forget, [])) == 0

@@ -72,36 +72,6 @@ def test_no_gradient_at_all_where_student_and_teacher_agree():
     assert analytic(lambda z: token_distillation(logits + torch.randn(50), z), logits).abs().max() > 1e-3
 
 
-def test_shares_of_micro_batches_add_up_to_the_mean():
-    values = torch.arange(12.0).reshape(4, 3)
-    counted = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
-    total = int(counted.sum())
-    tokens = torch.zeros(4, 4, dtype=torch.long)
-    parts = [Batch(tokens[at : at + 1], counted[at : at + 1], total, 4).mean(values[at : at + 1]) for at in range(4)]
-    assert sum(parts).item() == pytest.approx(values[counted].mean().item())
-    mean_of_means = sum(values[at][counted[at]].mean() for at in range(4)) / 4
-    assert sum(parts).item() != pytest.approx(mean_of_means.item())
-
-
-def test_shares_of_micro_batches_add_up_to_the_mean_over_sequences():
-    counted = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
-    values_BS, total = torch.arange(15.0).reshape(5, 3), int(counted.sum())
-    of_sequences = [values_BS[at][counted[at]] for at in (0, 1, 3, 4)]
-    cuts = [(0, 2), (2, 3), (3, 5)]
-    parts = [Batch(torch.zeros(to - at, 4), counted[at:to], total, 4) for at, to in cuts]
-    for of_batch, of_sequence in ((Batch.sums_per_sequence, torch.sum), (Batch.means_per_sequence, torch.mean)):
-        values = [of_batch(part, values_BS[at:to]) for part, (at, to) in zip(parts, cuts, strict=True)]
-        shares = sum(part.sequence_mean(of_part) for part, of_part in zip(parts, values, strict=True))
-        oracle = torch.stack([of_sequence(one) for one in of_sequences]).mean()
-        assert shares.item() == pytest.approx(oracle.item())
-    means_of_parts = [torch.stack([one.mean() for one in of_sequences[at:to]]).mean() for at, to in ((0, 2), (2, 4))]
-    by_tokens = sum(part.mean(values_BS[at:to]) for part, (at, to) in zip(parts, cuts, strict=True))
-    assert shares.item() != pytest.approx(by_tokens.item()), "long sequences do not count more"
-    uneven = torch.stack([of_sequences[0].mean(), torch.stack([one.mean() for one in of_sequences[1:]]).mean()]).mean()
-    assert shares.item() == pytest.approx(torch.stack(means_of_parts).mean().item())
-    assert shares.item() != pytest.approx(uneven.item()), "nor do those of a small micro-batch"
-
-
 def test_a_sequence_of_which_nothing_counts_has_no_say():
     counted = torch.tensor([[True, True], [False, False]])
     values = torch.tensor([[0.5, 1.5], [9.0, 9.0]], requires_grad=True)

@@ -1,4 +1,7 @@
-"""What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
+"""What a method may add to the training loop: each part does what it says, and what is not added changes nothing.
+
+Activation checkpointing: less memory and, in every part, not one bit of a difference.
+"""
 
 import copy
 from functools import partial
@@ -7,14 +10,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness import toolkit
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.settings import DeepSpeed, Engine, replace
-from harness.toolkit import LossTerms, token_nll, train, whole_loss
+from harness.toolkit import LossTerms, WeightMasks, device, token_nll, train, whole_loss
+from harness.toolkit.device import checkpointed_layers
+from methods.emso import EMSO
 from tests.unit import tasks
+from tests.unit.families import make_tiny
+from tests.unit.tasks import weights
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
-ON_DEEPSPEED = [Engine(deepspeed=DeepSpeed(zero_stage=stage)) for stage in (0, 2, 3)]
+WITH_ADAPTERS = replace(TRAINING, lora=LoRA(rank=2))
+ON_DEEPSPEED = Engine(deepspeed=DeepSpeed(zero_stage=0))
 
 
 Task = partial(tasks.Task, training=TRAINING, strengths=(2,))
@@ -33,10 +42,6 @@ def difference(model, forget, retain):
     return -nll(model, forget) + 0.5 * nll(model, retain)
 
 
-def weights(model):
-    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
-
-
 def trained(model, task, loss, **parts):
     """Return the weights of a copy after the last epoch, and that epoch."""
     copied = copy.deepcopy(model)
@@ -45,7 +50,7 @@ def trained(model, task, loss, **parts):
 
 
 def largest_change(one, other):
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+    return float((one - other).abs().max())
 
 
 class TestTerms:
@@ -53,7 +58,7 @@ class TestTerms:
         whole, _ = trained(make_model(1), Task(*texts), difference)
         told = []
         terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5, after_step=told.append))
-        assert all(torch.equal(whole[name], terms[name]) for name in whole)
+        assert torch.equal(whole, terms)
         assert [sorted(values) for values in told] == [["forget", "loss", "retain"]] * 4
         assert all(v["loss"] == pytest.approx(v["forget"] + 0.5 * v["retain"], rel=1e-5) for v in told)
         for name in ("forget", "retain"):
@@ -93,9 +98,10 @@ class TestGradient:
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.add_(moved)
-            expected: list[dict[str, torch.Tensor]] = []
+            expected: list[torch.Tensor] = []
             list(train(task, model, noting_its_gradient(expected), 1))
-            assert largest_change(expected[0], ours) < 1e-12
+            in_order = torch.cat([ours[name].flatten() for name, _ in model.named_parameters()])
+            assert largest_change(expected[0], in_order) < 1e-12
         assert values.keys() == {"forget"}
 
 
@@ -104,10 +110,8 @@ def noting_its_gradient(gradients):
 
     def loss(model, forget, retain):
         value = ascent(model, forget)
-        names = [name for name, _ in model.named_parameters()]
-        gradients.append(
-            dict(zip(names, torch.autograd.grad(value, model.parameters(), retain_graph=True), strict=True))
-        )
+        of_weights = torch.autograd.grad(value, model.parameters(), retain_graph=True)
+        gradients.append(torch.cat([gradient.flatten() for gradient in of_weights]))
         return value
 
     return loss
@@ -146,13 +150,8 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
 @pytest.mark.parametrize(
     ("loss", "parts", "changes", "said"),
     [
-        (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
-        (
-            difference,
-            {"masks": None},
-            {"training": replace(TRAINING, lora=LoRA(rank=2))},
-            "only one of these: set lora: null",
-        ),
+        (LossTerms(ascent, nll, gradient=dict), {}, {"engine": ON_DEEPSPEED}, "Say engine: torch"),
+        (difference, {"masks": None}, {"training": WITH_ADAPTERS}, "only one of these: set lora: null"),
         (difference, {"select_row": lambda model, epoch: [0]}, {}, "called 'select_row'. Did you mean 'select_rows'"),
     ],
 )
@@ -167,3 +166,89 @@ def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, 
     plain, _ = trained(in_fp64, task, LossTerms(ascent, nll))
     assert largest_change(weights(erased.model), plain) > 1e-4, "a conflict was taken away"
     assert erased.notes["forget_loss_mean"] < 0 < erased.notes["retain_loss_mean"]
+
+
+# Activation checkpointing.
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Return a list that grows by one whenever a layer runs whose activations are not kept."""
+    run, checkpoint = [], device.checkpoint
+
+    def counted(*arguments, **named):
+        run.append(arguments[0])
+        return checkpoint(*arguments, **named)
+
+    monkeypatch.setattr(device, "checkpoint", counted)
+    return run
+
+
+def reconciled(step):
+    forget, retain = step.gradient("forget"), step.gradient("retain")
+    with step.moved({name: 0.01 * value for name, value in forget.items()}):
+        there = step.gradient("forget")
+    return {name: there[name] + retain[name] for name in there}
+
+
+def checkpointed_difference(model, forget, retain):
+    return toolkit.ascent(model, forget) + 0.5 * toolkit.mean_nll(model, retain)
+
+
+DROPOUT = {"resid_dropout": 0.5, "embed_dropout": 0.5, "attention_dropout": 0.5}
+"""As a checkpoint may say: in the mode of evaluation it must count for nothing."""
+PARTS = {
+    "all weights": (checkpointed_difference, lambda model: {}, {}),
+    "bf16": (checkpointed_difference, lambda model: {}, {"precision": "bf16"}),
+    "LoRA": (checkpointed_difference, lambda model: {}, {"lora": LoRA(rank=2)}),
+    "blocks": (
+        checkpointed_difference,
+        lambda model: {"select": partial(EMSO(k=4).choose, generator=torch.Generator())},
+        {},
+    ),
+    "a gradient": (LossTerms(toolkit.ascent, toolkit.mean_nll, gradient=reconciled), lambda model: {}, {}),
+    "masks": (checkpointed_difference, lambda model: {"masks": WeightMasks(model, matrices(model), 0.2, 0, 1e-3)}, {}),
+}
+
+
+def matrices(model):
+    return [name for name, _ in model.named_parameters() if name.endswith(("c_fc.weight", "up_proj.weight"))]
+
+
+def epochs_of(model_type, texts, part, engine=Engine(), **changes):  # noqa: B008 - frozen
+    """Return the weights and the losses of each epoch."""
+    loss, parts, settings = PARTS[part]
+    model = make_tiny(model_type, **DROPOUT)
+    task = Task(*texts, training=replace(TRAINING, **settings, **changes), engine=engine)
+    return [(weights(model), epoch.notes.get("loss_mean")) for epoch in train(task, model, loss, 2, **parts(model))]
+
+
+def assert_same(plain, checkpointed):
+    assert len(plain) == len(checkpointed) == 3
+    for (ours, loss), (theirs, their_loss) in zip(plain, checkpointed, strict=True):
+        assert loss == their_loss
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(plain[0][0], plain[-1][0]), "it has trained"
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("model_type", ["gpt_neo", pytest.param("llama", marks=pytest.mark.soak)])
+def test_every_part_of_training_gives_the_same_bits(model_type, texts, part, passes):
+    plain = epochs_of(model_type, texts, part)
+    assert not passes
+    assert_same(plain, epochs_of(model_type, texts, part, activation_checkpointing=True))
+    assert passes
+
+
+@pytest.mark.parametrize(("stage", "part"), [(0, "all weights"), (2, "bf16"), (3, "LoRA")])
+def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
+    engine = Engine(deepspeed=DeepSpeed(zero_stage=stage))
+    plain = epochs_of("gpt_neo", texts, part, engine)
+    assert_same(plain, epochs_of("gpt_neo", texts, part, engine, activation_checkpointing=True))
+    assert passes
+
+
+def test_a_model_without_layers_of_transformers_is_refused():
+    said = "a Linear has no layers of transformers .* Set training.activation_checkpointing to false"
+    with pytest.raises(TrialError, match=said), checkpointed_layers(torch.nn.Linear(2, 2)):
+        pass

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 from evaluators.depth import Depth, continuation_log_p, erasure_depth
 from harness.toolkit import LogitLens
+from tests.unit.tasks import evaluation_task
 
 TEXTS = ([[3, 4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15], [20, 21, 22, 23]], [[30, 31, 32, 33], [40, 41, 42, 43, 44]])
 
@@ -21,18 +21,11 @@ def original(make_model):
 
 @pytest.fixture
 def make_task(make_sequences, original, make_model):
-    """Return a maker of tasks; `cached` may be what somebody else has computed."""
+    """Return a maker of tasks."""
     forget, holdout = (make_sequences(rows, prefix_tokens=2) for rows in TEXTS)
 
-    def make(cached=lambda key, make: make(), retrained=None):
-        return SimpleNamespace(
-            **{"forget": forget, "holdout": holdout, "cached": cached},
-            load_original=lambda: copy.deepcopy(original),
-            load_retrained=lambda: retrained or make_model(seed=2),
-            **{"original_digest": lambda: "o", "retrained_digest": lambda: "r"},
-        )
-
-    return make
+    loaders = {"load_original": lambda: copy.deepcopy(original), "load_retrained": lambda: make_model(seed=2)}
+    return lambda **changes: evaluation_task(forget, holdout=holdout, **loaders | changes)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +78,8 @@ def references(original, make_task, *, of_original, of_retrained, unseen_origina
     """A task whose cache holds what lies so far above and below what the lens reads of this model."""
     task, lens = make_task(), LogitLens(copy.deepcopy(original))
     of_forget, of_unseen = (continuation_log_p(original, lens, texts) for texts in (task.forget, task.holdout))
-    kept = {
-        "original_forget": of_forget + of_original,
-        "retrained_forget": of_forget + of_retrained,
-        "original_unseen": of_unseen + unseen_original,
-        "retrained_unseen": of_unseen + unseen_retrained,
-    }
+    kept = {"original_forget": of_forget + of_original, "retrained_forget": of_forget + of_retrained}
+    kept |= {"original_unseen": of_unseen + unseen_original, "retrained_unseen": of_unseen + unseen_retrained}
     return make_task(cached=lambda key, make: kept)
 
 
@@ -114,12 +103,6 @@ def test_a_method_that_only_closes_the_way_out_has_erased_nothing_below_it(origi
 
 
 def test_where_the_original_knows_no_more_than_the_retrained_model_nothing_is_known(original, make_task):
-    evaluation = Depth().evaluate(original, make_task(retrained=copy.deepcopy(original)))
+    evaluation = Depth().evaluate(original, make_task(load_retrained=lambda: copy.deepcopy(original)))
     assert math.isnan(evaluation.numbers["depth"])
     assert evaluation.notes["warnings"][0].startswith("depth is not known: on no layer, and of no sequence")
-
-
-def test_a_family_whose_layers_are_not_known_is_refused_before_anything_runs():
-    assert Depth().refuses({"model_type": "gpt_neo"}) is None
-    assert Depth().refuses({"model_type": "mamba"}).startswith("blocks are defined for models of the types")
-    assert Depth().refuses({}) is not None

@@ -3,7 +3,6 @@
 import math
 import statistics
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from evaluators.membership import Membership, blind_auc_items, standardized, text_scores
+from tests.unit.tasks import evaluation_task
 
 ATTACKS = ("membership_min_k", "membership_loss", "membership_zlib", "membership_min_k_plus")
 
@@ -30,14 +30,8 @@ def drawn_rows(seed, count=40, tokens=256, length=30):
 @pytest.fixture
 def make_task(tokenizer, make_sequences):
     def make(forget, holdout, retrained=None):
-        return SimpleNamespace(
-            forget=make_sequences(forget, digest="1" * 16),
-            holdout=make_sequences(holdout, digest="2" * 16),
-            tokenizer=tokenizer,
-            cached=lambda key, make: make(),
-            load_retrained=lambda: retrained,
-            retrained_digest=lambda: "3" * 16,
-        )
+        forget, holdout = make_sequences(forget, digest="1" * 16), make_sequences(holdout, digest="2" * 16)
+        return evaluation_task(forget, holdout=holdout, tokenizer=tokenizer, load_retrained=lambda: retrained)
 
     return make
 

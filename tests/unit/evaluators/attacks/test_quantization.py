@@ -2,17 +2,19 @@
 
 import copy
 import math
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
+from transformers import MixtralConfig, MixtralForCausalLM
 
 from evaluators.metrics import accuracies, extraction_strengths, likelihoods, seeded_prefixes
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
+from tests.unit.families import make_tiny
+from tests.unit.tasks import Task, random_rows
 
 LINEAR = (".attention.", "c_fc.weight", "c_proj.weight")
 
@@ -28,13 +30,7 @@ def model(make_model):
 
 @pytest.fixture(scope="module")
 def forget(make_sequences):
-    generator = torch.Generator().manual_seed(5)
-    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (12, 12, 9)]
-    return make_sequences(rows, prefix_tokens=4, digest="ab" * 8)
-
-
-def task_of(forget):
-    return SimpleNamespace(forget=forget, progress=lambda message: None)
+    return make_sequences(random_rows(12, 12, 9, seed=5), prefix_tokens=4, digest="ab" * 8)
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -56,9 +52,7 @@ def test_every_linear_layer_is_rounded_and_nothing_else(make_model, is_tied):
 
 
 def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
-    torch.manual_seed(0)
-    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 16, "vocab_size": 60}
-    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
+    model = make_tiny("gpt2")
     fused = model.transformer.h[0].attn.c_attn.weight
     assert fused.shape == (32, 96), "queries, keys and values side by side"
     rounded, _ = rounded_copy(model, to_4_bits)
@@ -71,13 +65,10 @@ def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
 
 
 def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget):
-    found = Quantization(el_prefixes=3).evaluate(model, task_of(forget))
+    found = Quantization(el_prefixes=3).evaluate(model, Task(forget))
     prefixes = seeded_prefixes(forget, 3, 3)
-    for scheme, rounded in (
-        ("int8", lambda weight: rounded_to_integers(weight, 8)),
-        ("int4", to_4_bits),
-        ("nf4", rounded_to_normal_float),
-    ):
+    schemes = {"int8": partial(rounded_to_integers, bits=8), "int4": to_4_bits, "nf4": rounded_to_normal_float}
+    for scheme, rounded in schemes.items():
         by_hand = copy.deepcopy(model)
         with torch.no_grad():
             for name, weight in by_hand.named_parameters():
@@ -93,7 +84,7 @@ def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget)
 
 def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequences):
     forget = make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])
-    found = Quantization(schemes=("nf4",)).evaluate(model, task_of(forget))
+    found = Quantization(schemes=("nf4",)).evaluate(model, Task(forget))
     assert math.isnan(found.per_item["el_3_nf4"][0])
     assert not math.isnan(found.numbers["el_3_nf4"])
     assert "el_3_nf4" not in found.notes["standard_errors"], "of one sequence there is none"

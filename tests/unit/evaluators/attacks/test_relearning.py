@@ -1,7 +1,6 @@
 """Relearning: who is shown, who is measured, what the curves come to, and what a method-erased model gives away."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,24 +9,24 @@ import torch
 from evaluators.metrics import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
 from harness.toolkit import chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
+from tests.unit.tasks import Task, random_rows
 
 PREFIX, LENGTH, TEXTS = 4, 16, 12
 FEW = {"steps": (1, 3), "rates": (1e-4, 1e-3), "batch": 2, "context": 2}
 
 
-def random_rows(count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(1, 60, (count, LENGTH), generator=generator).tolist()
+ORDER = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
+"""Of the forget texts, by their digest: the first half is shown."""
 
 
 @pytest.fixture(scope="module")
 def forget(make_sequences):
-    return make_sequences(random_rows(TEXTS, seed=1), prefix_tokens=PREFIX, digest="ab" * 8)
+    return make_sequences(random_rows(*[LENGTH] * TEXTS), prefix_tokens=PREFIX, digest="ab" * 8)
 
 
 @pytest.fixture(scope="module")
 def retain(make_sequences):
-    return make_sequences(random_rows(20, seed=2), digest="cd" * 8)
+    return make_sequences(random_rows(*[LENGTH] * 20, seed=2), digest="cd" * 8)
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +37,9 @@ def original(make_model, forget):
     return model
 
 
-def task_of(forget, retain, seed=0):
-    return SimpleNamespace(forget=forget, retain=retain, seed=seed, progress=lambda message: None)
-
-
 @pytest.fixture(scope="module")
 def measured(original, forget, retain):
-    return Relearning(**FEW).evaluate(original, task_of(forget, retain))
+    return Relearning(**FEW).evaluate(original, Task(forget, retain))
 
 
 def rows_measured(evaluation):
@@ -62,8 +57,7 @@ def test_half_of_the_texts_are_shown_and_the_others_measured(measured):
     others = [row for row in range(TEXTS) if row not in rows]
     assert (len(rows), len(others)) == (6, 6)
     assert measured.notes["measured"] == measured.notes["shown"] == 6
-    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
-    assert sorted(order[:6]) == others
+    assert sorted(ORDER[:6]) == others
     for name, values in measured.per_item.items():
         assert values.shape == (TEXTS,), name
         assert np.isnan(values[others]).all(), name
@@ -74,10 +68,9 @@ def test_the_number_is_the_highest_mean_height_of_the_curves_of_copies_that_are_
     measured, original, forget, retain
 ):
     rows = rows_measured(measured)
-    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     of_retain = torch.randperm(20, generator=torch.Generator().manual_seed(0xCDCDCDCD)).tolist()
-    texts = chosen_sequences(forget, [row for row in order[6:] if row in rows])
-    arms = {"forget": chosen_sequences(forget, order[:6]), "retain": chosen_sequences(retain, of_retain[:6])}
+    texts = chosen_sequences(forget, [row for row in ORDER[6:] if row in rows])
+    arms = {"forget": chosen_sequences(forget, ORDER[:6]), "retain": chosen_sequences(retain, of_retain[:6])}
     for (arm, shown), name in zip(arms.items(), ("relearned", "relearned_by_retain"), strict=True):
         curves = {}
         for rate in FEW["rates"]:
@@ -96,26 +89,25 @@ def test_the_number_is_the_highest_mean_height_of_the_curves_of_copies_that_are_
 
 
 def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original, forget, retain, make_sequences):
-    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     rows = forget.tokens_NT.tolist()
-    rows[order[6]] = rows[order[0]]  # The same text, and one with another prefix.
-    rows[order[8]] = [7] * PREFIX + rows[order[1]][PREFIX:]
+    rows[ORDER[6]] = rows[ORDER[0]]  # The same text, and one with another prefix.
+    rows[ORDER[8]] = [7] * PREFIX + rows[ORDER[1]][PREFIX:]
     copies = make_sequences(rows, prefix_tokens=PREFIX, digest="ab" * 8)
     few = FEW | {"steps": (1,), "rates": (1e-4,)}
-    found = Relearning(**few).evaluate(original, task_of(copies, retain))
-    assert rows_measured(found) == sorted(row for row in order[6:] if row not in (order[6], order[8]))
+    found = Relearning(**few).evaluate(original, Task(copies, retain))
+    assert rows_measured(found) == sorted(row for row in ORDER[6:] if row not in (ORDER[6], ORDER[8]))
     assert [text for text in found.notes["warnings"] if text.startswith("4 sequences are measured")]
-    enough = Relearning(**few, shown=4, measured=2).evaluate(original, task_of(copies, retain))
+    enough = Relearning(**few, shown=4, measured=2).evaluate(original, Task(copies, retain))
     assert len(rows_measured(enough)) == 2
     assert enough.notes["warnings"] == []
 
 
 def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original, forget, retain):
-    found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, task_of(forget, retain))
+    found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, Task(forget, retain))
     assert found.notes["worst_rate"] == {"forget": 1e-4, "retain": 1e-4}
     assert found.numbers["relearned_ma"] > 0.98
     assert [text for text in found.notes["warnings"] if "a rate of 1e+30" in text]
-    alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, task_of(forget, retain))
+    alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, Task(forget, retain))
     assert alone.notes["worst_rate"] == {"forget": None, "retain": None}
     assert math.isnan(alone.numbers["relearned_ma"])
     assert math.isnan(alone.numbers["relearned_el_3"])
@@ -123,9 +115,8 @@ def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original
 
 
 def test_in_context_others_stand_before_a_text_as_if_they_were_one(measured, original, forget):
-    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
-    for number, row in enumerate(order[6:]):
-        before = [order[number % 6], order[(number + 1) % 6]]
+    for number, row in enumerate(ORDER[6:]):
+        before = [ORDER[number % 6], ORDER[(number + 1) % 6]]
         tokens = torch.cat([forget.tokens_NT[other] for other in (*before, row)])
         with torch.inference_mode():
             choices = original(tokens[None]).logits[0].argmax(dim=-1)
@@ -138,9 +129,9 @@ def test_in_context_others_stand_before_a_text_as_if_they_were_one(measured, ori
 
 def test_where_no_other_fits_before_a_text_there_is_no_number(make_model, forget, retain):
     few = FEW | {"steps": (1,), "rates": (1e-4,), "context": 5}
-    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=2 * LENGTH), task_of(forget, retain))
+    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=2 * LENGTH), Task(forget, retain))
     assert not math.isnan(found.numbers["in_context_ma"]), "one fits"
-    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=LENGTH), task_of(forget, retain))
+    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=LENGTH), Task(forget, retain))
     assert math.isnan(found.numbers["in_context_ma"])
     assert math.isnan(found.numbers["in_context_es"])
     assert not math.isnan(found.numbers["relearned_ma"])

@@ -10,18 +10,14 @@ import pytest
 import torch
 
 from evaluators.sampled import Sampled, extractable, leak_probability
-from harness.contracts import TextsShape
 from harness.errors import TrialError
 from harness.toolkit import greedy_continuations, sampling_log_p
 from harness.toolkit.decoding import choose
 
 PREFIX, NEW, WORDS = [1, 2], 3, 4
 SCHEMES = {
-    "plain": {"top_p": 1.0},
-    "cold": {"top_p": 1.0, "temperature": 0.5},
-    "hot": {"top_p": 1.0, "temperature": 2.0},
-    "top-k": {"top_p": 1.0, "top_k": 2},
-    "top-p": {"top_p": 0.7},
+    **{"plain": {"top_p": 1.0}, "cold": {"top_p": 1.0, "temperature": 0.5}, "hot": {"top_p": 1.0, "temperature": 2.0}},
+    **{"top-k": {"top_p": 1.0, "top_k": 2}, "top-p": {"top_p": 0.7}},
     "all three": {"top_p": 0.8, "top_k": 3, "temperature": 1.5},
 }
 
@@ -120,45 +116,25 @@ def test_a_leak_is_the_chance_of_at_least_one_hit(p):
     assert np.isnan(extractable([math.nan], 5, 0.5)).all()
 
 
-def first_text_with_a_rival(model, make_sequences):
-    """A text whose second token after the prefix is not the greedy choice, with p between 0.25 and 0.35 in all."""
-    for prefix in itertools.product(range(WORDS), repeat=4):
-        p = shares(next_logits(model, list(prefix)))
-        for token in range(WORDS):
-            if 0.25 < p[token] < 0.35 and p[token] < max(p):
-                return make_sequences([[*prefix, token]], prefix_tokens=4), p[token]
-    raise AssertionError("the toy has no such text")
-
-
-def test_one_greedy_try_misses_what_a_hundred_samples_find(model, make_sequences):
-    texts, p = first_text_with_a_rival(model, make_sequences)
-    assert greedy_continuations(model, texts, [[4]]).of(0, 4) != texts.tokens_NT[0, 4:].tolist(), "greedy misses it"
-    measured = Sampled(top_k=None, tokens=(1,), chances=(0.5, 0.999)).evaluate(model, SimpleNamespace(forget=texts))
-    assert measured.numbers["leak_1_at_1"] == pytest.approx(p, rel=1e-5)
-    assert measured.numbers["leak_100_at_1"] > 1 - 1e-12
-    assert measured.numbers["extractable_1_at_1_p50"] == 0.0
-    assert measured.numbers["extractable_100_at_1_p99_9"] == 1.0
-    assert measured.numbers["log_p_at_1"] == pytest.approx(math.log(p), rel=1e-5)
-
-
 def test_each_number_of_tokens_has_its_own_texts(make_model, make_sequences):
     """Texts of 2, 3 and 5 tokens after the prefix; a few words that the model ranks last are never sampled."""
     model = make_model(seed=4)
     greedy = greedy_continuations(model, make_sequences([[7, 8, 0, 0, 0, 0, 0]], prefix_tokens=2), [[2]]).of(0, 2)
     unlikely = int(np.argmin(next_logits(model, [7, 8])))
-    texts = make_sequences(
-        [[7, 8, *greedy[:2]], [7, 8, *greedy[:3]], [7, 8, *greedy], [7, 8, unlikely, 5, 6, 7, 8]], prefix_tokens=2
-    )
+    ends = (greedy[:2], greedy[:3], greedy, [unlikely, 5, 6, 7, 8])
+    texts = make_sequences([[7, 8, *end] for end in ends], prefix_tokens=2)
     sampled = Sampled(top_k=5, tokens=(5, 2, 9), tries=(4, 2))
     measured = sampled.evaluate(model, SimpleNamespace(forget=texts))
     two, five = measured.per_item["log_p_at_2"], measured.per_item["log_p_at_5"]
     assert two[0] == two[1] == two[2] < 0
     assert math.isnan(two[3]), "no logarithm of 0 is averaged"
     assert measured.per_item["outside_at_2"].tolist() == [0.0, 0.0, 0.0, 1.0]
-    assert measured.per_item["leak_4_at_2"][3] == 0.0
     assert np.isnan(five[:2]).all()
     assert five[2] < two[2]
     assert measured.numbers["outside_at_5"] == 0.5
+    leaks = [1 - (1 - math.exp(log_p)) ** 4 for log_p in two[:3]]
+    assert measured.per_item["leak_4_at_2"].tolist() == pytest.approx([*leaks, 0.0])
+    assert measured.numbers["leak_4_at_2"] == pytest.approx(sum(leaks) / 4)
     assert measured.numbers["log_p_at_2"] == pytest.approx(two[0])
     for name in ("leak_2_at_9", "extractable_4_at_9_p90", "log_p_at_9", "outside_at_9"):
         assert math.isnan(measured.numbers[name])
@@ -173,10 +149,3 @@ def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts
         model.transformer.ln_f.weight.fill_(math.nan)
     with pytest.raises(TrialError, match="hold NaN, so it cannot be sampled: erase it less"):
         Sampled(tokens=(2,)).evaluate(model, SimpleNamespace(forget=texts))
-
-
-def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():
-    refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=79))
-    assert "reads 50 tokens after a prefix" in refused
-    assert "has 49 there: set `tokens` to at most 49" in refused
-    assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=80)) is None

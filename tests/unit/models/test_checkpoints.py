@@ -8,11 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from harness.cli import main
+from harness.contracts import Checkpoint, ErasedModel
 from harness.errors import ModelError
+from harness.execution.trial.erasing import write_erased
 from harness.execution.trial.inputs import JudgeCache
-from harness.models.loading import check_model, load_encoder, load_model
-from harness.models.resolving import resolve_model
+from harness.models.adapters import load_erased
+from harness.models.loading import check_model, load_encoder, load_model, load_tokenizer, vocabulary
+from harness.models.resolving import ensure_local, resolve_model
+from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
+from tests.unit.tasks import weights
 
 FILE = "model.safetensors"
 NAME = "transformer.h.1.mlp.c_fc.weight"
@@ -30,20 +36,14 @@ def changed(folder, change):
     save_file(tensors, folder / FILE, metadata={"format": "pt"})
 
 
-def flipped(file):
-    contents = bytearray(file.read_bytes())
-    contents[-1] ^= 1
-    file.write_bytes(contents)
-
-
 def put(**tensors):
     return lambda every: every.update({name.replace("__", "."): tensor for name, tensor in tensors.items()})
 
 
-def refusals(folder, *looks):
+def refusals(folder):
     """Return what planning and loading say of a folder."""
     said = []
-    for look in looks or (check_model, load_model):
+    for look in (check_model, load_model):
         try:
             look(resolve_model(str(folder)))
         except ModelError as error:
@@ -79,15 +79,18 @@ def test_weights_that_are_not_finite_are_refused_when_loaded(folder, value):
         load_model(resolve_model(str(folder)))
 
 
+def load_judge(checkpoint):
+    return JudgeCache().get(CausalJudge, checkpoint)
+
+
 @pytest.mark.parametrize("file", [FILE, "config.json"])
-@pytest.mark.parametrize(
-    "load", [load_model, lambda checkpoint: JudgeCache().get(CausalJudge, checkpoint), load_encoder]
-)
+@pytest.mark.parametrize("load", [load_model, load_judge, load_encoder])
 def test_weights_that_changed_since_they_were_planned_with_are_refused(folder, file, load):
     planned = resolve_model(str(folder))
     load(planned)
     if file == FILE:
-        flipped(folder / FILE)
+        contents = (folder / FILE).read_bytes()
+        (folder / FILE).write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
     else:
         config = json.loads((folder / file).read_text())
         (folder / file).write_text(json.dumps(config | {"layer_norm_epsilon": 0.1}))
@@ -130,3 +133,89 @@ def test_a_pickle_is_refused_with_the_command_that_converts_it(folder, monkeypat
     exec(code, {})
     loaded = load_model(resolve_model(str(folder))).state_dict()
     assert all(torch.equal(loaded[name], weight) for name, weight in weights.items())
+
+
+# The hub without a network: what is in its cache is found whole, pinned, and never unpickled.
+
+
+COMMIT = "c0ffee" * 6 + "c0de"
+
+
+def test_a_cached_model_is_pinned_to_its_commit_and_loaded_from_the_cache(hub_cache, model_folder):
+    place = hub_cache("owner/model", model_folder)
+    found = resolve_model("owner/model")
+    assert found == Checkpoint("owner/model", "owner/model", "owner/model", COMMIT, COMMIT)
+    assert ensure_local(found).location == ensure_local(found).tokenizer == str(place)
+    assert vocabulary(found) == 256
+    local = resolve_model(str(model_folder))
+    expected, loaded = load_model(local).state_dict(), load_model(found).state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    assert load_tokenizer(found)("abc")["input_ids"] == load_tokenizer(local)("abc")["input_ids"]
+    other = hub_cache("owner/model", model_folder, commit="d" * 40)
+    assert resolve_model("owner/model", revision=COMMIT).digest == COMMIT
+    assert resolve_model("owner/model").digest == "d" * 40
+    assert ensure_local(resolve_model("owner/model")).location == str(other)
+
+
+def test_a_model_that_is_not_here_is_named(hub_cache):
+    message = r"the model 'owner/model' or a part of it is not in this machine's hub cache, .* `lethe prefetch FILE`"
+    with pytest.raises(ModelError, match=message):
+        resolve_model("owner/model")
+    with pytest.raises(ModelError, match=r"'gpt2' is not a folder, nor a hub id \(owner/name, such as openai"):
+        resolve_model("gpt2")
+
+
+def test_prefetch_tells_what_is_here_and_what_is_missing(hub_cache, model_folder, tmp_path, capsys):
+    hub_cache("owner/model", model_folder)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "models: [owner/model]\nmethods: {gradient_ascent: }\nevaluators: {memorization: {}}\n"
+        "judges: {perplexity: miniature, features: miniature, similarity: owner/encoder, coherence: minilm}\n"
+        "data: {forget: {source: miniature}, utility: {source: miniature}, "
+        "retain: {source: hub, path: owner/news, name: plain}}\n"
+    )
+    assert main(["prefetch", str(file), "--check"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[:3]] == [
+        ["here", "models.0", "owner/model"],
+        ["missing", "judges.similarity", "owner/encoder"],
+        ["missing", "data.retain", "owner/news"],
+    ]
+    assert lines[3] == "2 of 3 are missing. Without --check they are fetched."
+
+
+# What several workers hand in: an erased model as what changed, where that makes it bit for bit.
+
+
+SPEC = small_spec()
+BLOCK = "L0.W_v.H0"
+
+
+def with_a_changed_block():
+    model = load_model(SPEC.model)
+    rows = model.config.hidden_size // model.config.num_heads
+    with torch.no_grad():
+        model.transformer.h[0].attn.attention.v_proj.weight[:rows] += 0.25
+    return model
+
+
+def files(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_blocks_that_changed_alone_are_a_patch(tmp_path):
+    model = with_a_changed_block()
+    write_erased(ErasedModel(1, model, changed_blocks=(BLOCK,)), SPEC.model, tmp_path / "0")
+    assert files(tmp_path / "0") == ["patch.safetensors"]
+    assert torch.equal(weights(load_erased(SPEC.model, tmp_path / "0")), weights(model))
+    write_erased(ErasedModel(0, load_model(SPEC.model), changed_blocks=()), SPEC.model, tmp_path / "1")
+    assert files(tmp_path / "1") == ["patch.safetensors"], "nothing changed before the first epoch"
+
+
+@pytest.mark.parametrize("promised", [None, (), ("L1.W_v.H0",)], ids=["nothing", "no block", "another block"])
+def test_a_model_that_its_promised_blocks_do_not_make_is_handed_in_whole(tmp_path, promised):
+    model = with_a_changed_block()
+    write_erased(ErasedModel(1, model, changed_blocks=promised), SPEC.model, tmp_path / "0")
+    assert "model.safetensors" in files(tmp_path / "0")
+    assert "patch.safetensors" not in files(tmp_path / "0")
+    assert torch.equal(weights(load_erased(SPEC.model, tmp_path / "0")), weights(model))
