@@ -101,9 +101,8 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
     for file, clause in setting_changes.changed_plugins(results):
-        sentences.append(
-            f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's."
-        )
+        since = f"{file}, or code that it imports, has changed since {clause}"
+        sentences.append(f"{since}: these numbers are older code's.")
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]

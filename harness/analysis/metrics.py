@@ -238,17 +238,14 @@ def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:
     """Return whether two values differ by less than the metric's noise (a share of the smaller if unbounded)."""
-    if metric.noise is None:
-        return False
-    allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
-    return abs(one - other) < allowed
+    noise = metric.noise or 0.0
+    return abs(one - other) < (noise * min(one, other) if math.isinf(metric.high) else noise)
 
 
 def noise_deviation(value: float, metric: Metric) -> float:
     """Return the standard deviation of a value by the metric's declared noise; NaN where it declares none."""
-    if metric.noise is None:
-        return math.nan
-    return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
+    noise = math.nan if metric.noise is None else metric.noise
+    return noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:

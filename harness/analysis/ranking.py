@@ -199,15 +199,10 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
         unranked = f"not measured: {', '.join(lacking)}"
     else:
         unranked = ERASED_NOTHING if first["idle"] else ""
-    return dict(first[list(IDENTITY)]) | {
-        "strength": strengths(list(rows["strength"])),
-        "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
-        "collapse_class": worst,
-        "collapse_reason": reasons,
-        "over_erased": is_any(rows["over_erased"]),
-        "seeds": len(rows),
-        "unranked": unranked,
-    }
+    state = {"collapsed": True if collapsed.any() else None if worst == "unknown" else False, "collapse_class": worst}
+    state |= {"collapse_reason": reasons, "over_erased": is_any(rows["over_erased"])}
+    state |= {"seeds": len(rows), "unranked": unranked}
+    return dict(first[list(IDENTITY)]) | {"strength": strengths(list(rows["strength"]))} | state
 
 
 def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> item_values.Floats:
@@ -263,9 +258,8 @@ def drawn_ranks(
                 left_out.append(metric)
             else:
                 metric_draws.append(drawn_DR)
-        group_draws.append(
-            np.stack(metric_draws, axis=-1) if metric_draws else np.empty((RANK_DRAWS, len(variants), 0))
-        )
+        none = np.empty((RANK_DRAWS, len(variants), 0))
+        group_draws.append(np.stack(metric_draws, axis=-1) if metric_draws else none)
     return all_ranks(group_draws), tuple(left_out)
 
 

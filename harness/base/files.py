@@ -227,7 +227,5 @@ def difference(folder: Path, written: Mapping[str, str], besides: str = "") -> s
     present = folder_digests(folder, besides)
     clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
     clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
-    clauses += [
-        f"{name} is not what was written" for name in written if present.get(name, written[name]) != written[name]
-    ]
-    return ", ".join(clauses)
+    changed = [name for name, digest in written.items() if present.get(name, digest) != digest]
+    return ", ".join([*clauses, *(f"{name} is not what was written" for name in changed)])

@@ -60,9 +60,8 @@ class HubContent(NamedTuple):
             except LetheError as error:
                 reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
-        messages.tell(
-            f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}{reason}"
-        )
+        state = "here" if is_here else "missing"
+        messages.tell(f"{state:<8} {self.path:<22} {self.repository.id}{configuration}{reason}")
         return is_here
 
 

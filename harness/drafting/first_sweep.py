@@ -27,12 +27,8 @@ from harness.records.results import read_results
 from harness.reporting.section import fill_template
 from harness.settings import HOLDOUT, Choice, LogUniform
 
-NEEDS = {
-    "none": "needs nothing more",
-    "retain_data": "needs retain data: data.retain",
-    "memorized_model": "needs a memorised model, which is trained first",
-    None: "what it needs depends on its settings",
-}
+NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
+NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
 PROPOSED = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
@@ -78,12 +74,13 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
             continue
         grid = strength_grid(plugin)
         row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
+        needs = NEEDS.get(plugins.default_reference(plugin) or "", "what its settings say")
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
         is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
         else:
-            yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
+            yield f"{'' if is_proposed else '# '}{row}   # needs {needs}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
@@ -148,27 +145,16 @@ def _file_parts(
     count = min(FORGET_RECORDS if is_embedded else len(lengths), MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     is_miniature = given_texts.is_miniature(read.model.id)
-    return {
-        **read.settings(),
-        "retain": given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field)),
-        "utility": _utility_texts(read.model, utility, given.field),
-        "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
-        "file": printable(str(out)),
-        "name": given_texts.flow(name),
-        "about_texts": about_texts,
-        "is_embedded": is_embedded,
-        "is_miniature": is_miniature,
-        "has_own_texts": bool(retain and utility),
-        # The miniature's rates: docs/decisions/0003.
-        "learning_rate": "4.0e-5" if is_miniature else "1.0e-5",
-        "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
-        "rates": [],
-        "global_batch": batch,
-        "steps": -(-count // batch),
-        "count": count,
-        "weights_bytes": memory.weights_bytes(read.model),
-        "resources": _resources(cpus=1),
-    }
+    kept = given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field))
+    parts = read.settings() | {"retain": kept, "utility": _utility_texts(read.model, utility, given.field)}
+    parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
+    parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
+    parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
+    # The miniature's rates: docs/decisions/0003.
+    parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
+    parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
+    parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
+    return parts | {"weights_bytes": memory.weights_bytes(read.model), "resources": _resources(cpus=1)}
 
 
 def _resources(cpus: int) -> str:
@@ -248,13 +234,9 @@ def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     count, total = read.forget.get("sequences", 0), len(read.lengths)
     if 0 < count < total:
         tell(f"{given.texts} has {total:,} texts: {count} of them are used, drawn at random.")
-    utility = {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
-    return fill_template(
-        "harness.drafting",
-        "audit.yaml.j2",
-        question=printable(f"Does {given.model} recite {given.texts}?"),
-        utility=given_texts.flow(given_texts.named_source(given.texts, given.field) | utility),
-        attacks=attacks,
-        resources=_resources(cpus=os.cpu_count() or 1),
-        **read.settings(),
-    )
+    utility = given_texts.named_source(given.texts, given.field)
+    utility |= {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
+    parts = read.settings() | {"utility": given_texts.flow(utility), "attacks": attacks}
+    parts |= {"question": printable(f"Does {given.model} recite {given.texts}?")}
+    parts |= {"resources": _resources(cpus=os.cpu_count() or 1)}
+    return fill_template("harness.drafting", "audit.yaml.j2", **parts)

@@ -154,9 +154,8 @@ def read_lengths(block: Mapping[str, Any], role: sources.Role, model: Checkpoint
         DataError: There is no text, or one cannot be used.
     """
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
-    return [
-        len(row) for row in rows.read_rows(source, role, loading.load_tokenizer(model), loading.vocabulary(model), 1)
-    ]
+    tokenizer, vocabulary = loading.load_tokenizer(model), loading.vocabulary(model)
+    return [len(row) for row in rows.read_rows(source, role, tokenizer, vocabulary, 1)]
 
 
 def choose_prefix(name: str, lengths: Sequence[int]) -> int:

@@ -99,19 +99,14 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
 def plan_probe(content: str, out: Path, texts: int) -> Plan:
     """Return the plan of a search over the rates, for a drafted file."""
     space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
-    changes = {
-        "methods": {METHOD: {}},
-        "evaluators": {"memorization": {}},
-        "until": {PROBED_ERASURE: [0.0]},
-        "tune": {"budget": {"trials": len(RATES)}, "space": space},
-        "training.global_batch": BATCH,
-        "training.early_stop": None,  # It would end what is tried on texts that the model does not know.
-        "data.forget.sequences": texts,
-        "data.forget.sample_seed": 0,
-    }
-    return plan.plan_sweep(
-        sweep_file.parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()])
-    )
+    changes: dict[str, Any] = {"methods": {METHOD: {}}, "evaluators": {"memorization": {}}}
+    changes |= {"until": {PROBED_ERASURE: [0.0]}}
+    changes |= {"tune": {"budget": {"trials": len(RATES)}, "space": space}}
+    # An early stop would end what is tried on texts that the model does not know.
+    changes |= {"training.global_batch": BATCH, "training.early_stop": None}
+    changes |= {"data.forget.sequences": texts, "data.forget.sample_seed": 0}
+    overrides = [f"{path}={flow(value)}" for path, value in changes.items()]
+    return plan.plan_sweep(sweep_file.parse_sweep_file(content, out, overrides))
 
 
 def _cheaper(study: Study) -> Study:

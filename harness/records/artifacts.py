@@ -159,6 +159,5 @@ def _lock_file(folder: Path) -> Path:
 def memorized_key(spec: Trial) -> str:
     """Return the artifact key of a trial's memorised model."""
     training, engine = spec.memorized_training.identity(), str(spec.engine)
-    return files.digest_of(
-        [MEMORIZED_VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine]
-    )
+    epochs, texts = spec.memorization.epochs, spec.forget.digest
+    return files.digest_of([MEMORIZED_VERSION, spec.model.digest, texts, epochs, training, engine])

@@ -11,8 +11,8 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,8 +40,7 @@ class Journal:
         self._plan = folder / "plan.json"
         self._warned: set[str] = set()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Lock the sweep until the block or the process ends.
 
         Raises:
@@ -49,8 +48,7 @@ class Journal:
         """
         results = self.folder.parent
         busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
-        with files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept."):
-            yield
+        return files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.")
 
     def append(self, record: Record) -> None:
         """Append `record` with the time to its trial's file, and sync it to disk; texts pass through `storable`.

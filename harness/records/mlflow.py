@@ -10,7 +10,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,18 +22,8 @@ from urllib.parse import urlsplit
 from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
+from harness.records import mlflow_runs
 from harness.records.artifacts import Artifacts
-from harness.records.mlflow_runs import (
-    RunContent,
-    candidate_run,
-    erased_tags,
-    experiment_tags,
-    milliseconds,
-    point_run,
-    source_tags,
-    trial_run,
-    view_addresses,
-)
 from harness.records.results import Results, TrialResults
 from harness.settings import Plan
 
@@ -133,7 +123,7 @@ def copy_sweep(
             copy.client.set_tag(sweep, "mlflow.note.content", answer)
         statuses = set(results.statuses.values())
         status = "KILLED" if "missing" in statuses else "FAILED" if "failed" in statuses else "FINISHED"
-        ended = max((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
+        ended = max((mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written), default=None)
         copy.client.set_terminated(sweep, status, ended)
 
 
@@ -202,7 +192,7 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
-        for name, page in view_addresses(experiment.experiment_id, experiment.tags).items():
+        for name, page in mlflow_runs.view_addresses(experiment.experiment_id, experiment.tags).items():
             tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
     stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
@@ -216,13 +206,11 @@ def _server() -> str:
     return uri if uri.startswith(("http://", "https://")) else ""
 
 
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> AbstractContextManager[None]:
     """Lock the database: SQLite fails at once where two writers meet."""
     lock = root / ".mlflow-lock"
     busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
-    with locked(lock, wait=600, busy=busy):
-        yield
+    return locked(lock, wait=600, busy=busy)
 
 
 @contextmanager
@@ -269,27 +257,30 @@ class _Copy:
         """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
         if "sweep" not in self.runs:
-            tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question, **source_tags(plan.sweep)}
-            started = min((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
+            tags = {**self.identity, **mlflow_runs.source_tags(plan.sweep), "kind": "sweep"}
+            tags["mlflow.note.content"] = plan.question
+            moments = [mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written]
+            started = min(moments, default=None)
             self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
         sweep = str(self.runs["sweep"].info.run_id)
         for trial in results.trials:
             if trial.is_begun:
-                points = [(point_run(trial, point), point) for point in trial.measured]
+                points = [(mlflow_runs.point_run(trial, point), point) for point in trial.measured]
                 tags_of_points = [set(point_tags.get(content.key, {}).items()) for content, _ in points]
                 shared = set.intersection(*tags_of_points) if points else set()
-                parent = self.put(trial_run(trial), sweep, dict(shared))
+                parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    self.put(content, parent, {**erased_tags(point, self.artifacts), **point_tags.get(content.key, {})})
+                    kept = mlflow_runs.erased_tags(point, self.artifacts)
+                    self.put(content, parent, {**kept, **point_tags.get(content.key, {})})
         for study in results.studies:
             for candidate in study.candidates:
-                self.put(candidate_run(study, candidate), sweep, {})
+                self.put(mlflow_runs.candidate_run(study, candidate), sweep, {})
         if results.measured:
-            for name, value in experiment_tags(results, self.runs["sweep"].info.start_time).items():
+            for name, value in mlflow_runs.experiment_tags(results, self.runs["sweep"].info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)
         return sweep
 
-    def put(self, content: RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
+    def put(self, content: mlflow_runs.RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
         """Write a run and return its id; an interrupted run, or one with other numbers or settings, is replaced."""
         from mlflow.entities import Metric, Param, RunTag
 

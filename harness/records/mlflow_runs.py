@@ -39,10 +39,8 @@ class RunContent(NamedTuple):
     @property
     def params(self) -> dict[str, str]:
         """Return the settings as MLflow's texts."""
-        return {
-            _legal(name): value if isinstance(value, str) else json.dumps(value)
-            for name, value in self.settings.items()
-        }
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in self.settings.items()}
+        return {_legal(name): text for name, text in texts.items()}
 
     @property
     def metrics(self) -> list[tuple[str, int, float]]:
@@ -149,12 +147,9 @@ def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dic
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
     not_finite = {name for point in points for name, value in _numbers(point).items() if not math.isfinite(value)}
     definitions = {measurement.definition for point in points for measurement in point.measurements}
-    tags = {
-        "forget_digest": trial.spec.forget.digest,
-        "definition": ", ".join(sorted(definitions)) or "none",
-        "not_finite": ", ".join(sorted(not_finite)) or "none",
-        "stop_reason": stop_reason or "none",
-    }
+    tags = {"forget_digest": trial.spec.forget.digest, "stop_reason": stop_reason or "none"}
+    for name, values in (("definition", definitions), ("not_finite", not_finite)):
+        tags[name] = ", ".join(sorted(values)) or "none"
     for attempt in trial.attempts[-1:]:
         tags |= {"node": attempt.node, "mlflow.source.git.commit": attempt.commit.removesuffix(DIRTY)}
     return {name: value for name, value in tags.items() if value}
@@ -226,22 +221,12 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
-    state = {
-        "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'",
-        "orderByKey": "tags.`mlflow.runName`",
-        "orderByAsc": True,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "modelVersionFilter": "All Runs",
-        "datasetsFilter": [],
-        "selectedColumns": columns,
-        "columnOrder": [run_name, *columns],
-        "columnWidths": {run_name: 330},
-        "runsHiddenMode": "SHOW_ALL",
-        "compareRunSections": [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")],
-        "compareRunCharts": _charts(declared),
-        "isAccordionReordered": True,
-    }
+    state: dict[str, Any] = {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'", "startTime": "ALL"}
+    state |= {"orderByKey": "tags.`mlflow.runName`", "orderByAsc": True, "runsHiddenMode": "SHOW_ALL"}
+    state |= {"lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
+    state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
+    sections = [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")]
+    state |= {"compareRunSections": sections, "compareRunCharts": _charts(declared), "isAccordionReordered": True}
     view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
     return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
 
@@ -260,13 +245,8 @@ def _columns(results: Results, declared: Mapping[str, Mapping[str, Json]]) -> li
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
     ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
     ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
-    return [
-        *columns,
-        *(f"metrics.`{_legal(name)}`" for name in ranked),
-        "tags.`collapse_class`",
-        "tags.`over_erased`",
-        "tags.`ranked`",
-    ]
+    columns += [f"metrics.`{_legal(name)}`" for name in ranked]
+    return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
 _VISIBLE = {"deleted": False, "isGenerated": False}
@@ -279,10 +259,9 @@ def _section(uuid: str, name: str) -> dict[str, Any]:
 
 def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
     unbounded, axes = _unbounded(declared), {}
+    on_axes = [name for name, metric in declared.items() if metric.get("axis") is not None]
     for group in ("generation", "erasure"):
-        names = [
-            name for name in declared if declared[name]["group"] == group and declared[name].get("axis") is not None
-        ]
+        names = [name for name in on_axes if declared[name]["group"] == group]
         # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name]["axis"]))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
@@ -203,13 +203,8 @@ class Results:
 
 def read_results(plan: Plan, journal: Journal) -> Results:
     """Return the results of a plan's trials and studies."""
-    return Results(
-        plan,
-        tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
-        read_studies(plan.studies, journal),
-        journal.items,
-        journal.folder.parent,
-    )
+    trials = tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials)
+    return Results(plan, trials, read_studies(plan.studies, journal), journal.items, journal.folder.parent)
 
 
 def read_studies(studies: Sequence[Study], journal: Journal) -> tuple[StudyResults, ...]:
@@ -243,18 +238,11 @@ def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
         if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, missing))
     moments = [record.at for record in records if record.at]
-    return TrialResults(
-        spec=spec,
-        points=tuple(points),
-        remaining=tuple(remaining),
-        status="done" if not remaining else "failed" if failure else "missing",
-        stop=stop,
-        failure=failure if remaining else None,
-        is_begun=bool(records),
-        attempts=tuple(record for record in records if isinstance(record, Started)),
-        written=(min(moments), max(moments)) if moments else (),
-        walked=walked,
-    )
+    status: Status = "done" if not remaining else "failed" if failure else "missing"
+    ends: Any = {"stop": stop, "failure": failure if remaining else None, "walked": walked}
+    ends["attempts"] = tuple(record for record in records if isinstance(record, Started))
+    ends["written"] = (min(moments), max(moments)) if moments else ()
+    return TrialResults(spec, tuple(points), tuple(remaining), status, is_begun=bool(records), **ends)
 
 
 def _reachable(spec: Trial, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
@@ -284,12 +272,12 @@ def point_name(point: PointResults) -> str:
 
 def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
     """Return the points with a name or an id's beginning; several seeds, models and settings may share a name."""
-    called = []
-    for point in measured:
-        is_id = name and point.spec.point_id(point.strength).startswith(name)
-        if is_id or name in (point.spec.variant, point_name(point)):
-            called.append(point)
-    return called
+
+    def is_called(point: PointResults) -> bool:
+        is_id = name != "" and point.spec.point_id(point.strength).startswith(name)
+        return is_id or name in (point.spec.variant, point_name(point))
+
+    return [point for point in measured if is_called(point)]
 
 
 def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, PointResults]:

@@ -25,10 +25,8 @@ def largest_candidate(study: Study) -> Trial:
 
 def list_remaining_specs(results: Results) -> list[Trial]:
     """Return a sweep's unfinished trials, and the largest candidate of each unfinished study."""
-    specs = [trial.spec for trial in results.unfinished]
-    for study in unfinished_studies(results):
-        specs.append(largest_candidate(study.spec))
-    return specs
+    largest = [largest_candidate(study.spec) for study in unfinished_studies(results)]
+    return [trial.spec for trial in results.unfinished] + largest
 
 
 def read_sweep_results(plan: Plan, journal: Journal) -> Results:
@@ -87,10 +85,8 @@ def is_over(study: Study, candidates: Sequence[Candidate]) -> bool:
 
 def sampled_dimensions(study: Study) -> dict[str, Dimension]:
     """Return the dimensions in which candidates differ: a cumulative strength is raised by each of them."""
-    space = dict(study.space)
-    if study.is_cumulative:
-        space.pop(study.trial.strength_name, None)
-    return space
+    raised = {study.trial.strength_name} if study.is_cumulative else set()
+    return {name: dimension for name, dimension in study.space.items() if name not in raised}
 
 
 def untried_settings(study: Study, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:

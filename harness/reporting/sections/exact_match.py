@@ -31,10 +31,8 @@ class ExactMatch(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        frame = self.analysis.agreements
-        return (
-            {"exact_match_groups": agreement_figure(frame, curves.styles(self.analysis.points))} if len(frame) else {}
-        )
+        frame, looks = self.analysis.agreements, curves.styles(self.analysis.points)
+        return {"exact_match_groups": agreement_figure(frame, looks)} if len(frame) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"exact_match_groups": self.analysis.agreements}

@@ -131,15 +131,11 @@ def provenance(results: Results) -> dict[str, Any]:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
                 commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
                 builds.append(f"{attempt.versions['lethe']}{commit}")
-    return {
-        "measured": _period(results),
-        "work": metrics.duration_text(seeds.work_seconds(results.measured) or None),
-        "machines": _machines(results),
-        "readings": describe_readings(trial.spec for trial in results.trials),
-        "lethe": ", ".join(dict.fromkeys(builds)),
-        "sweep_command": f"lethe sweep {plan.sweep}.yaml{overrides}",
-        "collate_command": f"lethe collate results/{plan.sweep}",
-    }
+    work, readings = seeds.work_seconds(results.measured), describe_readings(trial.spec for trial in results.trials)
+    parts: dict[str, Any] = {"measured": _period(results), "work": metrics.duration_text(work or None)}
+    parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
+    parts["sweep_command"] = f"lethe sweep {plan.sweep}.yaml{overrides}"
+    return parts | {"collate_command": f"lethe collate results/{plan.sweep}"}
 
 
 def _period(results: Results) -> str:
