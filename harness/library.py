@@ -94,9 +94,6 @@ class SweepResults:
         `log` for a metric that is the exponential of a mean, such as perplexity (the item's mean NLL of a token, in
         nats), else `value`. Metrics without items, such as MAUVE, have no rows.
 
-        Args:
-            point: As for `point`.
-
         Raises:
             DataError: There is no such point, or its items are damaged.
         """
@@ -121,9 +118,7 @@ class SweepResults:
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point: a reference, or a kept erased model.
 
-        Args:
-            point: As for `point`.
-            original: Location of the original, as by `resolve_model`; None: as when the sweep ran.
+        `original` is the original's location, as by `resolve_model`; None: as when the sweep ran.
 
         Raises:
             DataError: There is no such point, or its erased model was not kept.
@@ -166,11 +161,7 @@ class SweepResults:
     def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
         """Write a point's model, its tokenizer and a card to a new folder, atomically.
 
-        Args:
-            point: As for `point`.
-            out: The new folder.
-            original: As for `model`.
-            adapter_alone: Write only the LoRA adapter, not merged.
+        `adapter_alone` writes only the LoRA adapter, not merged.
 
         Raises:
             DataError: There is no such point, its model was not kept, it has no adapter, or `out` exists.

@@ -84,10 +84,6 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
 
     Only attacks that make a model recite count (metrics that are better lower).
-
-    Args:
-        frame: Rows of `attack_frame` of one model and level.
-        info: The metrics.
     """
     recites = frame["metric"].map(lambda name: info[name].better == "lower" and info[name].group != "erasure")
     tests = frame[recites & frame["strength"].ne("") & ~frame["collapsed"]]
@@ -110,11 +106,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
     """Return the curves that evaluators measured, as means over seeds: a row for each x of a curve.
 
-    Args:
-        results: With the curves in the notes of measurements.
-        table: The shown points. Curves of references and ranked points are returned; in a tuned sweep only those of the
-            last level.
-        info: The metrics.
+    Only references and ranked points have theirs returned, in a tuned sweep those of the last level.
     """
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):

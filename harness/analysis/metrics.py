@@ -34,11 +34,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
 def metric_info(results: Results) -> dict[str, Metric]:
-    """Return the declarations of all measured metrics.
-
-    Raises:
-        DataError: Two evaluators report a metric of the same name.
-    """
+    """Return the declarations of all measured metrics."""
     metrics: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
     for measurement in [measurement for point in results.measured for measurement in point.measurements]:
@@ -103,11 +99,7 @@ def declarations(info: MetricInfo) -> str:
 
 
 def read_declarations(table: Path) -> dict[str, Metric]:
-    """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it.
-
-    Raises:
-        DataError: There is no such file, or it does not declare metrics.
-    """
+    """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it."""
     beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
     file = next((path for path in beside if path.is_file()), None)
     if file is None:

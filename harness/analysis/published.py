@@ -39,9 +39,6 @@ def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFra
     is why two figures cannot be compared; `is_inside` is whether ours lies within the tolerance, or None;
     `is_set_aside` is whether only the published figure prevents the comparison. The collapse flag is named `collapsed`
     and has no metric. `lacking` is why we have no such row.
-
-    Raises:
-        DataError: There is no such published table.
     """
     name, rows = results.plan.reproduces, []
     if name is None:

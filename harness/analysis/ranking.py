@@ -237,13 +237,6 @@ def drawn_ranks(
     """Return the ranks of rows in every draw (D, K, R), and the metrics without an interval.
 
     A rank is NaN where a row is unranked, or no metric of its group has an interval.
-
-    Args:
-        variants: The seeds of each row.
-        groups: The metrics of each group.
-        scores: For each group (R, M); NaN takes no rank.
-        evidence: The items behind the numbers.
-        aims: Taken as measured, without noise.
     """
     group_draws, left_out = [], []
     for metrics, scores_RM in zip(groups, scores, strict=True):

@@ -216,7 +216,7 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured:
     guessed and do not count. A control of a single text shows nothing.
 
     Args:
-        texts: Recited texts of each reference row.
+        texts: By reference row.
         passed: Controls whose means show that the original recites more.
         measured: Controls whose means are known.
     """
@@ -315,13 +315,6 @@ def has_erased_nothing(
     A metric shows it where it is better than the original's and the paired test over texts (copies count once; mean of
     seeds) gives p < 0.05, Holm-corrected over the metrics. There is no floor: texts and model are the same. With fewer
     than eight texts any improvement counts.
-
-    Args:
-        rows: The points of the variant, one for each seed of a model.
-        originals: The rows of the original.
-        metrics: The ranked metrics of erasure.
-        evidence: The items behind both.
-        aims: Aims of the rows.
     """
     starts = match_originals(rows, originals)
     if starts is None or not metrics:

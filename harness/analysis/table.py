@@ -146,9 +146,6 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
 
     A published table needs `model`, `method` and a declared metric. Missing columns are filled: `variant` = `method`,
     no strength, seed 0, ranked unless it is a reference row. Unknown columns stay text.
-
-    Raises:
-        DataError: The file is missing or no CSV, lacks columns, or has an invalid number (with line and column).
     """
     try:
         content = BytesIO(files.read_file(path, "a table"))

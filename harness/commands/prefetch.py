@@ -37,11 +37,7 @@ class HubContent(NamedTuple):
         return all(hub.cached(self.repository, each) for each in patterns)
 
     def fetch(self) -> None:
-        """Download it.
-
-        Raises:
-            ModelError, DataError: The hub lacks it, or a model has no safetensors.
-        """
+        """Download it."""
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
             return

@@ -195,11 +195,7 @@ MORE = 2
 
 
 def print_power(folder: Path, reference: str | None, difference: float | None) -> None:
-    """Print the effect of more runs on each method's verdict, at the first level.
-
-    Raises:
-        DataError: There are no results, no such reference, or no two methods can be compared.
-    """
+    """Print the effect of more runs on each method's verdict, at the first level."""
     results = read_folder(folder)
     plan = results.plan
     if reference is not None:

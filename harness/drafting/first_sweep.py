@@ -120,13 +120,7 @@ EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes":
 def first_sweep(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return a new sweep file, and the reason for each method that is left out.
-
-    Raises:
-        ConfigError: Something other than a method is wrong with the file.
-        DataError: The texts cannot be used, or no method is left.
-        ModelError: The model or its tokenizer cannot be loaded.
-    """
+    """Return a new sweep file, and the reason for each method that is left out."""
     parts = _file_parts(given, name, out, retain, utility)
     content, left_out = _planned_file(parts, out)
     if is_probed:

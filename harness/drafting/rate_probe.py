@@ -69,10 +69,6 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
         content: The file, which plans.
         out: Its future path: relative names are found from there.
         texts: Number of texts to erase; at most 8 are used.
-
-    Raises:
-        ConfigError: The texts are too few.
-        TrialError: A step failed.
     """
     planned = plan_probe(content, out, min(texts, TEXTS))
     with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
@@ -119,11 +115,7 @@ def _cheaper(study: Study) -> Study:
 def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
     """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
 
-    Args:
-        rates: Rising rates; the last one erases or collapses, if any does.
-        usual: Taken where each collapses.
-        steps: Of an epoch: a rate that erased in fewer is divided accordingly, since Adam moves weights by it each
-        step.
+    A rate that erased in fewer than an epoch's steps is divided accordingly, since Adam moves weights by it each step.
     """
     last = rates[-1]
     rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)

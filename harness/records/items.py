@@ -85,11 +85,7 @@ def is_intact(path: Path, digest: str) -> bool:
 
 
 def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
-    """Return the items by metric.
-
-    Raises:
-        DataError: The file is missing or damaged.
-    """
+    """Return the items by metric."""
     if not is_intact(path, digest):
         raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
     by_metric = {}

@@ -52,11 +52,7 @@ for _name, _value in _DEFAULTS.items():
 
 
 class LiveCopy:
-    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning.
-
-    Args:
-        folder: `results/<sweep>`.
-    """
+    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_over = folder.resolve(), False
@@ -107,12 +103,7 @@ def copy_sweep(
 ) -> None:
     """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
 
-    Args:
-        folder: `results/<sweep>`.
-        results: Its results; trials without records get no run.
-        point_tags: Tags that depend on the whole table.
-        files: Attached if they exist; a report with plain samples never is.
-        answer: The sweep's answer as Markdown.
+    Trials without records get no run. Files are attached if they exist; a report with plain samples never is.
     """
     with _open_copy(folder, results.plan) as copy:
         sweep = copy.write(results, point_tags)
@@ -128,11 +119,7 @@ def copy_sweep(
 
 
 def connect(root: Path) -> MlflowClient:
-    """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database.
-
-    Raises:
-        DataError: The file there is no MLflow database.
-    """
+    """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database."""
     from mlflow import MlflowClient
 
     for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is reported once, by the caller.
@@ -181,11 +168,7 @@ def describe_failure(error: Exception, root: Path) -> str:
 
 
 def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Replace this process by MLflow's web server on 127.0.0.1.
-
-    Raises:
-        DataError: There is no database, or it is not MLflow's.
-    """
+    """Replace this process by MLflow's web server on 127.0.0.1."""
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")

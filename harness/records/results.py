@@ -285,10 +285,6 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
 
     Args:
         name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
-        by_sweep: Results by the sweep's name.
-
-    Raises:
-        DataError: No point has that name, or more than one.
     """
     wanted_sweep, _, called = name.rpartition(":")
     if wanted_sweep and wanted_sweep not in by_sweep:

@@ -31,9 +31,6 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     """Write all tables, figures and the report; return the files.
 
     table.csv is first, so that it exists even if ranking fails.
-
-    Raises:
-        DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
     """
     written = [
         write_whole(folder / "table.csv", csv_text(analysis.table)),
@@ -85,12 +82,9 @@ def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answe
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep, finished or not.
+    """Return the report of a sweep, finished or not; `sections` have their figures drawn already.
 
-    Args:
-        analysis: The sweep's numbers.
-        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
-        is_kept: Whether the journal stays, so that the report can be made again.
+    `is_kept` is whether the journal stays, so that the report can be made again.
     """
     contents: list[tuple[str, str]] = []
 

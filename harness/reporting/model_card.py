@@ -21,15 +21,7 @@ from harness.settings import ORIGINAL, Source
 def model_card(
     point: PointResults, analysis: Analysis, weights: Mapping[str, str], made_by: Mapping[str, str], *, is_adapter: bool
 ) -> str:
-    """Return the README.md of an exported model.
-
-    Args:
-        point: Of the model.
-        analysis: Of its sweep.
-        weights: The sha256 of each file of weights by its name.
-        made_by: Versions of packages by name.
-        is_adapter: Whether the folder contains a LoRA adapter for peft instead of the measured model.
-    """
+    """Return the README.md of an exported model; `weights` has the sha256 of each file, `made_by` package versions."""
     spec, table = point.spec, analysis.table
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]

@@ -32,13 +32,7 @@ NOTE = (
 
 
 def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Group:
-    """Return the trials of a plan.
-
-    Args:
-        plan: A resolved sweep.
-        statuses: Each trial's state, by its id.
-        to_memorize: Number of memorised models left to train.
-    """
+    """Return the trials of a plan; `to_memorize` is the number of memorised models left to train."""
     rows, points, measurements = [], 0, 0
     for spec in plan.trials:
         status = statuses[spec.trial_id]

@@ -89,12 +89,6 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
 
     A row whose `collapsed` is True is red, or has a †; one whose `over_erased` is True has a ‡. Neither is marked as
     best; nor is one whose `compared` is False.
-
-    Args:
-        frame: A row for each of the table's.
-        columns: In the order in which they are printed.
-        to: `html`, `markdown` and `latex` (a tabular for booktabs and colortbl) are text; `csv` has unformatted
-            numbers; `terminal` is a rich table.
     """
     if to == "csv":
         names = [name for column in columns for name in (column.name, f"{column.name}_low", f"{column.name}_high")]

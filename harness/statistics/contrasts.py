@@ -81,9 +81,6 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
         a: Of one method.
         b: Of the other: row by row the same replicates, column by column the same items.
 
-    Raises:
-        ValueError: Items, replicates or aggregates differ.
-
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
     """

@@ -86,13 +86,7 @@ _CARD = Markup('<section class="outcome card" aria-label="Answer">{}{}</section>
 
 
 def answer_figure(answer: Answer, plan: Plan, styles_by_variant: style.Styles) -> Figure | None:
-    """Return a panel of prices at the first level for each model; None where none was reached.
-
-    Args:
-        answer: Of the sweep.
-        plan: With the levels and the margin.
-        styles_by_variant: The colour and marker of each variant that has a point.
-    """
+    """Return a panel of prices at the first level for each model; None where none was reached."""
     cost = answer.cost
     frames = {model: answer.at(model, plan.until[0]) for model in answer.heads} if plan.until and cost else {}
     frames = {model: rows for model, rows in frames.items() if rows["price"].notna().any()}
