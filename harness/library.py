@@ -244,11 +244,9 @@ def find_sweeps(folder: Path) -> list[Path]:
 
 
 def find_point(name: str, results: Path) -> tuple[Path, str]:
-    """Return the folder and id of the measured point with a name.
+    """Return the folder and id of the measured point with a name, in the results of all sweeps or of one.
 
-    Args:
-        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
-        results: The folder of all sweeps' results, or of one sweep's.
+    Names are `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
 
     Raises:
         DataError: No point has that name, or several have.

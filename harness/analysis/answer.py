@@ -145,7 +145,7 @@ def _walk(
         texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
-    row = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
+    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
     row |= {"runs": len(walks) or sum(len(study.spec.seeds) for study in studies)}
     found = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {found}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}

@@ -220,9 +220,7 @@ def _checkpoints(ours: Checkpoint, names: Sequence[str]) -> tuple[dict[str, Any]
     return {"": id, "tokenizer": tokenizer}, {"": names[0], "tokenizer": "its own"}
 
 
-def _evaluator_settings(
-    evaluator: EvaluatorSpec, definition: Definition
-) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
+def _evaluator_settings(evaluator: EvaluatorSpec, definition: Definition) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return an evaluator's settings, without those that metrics are named after, and the defaults."""
     usual = plain_settings(EVALUATORS.configure(evaluator.name, {"definition": definition}))
 

@@ -31,7 +31,8 @@ from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, wo
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.settings import ORIGINAL, REFERENCE_ROWS
-from harness.statistics import bootstrap, item_values
+from harness.statistics import bootstrap
+from harness.statistics.item_values import Floats
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
@@ -174,7 +175,7 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, t
         scores_RM = np.array([_scores(group, metrics, aims) for group in variants]).reshape(len(variants), len(metrics))
         scores.append(np.full_like(scores_RM, np.nan) if recites is False else scores_RM)
     ranks_KR = all_ranks(scores)
-    ranks_DKR, without_interval = drawn_ranks(variants, groups, scores, evidence, aims)
+    ranks_DKR, without_interval = drawn_ranks(variants, groups, scores, whole.on_recited_texts)
     order = np.lexsort((ranks_KR[0], ranks_KR[2], ranking["collapsed"].eq(True)))
     for kind, name in enumerate(rank_names(info)):
         ranking[name] = printed(list(ranks_KR[kind]))
@@ -199,13 +200,13 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
         unranked = f"not measured: {', '.join(lacking)}"
     else:
         unranked = ERASED_NOTHING if first["idle"] else ""
-    state = {"collapsed": True if collapsed.any() else None if worst == "unknown" else False, "collapse_class": worst}
-    state |= {"collapse_reason": reasons, "over_erased": is_any(rows["over_erased"])}
-    state |= {"seeds": len(rows), "unranked": unranked}
+    state: dict[str, Any] = {"collapse_class": worst, "collapse_reason": reasons, "seeds": len(rows)}
+    state |= {"collapsed": True if collapsed.any() else None if worst == "unknown" else False}
+    state |= {"over_erased": is_any(rows["over_erased"]), "unranked": unranked}
     return dict(first[list(IDENTITY)]) | {"strength": strengths(list(rows["strength"]))} | state
 
 
-def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> item_values.Floats:
+def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats:
     """Return the costs of one variant's means over its seeds (M,).
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
@@ -216,7 +217,7 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> item_v
     return np.array([aims.cost(finite, metric) for metric in metrics])
 
 
-def rank_bounds(ranks_DR: item_values.Floats) -> list[tuple[str, str]]:
+def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
     """Return the bounds of 95 % of each row's drawn ranks, as text; '' where not known."""
     tail = (1 - bootstrap.CONFIDENCE) / 2
     bounds = []
@@ -228,17 +229,13 @@ def rank_bounds(ranks_DR: item_values.Floats) -> list[tuple[str, str]]:
 
 
 def drawn_ranks(
-    variants: Sequence[pd.DataFrame],
-    groups: Sequence[Sequence[Metric]],
-    scores: Sequence[item_values.Floats],
-    evidence: Evidence,
-    aims: Aims,
-) -> tuple[item_values.Floats, tuple[Metric, ...]]:
+    variants: Sequence[pd.DataFrame], groups: Sequence[Sequence[Metric]], scores: Sequence[Floats], shown: RankedTable
+) -> tuple[Floats, tuple[Metric, ...]]:
     """Return the ranks of rows in every draw (D, K, R), and the metrics without an interval.
 
     A rank is NaN where a row is unranked, or no metric of its group has an interval.
     """
-    group_draws, left_out = [], []
+    group_draws, left_out, evidence = [], [], shown.evidence
     for metrics, scores_RM in zip(groups, scores, strict=True):
         metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
@@ -246,7 +243,7 @@ def drawn_ranks(
             for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
                 is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
                 drawn_D = np.full(bootstrap.DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
-                drawn_DR[:, row] = aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
+                drawn_DR[:, row] = shown.aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
             else:
@@ -256,7 +253,7 @@ def drawn_ranks(
     return all_ranks(group_draws), tuple(left_out)
 
 
-def competition_ranks(scores_R: item_values.Floats) -> item_values.Floats:
+def competition_ranks(scores_R: Floats) -> Floats:
     """Return the rank of every score along the last axis; 1 is the lowest, NaN has none.
 
     Example:
@@ -268,7 +265,7 @@ def competition_ranks(scores_R: item_values.Floats) -> item_values.Floats:
     return np.asarray(rankdata(alike_R, method="min", axis=-1, nan_policy="omit"), dtype=np.float64)
 
 
-def group_ranks(scores_RM: item_values.Floats) -> item_values.Floats:
+def group_ranks(scores_RM: Floats) -> Floats:
     """Return the ranks of the rows' mean ranks over a group's metrics; lower scores are better.
 
     A row that lacks a metric is left out; so are all in a group without metrics.
@@ -280,7 +277,7 @@ def group_ranks(scores_RM: item_values.Floats) -> item_values.Floats:
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))
 
 
-def all_ranks(scores: Sequence[item_values.Floats]) -> item_values.Floats:
+def all_ranks(scores: Sequence[Floats]) -> Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from harness.records.setting_changes import Change, find_differences, flatten_te
 from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
+from harness.reporting.sections.repeat import versions
 from harness.reporting.summary import answer_markdown
 from harness.settings import Level
 from harness.statistics import protocol
@@ -90,6 +91,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 
 MAX_ROWS = 60
+Points = dict[str, PointResults]
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
@@ -118,9 +120,7 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     return 1
 
 
-def differences(
-    a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
-) -> pd.DataFrame:
+def differences(a: Results, points_a: Points, b: Results, points_b: Points) -> pd.DataFrame:
     """Return a row for each setting, version and point that differs, and for each number."""
     plans = [flatten_texts({name: getattr(side.plan, name) for name in OF_PLAN}) for side in (a, b)]
     packages = _packages(a), _packages(b)
@@ -153,17 +153,14 @@ def differences(
     return pd.DataFrame(rows + numbers, columns=COLUMNS)
 
 
-def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
-    named: dict[str, PointResults] = {}
+def _named_points(results: Results, point_id: str) -> Points:
+    named, counts = Points(), Counter[str]()
     for point in results.measured:
         spec, strength = point.spec, point.strength
         at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
-        name = first = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
-        repeat = 1
-        while name in named:
-            repeat += 1
-            name = f"{first} ({repeat})"
-        named[name] = point
+        name = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name} ({counts[name]})"] = point
     return {name: point for name, point in named.items() if point_id in ("", point.spec.point_id(point.strength))}
 
 
@@ -172,11 +169,8 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
 
 
 def _packages(results: Results) -> dict[str, str]:
-    versions: defaultdict[str, set[str]] = defaultdict(set)
-    for attempt in [attempt for trial in results.trials for attempt in trial.attempts]:
-        for name, version in {**attempt.versions, "processor": cpu_kind(attempt.hardware)}.items():
-            versions[name].add(version)
-    return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
+    kinds = {cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts}
+    return dict(versions(results)) | ({"processor": ", ".join(sorted(kinds))} if kinds else {})
 
 
 def _print_rows(rows: pd.DataFrame) -> None:

@@ -35,20 +35,13 @@ _LOG = logging.getLogger(__name__)
 EXPERIMENT = "lethe"
 PointTags = Mapping[str, Mapping[str, str]]
 """Tags that depend on the whole table, by point id."""
-_DEFAULTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Ten seconds for a server's answer, and one retry.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
-    # Jitter would consume random numbers of a trial in this process.
-    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
-}
+_DEFAULTS = {"DISABLE_TELEMETRY": "true", "SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+# Ten seconds for a server's answer, and one retry. Jitter would consume random numbers of a trial in this process.
+_DEFAULTS |= {"HTTP_REQUEST_TIMEOUT": "10", "HTTP_REQUEST_MAX_RETRIES": "1", "HTTP_REQUEST_BACKOFF_FACTOR": "1"}
+_DEFAULTS |= {"HTTP_RESPECT_RETRY_AFTER_HEADER": "false", "HTTP_REQUEST_BACKOFF_JITTER": "0"}
 # Set at import: trials restore the variables that were set while they ran.
 for _name, _value in _DEFAULTS.items():
-    os.environ.setdefault(_name, _value)
+    os.environ.setdefault(f"MLFLOW_{_name}", _value)
 
 
 class LiveCopy:

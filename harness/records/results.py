@@ -281,10 +281,10 @@ def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResult
 
 
 def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, PointResults]:
-    """Return the sweep and the only point with a name.
+    """Return the sweep and the only point with a name; without `SWEEP:` in it all sweeps are searched.
 
-    Args:
-        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
+    Raises:
+        DataError: No point has that name, or more than one.
     """
     wanted_sweep, _, called = name.rpartition(":")
     if wanted_sweep and wanted_sweep not in by_sweep:

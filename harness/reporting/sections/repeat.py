@@ -93,12 +93,9 @@ def describe_hosts(trial: TrialResults) -> str:
 
 def versions(results: Results) -> list[tuple[str, str]]:
     """Return each package with the versions of all trials."""
-    versions_by_package: dict[str, set[str]] = {}
-    for trial in results.trials:
-        for packages in trial.versions:
-            for package, version in packages.items():
-                versions_by_package.setdefault(package, set()).add(version)
-    return [(package, ", ".join(sorted(versions_by_package[package]))) for package in sorted(versions_by_package)]
+    pairs = {pair for trial in results.trials for packages in trial.versions for pair in packages.items()}
+    names = sorted({package for package, _ in pairs})
+    return [(name, ", ".join(sorted(version for package, version in pairs if package == name))) for name in names]
 
 
 def list_inputs(plan: Plan) -> list[tuple[str, str]]:
