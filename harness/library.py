@@ -130,10 +130,8 @@ class SweepResults:
         named = self.point(point)
         spec = named.spec
         if original is not None and original.digest != spec.model.digest:
-            raise ModelError(
-                f"the original of '{point}' has the digest {spec.model.digest}, and '{original.id}' has "
-                f"{original.digest}: it is another model."
-            )
+            digests = f"has the digest {spec.model.digest}, and '{original.id}' has {original.digest}"
+            raise ModelError(f"the original of '{point}' {digests}: it is another model.")
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
         return load_erased(original or spec.model, self._kept(named))

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import parse_metric
-from harness.records.results import Results
+from harness.records.results import Results, measurements
 from harness.settings import RETRAINED
 from harness.statistics.item_values import Floats, by_model
 
@@ -37,7 +37,7 @@ def metric_info(results: Results) -> dict[str, Metric]:
     """Return the declarations of all measured metrics."""
     metrics: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
-    for measurement in [measurement for point in results.measured for measurement in point.measurements]:
+    for _, measurement in measurements(results.measured):
         for declared in measurement.metrics:
             name, evaluator = str(declared["name"]), measurement.evaluator
             if reporter.setdefault(name, evaluator) != evaluator:

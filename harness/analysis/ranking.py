@@ -23,8 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from harness.analysis import recitation
-from harness.analysis.damage import is_any, is_broken, verdict
+from harness.analysis import damage, recitation
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, own_groups, select_metrics
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
@@ -191,7 +190,7 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
     broken = collapsed if collapsed.any() else is_over
     seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
     if collapsed.any():
-        unranked = f"collapsed{seeds} ({verdict(worst, reasons)})"
+        unranked = f"collapsed{seeds} ({damage.verdict(worst, reasons)})"
     elif is_over.any():
         unranked = f"{OVER_ERASED}{seeds}"
     elif first["control"]:
@@ -202,7 +201,7 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
         unranked = ERASED_NOTHING if first["idle"] else ""
     state: dict[str, Any] = {"collapse_class": worst, "collapse_reason": reasons, "seeds": len(rows)}
     state |= {"collapsed": True if collapsed.any() else None if worst == "unknown" else False}
-    state |= {"over_erased": is_any(rows["over_erased"]), "unranked": unranked}
+    state |= {"over_erased": damage.is_any(rows["over_erased"]), "unranked": unranked}
     return dict(first[list(IDENTITY)]) | {"strength": strengths(list(rows["strength"]))} | state
 
 
@@ -211,7 +210,7 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
     """
-    if (is_broken(rows) | rows["idle"] | rows["control"]).any():
+    if (damage.is_broken(rows) | rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])

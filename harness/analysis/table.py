@@ -177,9 +177,8 @@ def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], ex
         try:
             values.append(parse(cell.strip().lower()) if cell.strip() else None)
         except (ValueError, KeyError):
-            raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{messages.shown(cell, 100)}' is not {expectation}."
-            ) from None
+            place = f"{path}, line {line}, column '{cells.name}'"
+            raise DataError(f"{place}: '{messages.shown(cell, 100)}' is not {expectation}.") from None
     return pd.Series(values, index=cells.index, dtype=object)
 
 

@@ -13,8 +13,7 @@ from harness import plugins
 from harness.analysis.analysis import Analysis
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
-from harness.drafting import given_texts
-from harness.drafting.rate_probe import probed_rates, rate_settings
+from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
@@ -193,11 +192,11 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
     try:
-        rates = list(probed_rates(content, out, parts["count"]))
+        rates = list(rate_probe.probed_rates(content, out, parts["count"]))
     except (ConfigError, TrialError) as error:
         why = " ".join(printable(str(error)).split()).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    return rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
+    return rate_probe.rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
 
 
 FILE = Path("audit.yaml")

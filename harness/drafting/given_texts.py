@@ -63,12 +63,10 @@ class ReadTexts(NamedTuple):
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
         given, (prefix, length) = self.given, sections.MINIATURE_TOKENS
         cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
-        return {
-            "model": flow({"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model),
-            "forget": flow(dict(self.forget)),
-            "continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"],
-            "holdout": flow(named_source(given.unseen, given.field)) if given.unseen else "",
-        }
+        model = {"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model
+        holdout = flow(named_source(given.unseen, given.field)) if given.unseen else ""
+        parts = {"model": flow(model), "forget": flow(dict(self.forget)), "holdout": holdout}
+        return parts | {"continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"]}
 
 
 def read_given(given: Given, most_texts: int) -> ReadTexts:

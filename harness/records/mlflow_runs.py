@@ -16,7 +16,15 @@ from urllib.parse import quote
 from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, erased_key, parse_time
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
+from harness.records.results import (
+    PointResults,
+    Results,
+    StudyResults,
+    TrialResults,
+    measurements,
+    point_name,
+    reaching_probes,
+)
 from harness.settings import PROBED_UTILITY, Trial
 
 _VIEW = "mlflow.sharedViewState."
@@ -54,13 +62,11 @@ def trial_run(trial: TrialResults) -> RunContent:
     numbers: dict[tuple[str, int], float] = {}
     for point, step in zip(trial.points, _steps(strengths), strict=True):
         numbers |= {(name, step): value for name, value in _numbers(point).items()}
-    tags = {
-        **_tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None),
-        **_measured_tags(trial, trial.points, trial.stop.reason if trial.stop else ""),
-        "strengths": ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none",
-        "error": _type_of(trial.failure.error) if trial.failure else "none",
-        "versions": ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none",
-    }
+    tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
+    tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
+    tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
+    tags["error"] = _type_of(trial.failure.error) if trial.failure else "none"
+    tags["versions"] = ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none"
     started, ended = map(milliseconds, trial.written or (None, None))
     # Records have whole seconds; a short trial begins and ends in one.
     seconds = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
@@ -96,11 +102,9 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     for target in study.spec.targets:
         if reaching := reaching_probes(target, candidate):
             numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
-    tags = _tags(spec, "candidate", key, None) | {
-        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}",
-        "search": study.spec.search,
-        "end": _type_of(candidate.end) if candidate.error else candidate.end,
-    }
+    tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
+    tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
+    tags["end"] = _type_of(candidate.end) if candidate.error else candidate.end
     settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
     ended = milliseconds(candidate.at)
     return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
@@ -194,9 +198,8 @@ def _legal(name: str) -> str:
 
 def _declared(points: Iterable[PointResults]) -> dict[str, Mapping[str, Json]]:
     declared: dict[str, Mapping[str, Json]] = {}
-    for point in points:
-        for measurement in point.measurements:
-            declared |= {f"{metric['group']}/{metric['name']}": metric for metric in measurement.metrics}
+    for measurement in [measurement for point in points for measurement in point.measurements]:
+        declared |= {f"{metric['group']}/{metric['name']}": metric for metric in measurement.metrics}
     return declared
 
 

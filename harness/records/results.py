@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -129,6 +129,12 @@ class PointResults:
         return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
 
 
+def measurements(points: Iterable[PointResults]) -> Iterator[tuple[PointResults, Measurement]]:
+    """Yield every measurement with its point."""
+    for point in points:
+        yield from ((point, measurement) for measurement in point.measurements)
+
+
 @dataclass(frozen=True)
 class TrialResults:
     """The status and points of one trial."""
@@ -216,13 +222,13 @@ def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
     """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
     points_by_id: dict[str, Point] = {}
-    measurements: defaultdict[str, dict[str, Measurement]] = defaultdict(dict)
+    measured_by_id: defaultdict[str, dict[str, Measurement]] = defaultdict(dict)
     stop, failure, walked = None, None, None
     for record in records:
         if isinstance(record, Point):
             points_by_id.setdefault(record.point_id, record)
         elif isinstance(record, Measurement) and record.key in keys:
-            measurements[record.point_id][record.key] = record
+            measured_by_id[record.point_id][record.key] = record
         elif isinstance(record, Stopped):
             stop = record
         elif isinstance(record, Walked):
@@ -232,7 +238,7 @@ def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
     points, remaining = [], []
     for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
-        measured, point = measurements[point_id], points_by_id.get(point_id)
+        measured, point = measured_by_id[point_id], points_by_id.get(point_id)
         reason = stop.reason if stop and stop.strength == strength else ""
         points.append(PointResults(spec, strength, point, tuple(measured.values()), reason, walked))
         if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):

@@ -43,9 +43,8 @@ def model_card(
     cost = analysis.info.get(analysis.results.plan.compare.cost)
     ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
     parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "measured": measured, "weights": weights}
-    parts |= {"made_by": made_by, "is_adapter": is_adapter}
-    parts |= {"source_name": _source_name, "without_folders": _without_folders}
-    parts["front_matter"] = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    parts |= {"made_by": made_by, "source_name": _source_name, "without_folders": _without_folders}
+    parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"
     return printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))

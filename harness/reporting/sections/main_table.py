@@ -9,10 +9,8 @@ from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.analysis import metrics, published, ranking
 from harness.analysis.main_table import READ_BY, main_frame, recited_frame, shown_metrics
-from harness.analysis.metrics import group_title, own_groups, select_metrics
-from harness.analysis.published import obstacle_sentences
-from harness.analysis.ranking import RankedTable, rank_names
 from harness.base.messages import printable
 from harness.contracts import CloserTo
 from harness.reporting.render import Column, latex_escape, markdown_escape, render
@@ -52,21 +50,21 @@ class MainTable(Section):
         return about + table
 
 
-def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
+def main_columns(ranked: ranking.RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
     """Return the columns of the main table: numbers, then ranks as in the paper, or the ranks first."""
     columns = [Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method")]
     columns += [Column("strength", "Strength")]
     numbers = []
     for metric in shown_metrics(ranked):
         better = "nearest" if isinstance(metric.better, CloserTo) else metric.better
-        numbers.append(Column(metric.name, metric.title, "number", metric, better, group_title(metric.group)))
-    titles = ["Erasure", "Generation", "Average", *map(group_title, own_groups(ranked.info))]
-    names = zip(rank_names(ranked.info), titles, strict=True)
+        numbers.append(Column(metric.name, metric.title, "number", metric, better, metrics.group_title(metric.group)))
+    titles = ["Erasure", "Generation", "Average", *map(metrics.group_title, metrics.own_groups(ranked.info))]
+    names = zip(ranking.rank_names(ranked.info), titles, strict=True)
     ranks = [Column(name, title, "rank", group="Ranking") for name, title in names]
     return [*columns, *(ranks + numbers if with_ranks_first else numbers + ranks), Column("state", "State", "note")]
 
 
-def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
+def main_markdown(ranked: ranking.RankedTable, question: str, caption: str, answer: str = "") -> str:
     """Return the main table of every model, under the sweep's question and the answer."""
     table = "No point has been measured yet.\n"
     if len(ranked.table):
@@ -76,13 +74,13 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
 
 
-def main_latex(ranked: RankedTable, caption: str) -> str:
+def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
     return _LATEX % (render(main_frame(ranked), columns, "latex"), latex_escape(caption))
 
 
-def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
+def ranking_table(whole: ranking.RankedTable, page_rows: ranking.RankedTable) -> RenderableType:
     """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
     parts = [Text("\n".join(whole.headline_warnings), style="bold")] if whole.headline_warnings else []
     if whole.is_of_references and len(whole.table):
@@ -94,7 +92,7 @@ def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
     frame["label"] = frame["label"].where(frame["strength"] == "", frame["label"] + ", " + frame["strength"])
     numbers = [metric.name for metric in shown_metrics(page_rows) if metric.axis is not None]
     frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
-    names = {"model", "label", "state", *numbers, *rank_names(page_rows.info)}
+    names = {"model", "label", "state", *numbers, *ranking.rank_names(page_rows.info)}
     columns = [column for column in main_columns(page_rows) if column.name in names]
     return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table)))
 
@@ -123,7 +121,7 @@ class ReasoningTasks(Section):
         if frame.empty:
             return Markup("")
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]
-        for task in select_metrics(self.analysis.info, "reasoning"):
+        for task in metrics.select_metrics(self.analysis.info, "reasoning"):
             columns.append(Column(task.name, task.title, "number", task))
             columns.append(Column(f"{task.name}_change", "change", "change"))
         return paragraph(_REASONING_MEANS) + render(frame, columns, "html")
@@ -145,7 +143,7 @@ class Published(Section):
         frame = self.analysis.published
         if frame.empty:
             return Markup("")
-        obstacles = "; ".join(obstacle_sentences(frame))
+        obstacles = "; ".join(published.obstacle_sentences(frame))
         not_compared = paragraph(f"Not to be compared: {obstacles}." if obstacles else "")
         return paragraph(_PUBLISHED_MEANS) + render(*published_table(frame), "html") + not_compared
 
@@ -175,6 +173,6 @@ def verified_table(frame: pd.DataFrame) -> Group:
     columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
     columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
     columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
-    sentences = [f"Not compared: {sentence}." for sentence in obstacle_sentences(frame)]
+    sentences = [f"Not compared: {sentence}." for sentence in published.obstacle_sentences(frame)]
     table = render(lines, [*columns, Column("verdict", "Verdict")], "terminal")
     return Group(table, *(Text(printable(sentence)) for sentence in sentences))

@@ -74,9 +74,8 @@ def _trial_table(results: Results) -> Markup:
         spec, made = trial.spec, [point.made for point in trial.measured if point.made]
         seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
         row = {"label": spec.label, "model": spec.model.id, "seed": spec.seed, "status": trial.status}
-        row |= {"points": f"{len(trial.measured)} of {len(trial.points)}"}
+        row |= {"points": f"{len(trial.measured)} of {len(trial.points)}", "measuring": sum(seconds) or math.nan}
         row |= {"erasing": max((point.erase_seconds for point in made), default=math.nan)}
-        row |= {"measuring": sum(seconds) if seconds else math.nan}
         row |= {"memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan}
         row |= {"engine": f"{spec.engine}, {spec.training.precision}", "place": describe_hosts(trial)}
         rows.append(row | {"trial": spec.trial_id, "collapsed": trial.status == "failed"})
