@@ -110,8 +110,7 @@ def _level_rows(
     logs = pd.DataFrame({name: pd.Series(by_run) for name, by_run in prices.items() if by_run}, dtype=float)
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs):
-        starts = seeds.match_originals(points[name], originals)
-        paid[name] = _item_variance(points[name], starts, cost, evidence)
+        paid[name] = _item_variance(points[name], seeds.match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)

@@ -57,8 +57,7 @@ def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFra
         for key, row in conditions.rows.items():
             for cell in _row_cells(results, model, row, figures[theirs, key], metrics, ranked, conditions, theirs):
                 rows.append(about | cell)
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return frame.astype({"is_inside": object, "ours": object, "published": object})
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("is_inside", "ours", "published"), object))
 
 
 def _row_cells(

@@ -130,8 +130,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     table = rename_replicates(table)
     evidence = evidence or Evidence()
     bounds = [f"{name}_{side}" for name in rank_names(info) for side in ("low", "high")]
-    columns = [*IDENTITY, *rank_names(info), *bounds, *STATE]
-    nothing = pd.DataFrame(columns=columns, dtype=object)
+    nothing = pd.DataFrame(columns=[*IDENTITY, *rank_names(info), *bounds, *STATE], dtype=object)
     unranked = RankedTable(table, info, nothing, recitation.recitations(table, info, evidence), evidence)
     rankings, without_interval = [nothing], {}
     for model, rows in ranked_rows(unranked.on_recited_texts.table).groupby("model", sort=False):

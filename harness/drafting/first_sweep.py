@@ -86,8 +86,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
     """Yield the row of every evaluator with its settings, commented out if it needs more."""
     for name in plugins.EVALUATORS.names():
         try:
-            plugin = plugins.EVALUATORS.load(name)
-            declared = plugins.default_declaration(plugin)
+            declared = plugins.default_declaration(plugins.EVALUATORS.load(name))
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue

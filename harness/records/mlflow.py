@@ -87,8 +87,7 @@ class LiveCopy:
 def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
     """Write one trial's runs of an unfinished sweep."""
     with _open_copy(folder, plan, f" AND tags.trial_id = '{trial.spec.trial_id}'") as copy:
-        sweep = copy.write(Results(plan, (trial,)), {})
-        copy.client.update_run(sweep, "RUNNING")
+        copy.client.update_run(copy.write(Results(plan, (trial,)), {}), "RUNNING")
 
 
 def copy_sweep(

@@ -16,15 +16,7 @@ from urllib.parse import quote
 from harness.contracts import Json, Number
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, erased_key, parse_time
-from harness.records.results import (
-    PointResults,
-    Results,
-    StudyResults,
-    TrialResults,
-    measurements,
-    point_name,
-    reaching_probes,
-)
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
 from harness.settings import PROBED_UTILITY, Trial
 
 _VIEW = "mlflow.sharedViewState."

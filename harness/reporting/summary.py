@@ -257,8 +257,8 @@ def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataF
 
 def further_notes(analysis: Analysis) -> list[str]:
     """Return notes on the recited texts, or on missing evidence of recitation."""
-    recitations = analysis.ranked.recitations.values()
-    return [each.warning for each in recitations if each.recites is not False and each.warning]
+    warned = [each for each in analysis.ranked.recitations.values() if each.recites is not False]
+    return [each.warning for each in warned if each.warning]
 
 
 def answer_markdown(analysis: Analysis) -> str:

@@ -63,8 +63,7 @@ def attack_tables(
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         has_retrained = bool(rows["excess"].notna().any())
         value = "excess" if has_retrained else "value"
-        about = ["label", "strength", "collapsed", "over_erased"]
-        wide = rows.groupby("variant", sort=False)[about].first()
+        wide = rows.groupby("variant", sort=False)[["label", "strength", "collapsed", "over_erased"]].first()
         columns = [Column("label", "Method"), Column("strength", "Strength")]
         for metric in attacks.attack_metrics(info):
             metric_rows = rows[rows["metric"] == metric.name].set_index("variant")
@@ -101,8 +100,7 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
                 ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
                 handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
             else:
-                is_original = line["method"].iloc[0] == ORIGINAL
-                colour, dashes = ("black", "-") if is_original else ("grey", "--")
+                colour, dashes = ("black", "-") if line["method"].iloc[0] == ORIGINAL else ("grey", "--")
                 ax.plot(line["x"], line["y"], zorder=1, color=colour, linestyle=dashes)
         style.panel_title(ax, f"{model}: {title}" if curves["model"].nunique() > 1 else str(title))
         ax.set(xlabel=panel["x_title"].iloc[0], ylabel=panel["y_title"].iloc[0])

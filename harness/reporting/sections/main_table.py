@@ -46,8 +46,7 @@ class MainTable(Section):
         about = paragraph(MARKS_MEAN, caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
-        table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
-        return about + table
+        return about + render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
 
 
 def main_columns(ranked: ranking.RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
@@ -151,8 +150,7 @@ class Published(Section):
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
     """Return the published layout: a row for each model and method, two columns for each metric."""
     place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
-    keys = ["place", "label", "strength", "collapsed"]
-    rows = frame.assign(place=place).set_index(keys)
+    rows = frame.assign(place=place).set_index(["place", "label", "strength", "collapsed"])
     columns = [Column("place", "", "heading"), Column("label", "Method"), Column("strength", "Strength")]
     wide = pd.DataFrame(index=rows.index.drop_duplicates())
     for name, cells in rows.groupby("name", sort=False):
