@@ -53,12 +53,9 @@ class Evidence:
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> item_values.ItemValues | None:
         """Return the items of points; `models_R` as in `ItemValues`."""
-        items_by_point = []
-        for point_id in point_ids:
-            items = self.items(point_id, metric)
-            if items is None:
-                return None
-            items_by_point.append(items)
+        items_by_point = [items for point_id in point_ids if (items := self.items(point_id, metric)) is not None]
+        if len(items_by_point) < len(point_ids):
+            return None
         if any(items.ids != items_by_point[0].ids for items in items_by_point):
             clusters: dict[str, str] = {}
             for items in items_by_point:

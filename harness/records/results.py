@@ -299,12 +299,11 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
     found = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
     if len(found) == 1:
         return found[0]
-    lines = []
-    for sweep, point in found[:NAMES_SHOWN]:
-        spec = point.spec
-        about = f"{point_name(point)} on {spec.model.id}, seed {spec.seed}"
-        lines.append(f"  {sweep}:{spec.point_id(point.strength)}  ({about})")
     if found:
+        lines = []
+        for sweep, point in found[:NAMES_SHOWN]:
+            about = f"{point_name(point)} on {point.spec.model.id}, seed {point.spec.seed}"
+            lines.append(f"  {sweep}:{point.spec.point_id(point.strength)}  ({about})")
         more = [f"  and {len(found) - NAMES_SHOWN} more"] if len(found) > NAMES_SHOWN else []
         raise DataError("\n".join([f"'{name}' means {len(found)} points. Name one:", *lines, *more]))
     names = [point_name(point) for sweep in sweeps for point in by_sweep[sweep].measured]

@@ -296,16 +296,11 @@ def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
 _TARGETS: Mapping[str, Any] = {"html": _html, "markdown": _markdown, "latex": _latex, "terminal": _terminal}
 _ESCAPES: Mapping[str, Any] = {"html": html.escape, "markdown": markdown_escape, "latex": latex_escape}
 _STYLES: Mapping[str, Mapping[str, str]] = {
-    "html": {
-        "best": "<strong>{}</strong>", "second": "<u>{}</u>", "code": "<code>{}</code>", "subscript": "<sub>{}</sub>",
-        "interval": '<br><span class="interval">{}</span>', "arrow": '&nbsp;<span class="arrow">{}</span>',
-    },
-    "markdown": {
-        "best": "**{}**", "second": "<u>{}</u>", "subscript": "<sub>{}</sub>", "interval": "<br><sub>{}</sub>",
-        "arrow": " {}",
-    },
-    "latex": {
-        "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "group": r"\textit{{{}}}", "subscript": "$_{{{}}}$",
-        "arrow": " {}",
-    },
+    "html": {"best": "<strong>{}</strong>", "second": "<u>{}</u>", "code": "<code>{}</code>",
+             "interval": '<br><span class="interval">{}</span>', "arrow": '&nbsp;<span class="arrow">{}</span>',
+             "subscript": "<sub>{}</sub>"},
+    "markdown": {"best": "**{}**", "second": "<u>{}</u>", "subscript": "<sub>{}</sub>",
+                 "interval": "<br><sub>{}</sub>", "arrow": " {}"},
+    "latex": {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "group": r"\textit{{{}}}",
+              "subscript": "$_{{{}}}$", "arrow": " {}"},
 }  # fmt: skip
