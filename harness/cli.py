@@ -264,7 +264,7 @@ def verify(folder: Folder) -> int:
     set aside: only its collapse flag is compared.
     """
     from harness.commands.results import complete_tables
-    from harness.reporting.sections.published import verified_table
+    from harness.reporting.sections.main_table import verified_table
 
     cells = complete_tables(folder)
     console().print(verified_table(cells), "")
@@ -361,8 +361,7 @@ def dashboard(
 def _print_ranking(analysis: Analysis) -> None:
     from harness.reporting.render import render
     from harness.reporting.sections.attacks import attacks_on_terminal
-    from harness.reporting.sections.main_table import ranking_table
-    from harness.reporting.sections.published import published_table
+    from harness.reporting.sections.main_table import published_table, ranking_table
     from harness.reporting.summary import answer_on_terminal
 
     if analysis.results.plan.erases:

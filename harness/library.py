@@ -1,25 +1,32 @@
-"""Results of a sweep from Python: tables, curves and kept erased models."""
+"""Results of a sweep from Python: tables, curves, and kept erased models with their cards."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import yaml
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.curves import Curve, curves
-from harness.analysis.metrics import MetricInfo
+from harness.analysis.metrics import MetricInfo, arrow, lower_title
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.base import csv_text, files
+from harness.base.messages import printable
+from harness.contracts import Json
 from harness.errors import DataError, ModelError
 from harness.records import record, tuned
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
+from harness.reporting.section import fill_template
+from harness.settings import ORIGINAL, Source
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint, Model
@@ -94,9 +101,6 @@ class SweepResults:
         `log` for a metric that is the exponential of a mean, such as perplexity (the item's mean NLL of a token, in
         nats), else `value`. Metrics without items, such as MAUVE, have no rows.
 
-        Args:
-            point: As for `point`.
-
         Raises:
             DataError: There is no such point, or its items are damaged.
         """
@@ -121,9 +125,7 @@ class SweepResults:
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point: a reference, or a kept erased model.
 
-        Args:
-            point: As for `point`.
-            original: Location of the original, as by `resolve_model`; None: as when the sweep ran.
+        `original` is the original's location, as by `resolve_model`; None: as when the sweep ran.
 
         Raises:
             DataError: There is no such point, or its erased model was not kept.
@@ -135,10 +137,8 @@ class SweepResults:
         named = self.point(point)
         spec = named.spec
         if original is not None and original.digest != spec.model.digest:
-            raise ModelError(
-                f"the original of '{point}' has the digest {spec.model.digest}, and '{original.id}' has "
-                f"{original.digest}: it is another model."
-            )
+            digests = f"has the digest {spec.model.digest}, and '{original.id}' has {original.digest}"
+            raise ModelError(f"the original of '{point}' {digests}: it is another model.")
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
         return load_erased(original or spec.model, self._kept(named))
@@ -166,11 +166,7 @@ class SweepResults:
     def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
         """Write a point's model, its tokenizer and a card to a new folder, atomically.
 
-        Args:
-            point: As for `point`.
-            out: The new folder.
-            original: As for `model`.
-            adapter_alone: Write only the LoRA adapter, not merged.
+        `adapter_alone` writes only the LoRA adapter, not merged.
 
         Raises:
             DataError: There is no such point, its model was not kept, it has no adapter, or `out` exists.
@@ -180,7 +176,6 @@ class SweepResults:
         from harness.models.adapters import save_adapter
         from harness.models.loading import save_model
         from harness.models.resolving import copy_tokenizer
-        from harness.reporting.model_card import model_card
 
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
@@ -253,11 +248,9 @@ def find_sweeps(folder: Path) -> list[Path]:
 
 
 def find_point(name: str, results: Path) -> tuple[Path, str]:
-    """Return the folder and id of the measured point with a name.
+    """Return the folder and id of the measured point with a name, in the results of all sweeps or of one.
 
-    Args:
-        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
-        results: The folder of all sweeps' results, or of one sweep's.
+    Names are `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
 
     Raises:
         DataError: No point has that name, or several have.
@@ -268,3 +261,47 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name
     sweep, point = find_one_point(name, {sweep: read_folder(folder) for sweep, folder in searched.items()})
     return by_name[sweep], point.spec.point_id(point.strength)
+
+
+def model_card(
+    point: PointResults, analysis: Analysis, weights: Mapping[str, str], made_by: Mapping[str, str], *, is_adapter: bool
+) -> str:
+    """Return the README.md of an exported model; `weights` has the sha256 of each file, `made_by` package versions."""
+    spec, table = point.spec, analysis.table
+    [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
+    originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
+    original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
+    original_row = original.to_dict("records")[0] if len(original) else {}
+    measured: list[tuple[str, ...]] = []
+    for measurement in point.measurements:
+        for name, value in measurement.numbers.items():
+            metric = analysis.info[name]
+            if spec.shows(metric.group, metric.items):
+                digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, original_row.get(name, math.nan))]
+                by = measurement.evaluator, measurement.definition
+                measured.append((f"{metric.title} {arrow(metric)}", *digits, *by))
+    front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
+    front |= {"pipeline_tag": "text-generation", "tags": ["lethe", "unlearning", spec.method]}
+    if spec.model.revision:
+        front |= {"base_model": spec.model.id, "base_model_relation": "adapter" if is_adapter else "finetune"}
+    strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
+    cost = analysis.info.get(analysis.results.plan.compare.cost)
+    ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
+    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "measured": measured, "weights": weights}
+    parts |= {"made_by": made_by, "source_name": _source_name, "without_folders": _without_folders}
+    parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
+    parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"
+    return printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))
+
+
+def _without_folders(value: Json) -> Json:
+    """Return a setting with paths reduced to their last names, for privacy."""
+    is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
+    return Path(value).name if is_path else value
+
+
+def _source_name(source: Source) -> str:
+    if source.path is None:
+        return source.source
+    return source.path if source.source == "hub" and not source.path.startswith("/") else Path(source.path).name

@@ -302,6 +302,8 @@ class MethodConformance(Conformance):
 
 STUCK = "one word for ever"
 AGAIN = f"{MODEL}, measured again"
+Kept = dict[tuple[str, str], Evaluation]
+Measure = Callable[[str], Evaluation]
 
 
 class EvaluatorConformance(Conformance):
@@ -321,20 +323,16 @@ class EvaluatorConformance(Conformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def kept(cls) -> dict[tuple[str, str], Evaluation]:
+    def kept(cls) -> Kept:
         """Return the class's evaluations, by evaluator and model."""
         return {}
 
     @pytest.fixture
-    def measured(
-        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
-    ) -> Callable[[str], Evaluation]:
+    def measured(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> Measure:
         """Return a function that measures a named model once."""
         return self.measuring_once(evaluator, artifacts, kept)
 
-    def measuring_once(
-        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
-    ) -> Callable[[str], Evaluation]:
+    def measuring_once(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> Measure:
         """Return a function that measures a named model once, and stores it in `kept`."""
 
         def measure_model(name: str) -> Evaluation:
@@ -350,7 +348,7 @@ class EvaluatorConformance(Conformance):
         """Return the small trial's task."""
         return small_task(evaluator, model, artifacts)
 
-    def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
+    def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Measure) -> None:
         """Each metric is in its range or NaN, and the aggregate of its items."""
         faults = list(evaluators.group_faults(evaluator))
         assert not faults, faults[0]
@@ -367,9 +365,7 @@ class EvaluatorConformance(Conformance):
         items = metric_items(evaluation, evaluator.metrics, inputs.forget_set(spec), inputs.utility_texts(spec), more)
         assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
 
-    def test_it_leaves_everything_as_it_was(
-        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
-    ) -> None:
+    def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:
         """Model, task, judges and torch's state are unchanged."""
         model = loading.load_model(resolving.resolve_model(MODEL))
         task = self.task(evaluator, model, artifacts)
@@ -377,24 +373,17 @@ class EvaluatorConformance(Conformance):
             kept[repr(evaluator), AGAIN] = evaluator.evaluate(model, task)
 
     def test_the_same_model_gets_the_same_numbers(
-        self,
-        evaluator: Evaluator,
-        artifacts: Artifacts,
-        measured: Callable[[str], Evaluation],
-        kept: dict[tuple[str, str], Evaluation],
+        self, evaluator: Evaluator, artifacts: Artifacts, measured: Measure, kept: Kept
     ) -> None:
         """Measuring twice gives the same numbers, with a fresh or filled cache."""
         first = measured(MODEL).numbers
         if (repr(evaluator), AGAIN) not in kept:  # The test above measures a second time, if it is run too.
-            kept[repr(evaluator), AGAIN] = self.measure(
-                evaluator, loading.load_model(resolving.resolve_model(MODEL)), artifacts
-            )
+            model = loading.load_model(resolving.resolve_model(MODEL))
+            kept[repr(evaluator), AGAIN] = self.measure(evaluator, model, artifacts)
         again = kept[repr(evaluator), AGAIN].numbers
         assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
 
-    def test_what_it_prepares_is_found_again(
-        self, evaluator: Evaluator, measured: Callable[[str], Evaluation], tmp_path: Path
-    ) -> None:
+    def test_what_it_prepares_is_found_again(self, evaluator: Evaluator, measured: Measure, tmp_path: Path) -> None:
         """Prepared arrays are found later, and change neither task nor numbers."""
         if not prepares(evaluator):
             pytest.skip("it prepares nothing of the original")
@@ -407,7 +396,7 @@ class EvaluatorConformance(Conformance):
         assert set(preparing.cached_keys) <= set(measuring.cached_keys), "it prepares what it never asks for"
         assert numbers == pytest.approx(measured(MODEL).numbers, rel=0, abs=0, nan_ok=True)
 
-    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
+    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Measure) -> None:
         """Reciting or repeating shows in the ranked metrics; in an evaluator's own group one of them suffices."""
         by_group: dict[str, list[Metric]] = {}
         for metric in evaluator.metrics:

@@ -81,15 +81,11 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
         rows, name = {"unseen": (originals, "unseen_ma")}.get(str(level.at), (retrained, "ma"))
         means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
         levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
-    return {
-        "texts": next(((spec.measured or spec.forget).rows for spec in erasing), 0),
-        "runs": len({(spec.model.id, spec.seed) for spec in erasing}),
-        "recited": _mean(originals, "ma"),
-        "unseen_ma": _mean(originals, "unseen_ma"),
-        "retrained_ma": _mean(retrained, "ma"),
-        "retrained_price": math.exp(np.mean(paid)) if paid else math.nan,
-        "levels": levels,
-    }
+    texts = next(((spec.measured or spec.forget).rows for spec in erasing), 0)
+    head = {"texts": texts, "runs": len({(spec.model.id, spec.seed) for spec in erasing}), "levels": levels}
+    head |= {"recited": _mean(originals, "ma"), "unseen_ma": _mean(originals, "unseen_ma")}
+    price = math.exp(np.mean(paid)) if paid else math.nan
+    return head | {"retrained_ma": _mean(retrained, "ma"), "retrained_price": price}
 
 
 def _level_rows(
@@ -100,12 +96,9 @@ def _level_rows(
     points: dict[str, pd.DataFrame] = {}
     specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
     labels = {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
+    at_level = [trial for trial in results.trials if trial.spec.until and trial.spec.until.key == level.key]
     for variant, label in labels.items():
-        walks = []
-        for trial in results.trials:
-            spec = trial.spec
-            if (spec.table_model, spec.variant) == (model, variant) and spec.until and spec.until.key == level.key:
-                walks.append(trial)
+        walks = [trial for trial in at_level if (trial.spec.table_model, trial.spec.variant) == (model, variant)]
         points[variant] = table[(table["variant"] == variant) & (table["until"] == level.key)]
         measured = [point for trial in walks for point in trial.measured]
         rows[variant] = {"model": model, "level": level.key, "variant": variant, "label": label}
@@ -117,8 +110,7 @@ def _level_rows(
     logs = pd.DataFrame({name: pd.Series(by_run) for name, by_run in prices.items() if by_run}, dtype=float)
     paid, differences, variances = {}, {}, {}
     for name in map(str, logs):
-        starts = seeds.match_originals(points[name], originals)
-        paid[name] = _item_variance(points[name], starts, cost, evidence)
+        paid[name] = _item_variance(points[name], seeds.match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
             differences[name] = (logs[name] - logs[reference]).to_numpy()
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
@@ -152,18 +144,15 @@ def _walk(
         texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
-    return {
-        "gets_there": "yes" if measured else "no" if missed else "not run",
-        "reached": len(measured),
-        "runs": len(walks) or sum(len(study.spec.seeds) for study in studies),
-        "strength": f"{name} {seeds.strengths([float(point.strength or 0) for point in measured])}" if measured else "",
-        "setting": "; ".join(dict.fromkeys(settings)),
-        "nearest": float(nearest.nearest["ma"]) if nearest else math.nan,
-        "nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else "",
-        "reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason)),
-        "budget": f"{candidates} candidates, {steps} steps" if candidates else "",
-        "points": tuple(point.spec.point_id(point.strength) for point in measured),
-    }
+    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
+    row |= {"runs": len(walks) or sum(len(study.spec.seeds) for study in studies)}
+    found = seeds.strengths([float(point.strength or 0) for point in measured])
+    row |= {"strength": f"{name} {found}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
+    row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
+    row |= {"nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else ""}
+    row |= {"reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason))}
+    row |= {"budget": f"{candidates} candidates, {steps} steps" if candidates else ""}
+    return row | {"points": tuple(point.spec.point_id(point.strength) for point in measured)}
 
 
 def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
@@ -175,14 +164,10 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
     flags = {"collapsed": damage.is_any(points["collapsed"]), "over_erased": None}
     if over_erased and None not in over_erased:
         flags["over_erased"] = over_erased.count(True) > len(over_erased) / 2
-    return {
-        "ma": _mean(points, "ma"),
-        "unseen_ma": _mean(points, "unseen_ma"),
-        "unseen_ma_before": _mean(originals, "unseen_ma"),
-        "unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll"),
-        "broken": damage.is_any(flags.values()),
-        **flags,
-    }
+    means = {"ma": _mean(points, "ma"), "unseen_ma": _mean(points, "unseen_ma")}
+    means |= {"unseen_ma_before": _mean(originals, "unseen_ma")}
+    means |= {"unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll")}
+    return {**means, **flags, "broken": damage.is_any(flags.values())}
 
 
 def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:

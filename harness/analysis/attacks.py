@@ -63,15 +63,10 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     low, high = evidence.interval(rows, metric)
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
     row |= {"strength": f"{first['strength_name']} {strengths(list(rows['strength']))}".strip(), "metric": metric.name}
-    row |= {
-        "value": mean_over(rows, metric),
-        "value_low": low,
-        "value_high": high,
-        "point_ids": tuple(rows["point_id"]),
-    }
+    row |= {"value": mean_over(rows, metric), "value_low": low, "value_high": high}
     row |= {name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")}
-    row |= {"retrained": mean_over(twins, metric), "excess": math.nan, "p": math.nan}
-    row |= {"excess_low": math.nan, "excess_high": math.nan}
+    row |= {"retrained": mean_over(twins, metric), "point_ids": tuple(rows["point_id"])}
+    row |= dict.fromkeys(("excess", "excess_low", "excess_high", "p"), math.nan)
     shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)
     if not len(shared):
         return row
@@ -89,10 +84,6 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     """Return sentences about the methods whose texts an attack recovers beyond chance (Holm over a model's tests).
 
     Only attacks that make a model recite count (metrics that are better lower).
-
-    Args:
-        frame: Rows of `attack_frame` of one model and level.
-        info: The metrics.
     """
     recites = frame["metric"].map(lambda name: info[name].better == "lower" and info[name].group != "erasure")
     tests = frame[recites & frame["strength"].ne("") & ~frame["collapsed"]]
@@ -107,20 +98,15 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
         elif variant_tests["p"].notna().all():
             quiet.append(str(label))
     if quiet:
-        sentences.append(
-            f"{', '.join(quiet)}: none of these attacks is found to bring back more, which proves nothing."
-        )
+        nothing = "none of these attacks is found to bring back more, which proves nothing"
+        sentences.append(f"{', '.join(quiet)}: {nothing}.")
     return [*sentences, ONE_RUN] if sentences and max(map(len, tests["point_ids"])) == 1 else sentences
 
 
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
     """Return the curves that evaluators measured, as means over seeds: a row for each x of a curve.
 
-    Args:
-        results: With the curves in the notes of measurements.
-        table: The shown points. Curves of references and ranked points are returned; in a tuned sweep only those of the
-            last level.
-        info: The metrics.
+    Only references and ranked points have theirs returned, in a tuned sweep those of the last level.
     """
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):

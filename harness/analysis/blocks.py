@@ -39,13 +39,8 @@ def selected_blocks(results: Results) -> pd.DataFrame:
         frame["layer"] = [place.layer for place in places]
         frame["head"] = pd.array([place.head for place in places], dtype="Int64")
         frame["selections"] = [counts[name] for name in names]
-        about: dict[str, Any] = {
-            "model": model,
-            "variant": variant,
-            "label": trials[0].spec.label,
-            "rounds": len(rounds),
-        }
-        about |= {"trials": len(trials), "chance": 1 / len(among) if among else None}
+        about: dict[str, Any] = {"model": model, "variant": variant, "label": trials[0].spec.label}
+        about |= {"rounds": len(rounds), "trials": len(trials), "chance": 1 / len(among) if among else None}
         frames.append(frame.assign(**about, share=frame["selections"] / counts.total())[[*COLUMNS]])
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 

@@ -11,7 +11,7 @@ from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
 from harness.contracts import Metric
 from harness.records import setting_changes, tuned
-from harness.records.results import PointResults, Results, point_name
+from harness.records.results import PointResults, Results, measurements, point_name
 from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MIN_MAUVE_PROMPTS = 256
@@ -45,19 +45,18 @@ class HumanReading(NamedTuple):
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
     """Return the readings that evaluators noted under `human_perplexity` (by role), each once a model."""
     readings: dict[tuple[str, str], HumanReading] = {}
-    for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
-        for measurement in point.measurements:
-            perplexities = measurement.notes.get("human_perplexity")
-            for role, perplexity in perplexities.items() if isinstance(perplexities, dict) else ():
-                key = point.spec.model.id, role
-                if key in readings or role not in point.spec.judges or math.isnan(perplexity):
-                    continue
-                judged = [metric for metric in info.values() if metric.judge == role]
-                own = [metric.name for metric in judged if metric.unit == "perplexity"]
-                is_original = own and point.spec.method == ORIGINAL
-                original = measurement.numbers.get(own[0], math.nan) if is_original else math.nan
-                metric, judge = judged[0] if judged else None, point.spec.judges[role].id
-                readings[key] = HumanReading(*key, judge, metric, float(perplexity), original)
+    for point, measurement in measurements(sorted(points, key=lambda point: point.spec.method != ORIGINAL)):
+        perplexities = measurement.notes.get("human_perplexity")
+        for role, perplexity in perplexities.items() if isinstance(perplexities, dict) else ():
+            key = point.spec.model.id, role
+            if key in readings or role not in point.spec.judges or math.isnan(perplexity):
+                continue
+            judged = [metric for metric in info.values() if metric.judge == role]
+            own = [metric.name for metric in judged if metric.unit == "perplexity"]
+            is_original = own and point.spec.method == ORIGINAL
+            original = measurement.numbers.get(own[0], math.nan) if is_original else math.nan
+            metric, judge = judged[0] if judged else None, point.spec.judges[role].id
+            readings[key] = HumanReading(*key, judge, metric, float(perplexity), original)
     return list(readings.values())
 
 
@@ -101,9 +100,8 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
     for file, clause in setting_changes.changed_plugins(results):
-        sentences.append(
-            f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's."
-        )
+        since = f"{file}, or code that it imports, has changed since {clause}"
+        sentences.append(f"{since}: these numbers are older code's.")
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]
@@ -116,11 +114,10 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
     fewest: dict[str, int] = {}
-    for point in points:
-        for measurement in point.measurements:
-            prompts = measurement.notes.get("prompts", point.spec.utility.sequences)
-            for name in measurement.numbers if isinstance(prompts, int) else ():
-                fewest[name] = min(prompts, fewest.get(name, prompts))
+    for point, measurement in measurements(points):
+        prompts = measurement.notes.get("prompts", point.spec.utility.sequences)
+        for name in measurement.numbers if isinstance(prompts, int) else ():
+            fewest[name] = min(prompts, fewest.get(name, prompts))
     if "mauve" in info and (prompts := fewest.get("mauve", MIN_MAUVE_PROMPTS)) < MIN_MAUVE_PROMPTS:
         least, title = MIN_MAUVE_PROMPTS, info["mauve"].title
         yield f"{title} comes from {prompts} prompts: under {least} it is not to be trusted, nor are collapse flags."
@@ -170,10 +167,9 @@ def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
 def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
     """Yield a sentence for each model about the greedy choices that its precision changed."""
     by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
-    for point in points:
-        for measurement in point.measurements:
-            if counts := measurement.notes.get("changed_choices"):
-                by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
+    for point, measurement in measurements(points):
+        if counts := measurement.notes.get("changed_choices"):
+            by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
         most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
         own = next((counts for point, counts in counted if point.spec.method == ORIGINAL), None)

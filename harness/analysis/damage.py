@@ -140,13 +140,12 @@ def over_erased(table: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> li
     originals, retrained = _points_by_run(table, ORIGINAL), _points_by_run(table, RETRAINED)
     flags: list[bool | None] = []
     for row in table.to_dict(orient="records"):
-        original, twin = (
-            runs.get((row["model"], row["seed"]), runs.get((row["model"],))) for runs in (originals, retrained)
-        )
+        run = row["model"], row["seed"]
+        original, twin = (points.get(run, points.get(run[:1])) for points in (originals, retrained))
         if original is None or not {UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL} <= info.keys() or row["method"] in UNSEEN_ROWS:
             flags.append(None)
             continue
-        rises = [_rise(row["point_id"], original, name, info, evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
+        rises = [_rise(row["point_id"], original, info[name], evidence) for name in (UNSEEN_NLL, GENERAL_NLL)]
         clauses = [_is_above(rises[0], rises[1], by=MAX_EXCESS)]
         if row["definition"] == "exact" and MA in info:
             forget_items = evidence.point_values([row["point_id"]], info[MA])
@@ -175,10 +174,8 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
     return points
 
 
-def _rise(
-    point_id: str, original: str, name: str, info: MetricInfo, evidence: Evidence
-) -> item_values.ItemValues | None:
-    values = evidence.point_values([point_id, original], info[name])
+def _rise(point_id: str, original: str, metric: Metric, evidence: Evidence) -> item_values.ItemValues | None:
+    values = evidence.point_values([point_id, original], metric)
     if values is None:
         return None
     rise_1N = values.values_RN[:1] - values.values_RN[1:]
@@ -189,9 +186,7 @@ def _is_above(one: item_values.ItemValues | None, other: item_values.ItemValues 
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
-    if (
-        item_values.estimate(one) - item_values.estimate(other) <= by + error
-    ):  # No interval excludes 0: drawing it takes long.
+    if item_values.estimate(one) - item_values.estimate(other) <= by + error:  # No interval excludes 0: none is drawn.
         return False
     low, _ = bootstrap.interval(bootstrap.draws(one) - bootstrap.draws(other))
     return None if math.isnan(low) else low > by

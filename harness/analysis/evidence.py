@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,12 +53,9 @@ class Evidence:
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
     ) -> item_values.ItemValues | None:
         """Return the items of points; `models_R` as in `ItemValues`."""
-        items_by_point = []
-        for point_id in point_ids:
-            items = self.items(point_id, metric)
-            if items is None:
-                return None
-            items_by_point.append(items)
+        items_by_point = [items for point_id in point_ids if (items := self.items(point_id, metric)) is not None]
+        if len(items_by_point) < len(point_ids):
+            return None
         if any(items.ids != items_by_point[0].ids for items in items_by_point):
             clusters: dict[str, str] = {}
             for items in items_by_point:
@@ -69,16 +67,11 @@ class Evidence:
         if ids not in self._names:
             self._names[ids] = digest_of(list(ids))
         _, clusters_N = np.unique(items_by_point[0].clusters, return_inverse=True)
-        return item_values.ItemValues(
-            values_RN=np.stack([items.values_N for items in items_by_point]),
-            weights_RN=np.stack([items.weights_N for items in items_by_point]),
-            clusters_N=clusters_N,
-            items=self._names[ids],
-            models_R=models_R,
-            aggregate=metric.aggregate,
-            low=metric.low,
-            high=metric.high,
-        )
+        values_RN = np.stack([items.values_N for items in items_by_point])
+        weights_RN = np.stack([items.weights_N for items in items_by_point])
+        about: Any = {"items": self._names[ids], "aggregate": metric.aggregate, "low": metric.low, "high": metric.high}
+        rows: Any = {"values_RN": values_RN, "weights_RN": weights_RN, "models_R": models_R}
+        return item_values.ItemValues(clusters_N=clusters_N, **rows, **about)
 
     def draws(self, rows: pd.DataFrame, metric: Metric) -> item_values.Floats:
         """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.

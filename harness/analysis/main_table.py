@@ -22,12 +22,8 @@ from harness.statistics import bootstrap, item_values
 
 NEEDS = {"memorized_model": "w/ MM", "retain_data": "w/ RD", "none": "w/o REF"}
 """Title in the paper of each `reference`."""
-READ_BY = {
-    ORIGINAL: "Forget set",
-    RETRAINED: "Retrained model",
-    HOLDOUT: "Unseen texts",
-    VALIDATION_ROW: "Validation texts",
-}
+READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model"}
+READ_BY |= {HOLDOUT: "Unseen texts", VALIDATION_ROW: "Validation texts"}
 """Texts, and model if not the original, of each reference row."""
 
 
@@ -60,8 +56,8 @@ def main_frame(ranked: RankedTable) -> pd.DataFrame:
 def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) -> dict[str, Any]:
     first = seeds.iloc[0]
     row: dict[str, Any] = {"model": first["model"], "needs": "", "label": first["label"], "variant": first["variant"]}
-    row |= {"strength": "", "state": "", "collapsed": bool(seeds["collapsed"].eq(True).any())}
-    row["over_erased"] = bool(seeds["over_erased"].eq(True).any())
+    row |= {"strength": "", "state": ""}
+    row |= {name: bool(seeds[name].eq(True).any()) for name in ("collapsed", "over_erased")}
     for metric in metrics:
         low, high = ranked.evidence.interval(seeds, metric)
         row |= {metric.name: mean_over(seeds, metric), f"{metric.name}_low": low, f"{metric.name}_high": high}
@@ -73,13 +69,11 @@ def _row(ranked: RankedTable, seeds: pd.DataFrame, metrics: Sequence[Metric]) ->
 def _ranks(ranked: RankedTable, state: Mapping[Any, Any]) -> dict[str, Any]:
     row = {f"{name}{end}": state[f"{name}{end}"] for name in rank_names(ranked.info) for end in ("", "_low", "_high")}
     has_class = state["collapsed"] is True or not state["unranked"]
-    return row | {
-        "needs": NEEDS.get(state["reference"], ""),
-        "strength": f"{state['strength_name']} {state['strength']}".strip(),
-        "state": verdict(state["collapse_class"], state["collapse_reason"]) if has_class else state["unranked"],
-        "compared": state["unranked"] not in (CONTROL, ERASED_NOTHING) and state["recited"] is not False,
-        "place": state["place"],
-    }
+    row |= {"needs": NEEDS.get(state["reference"], ""), "place": state["place"]}
+    row["strength"] = f"{state['strength_name']} {state['strength']}".strip()
+    row["state"] = verdict(state["collapse_class"], state["collapse_reason"]) if has_class else state["unranked"]
+    row["compared"] = state["unranked"] not in (CONTROL, ERASED_NOTHING) and state["recited"] is not False
+    return row
 
 
 def recited_frame(ranked: RankedTable) -> pd.DataFrame:
@@ -122,6 +116,8 @@ GROUPS = {"memorized": True, "other": False}
 MIN_SEQUENCES = 5
 """Sequences that each group needs."""
 _FIRST = {ORIGINAL: 0, RETRAINED: 1}
+Membership = Mapping[str, Mapping[str, bool]]
+"""Whether each item is memorised, by replicate."""
 
 
 def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
@@ -148,9 +144,7 @@ def agreement_frame(ranked: RankedTable) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def _memorized_ids(
-    rows: pd.DataFrame, evidence: Evidence, metrics: tuple[Metric, Metric]
-) -> dict[str, dict[str, bool]]:
+def _memorized_ids(rows: pd.DataFrame, evidence: Evidence, metrics: tuple[Metric, Metric]) -> Membership:
     memorized: dict[str, dict[str, bool]] = {}
     for replicate, originals in rows[rows["method"] == ORIGINAL].groupby(REPLICATE, sort=False):
         with_text, with_itself = (evidence.items(originals.iloc[0]["point_id"], metric) for metric in metrics)
@@ -161,12 +155,8 @@ def _memorized_ids(
     return memorized
 
 
-def _rows(
-    rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
-) -> Iterator[dict[str, Any]]:
-    by_group = {
-        group: _group_evidence(is_asked, rows, memorized, evidence, metric) for group, is_asked in GROUPS.items()
-    }
+def _rows(rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric: Metric) -> Iterator[dict[str, Any]]:
+    by_group = {group: _group_evidence(flag, rows, memorized, evidence, metric) for group, flag in GROUPS.items()}
     points = [items for group_evidence in by_group.values() for items in group_evidence.by_point.values()]
     bounded = replace(metric, high=float(np.nanmax(np.concatenate([items[metric.name].values_N for items in points]))))
     by_variant = dict(iter(rows.groupby("variant", sort=False)))
@@ -187,7 +177,7 @@ def _rows(
 
 
 def _group_evidence(
-    is_asked: bool, rows: pd.DataFrame, memorized: Mapping[str, Mapping[str, bool]], evidence: Evidence, metric: Metric
+    is_asked: bool, rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric: Metric
 ) -> Evidence:
     """Return the items of one group, NaN in replicates whose original puts them in the other."""
     ids = {id for membership in memorized.values() for id, is_recited in membership.items() if is_recited is is_asked}

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.contracts import CloserTo, Group, Metric
 from harness.errors import DataError
 from harness.metric import parse_metric
-from harness.records.results import Results
+from harness.records.results import Results, measurements
 from harness.settings import RETRAINED
 from harness.statistics.item_values import Floats, by_model
 
@@ -34,14 +34,10 @@ _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
 def metric_info(results: Results) -> dict[str, Metric]:
-    """Return the declarations of all measured metrics.
-
-    Raises:
-        DataError: Two evaluators report a metric of the same name.
-    """
+    """Return the declarations of all measured metrics."""
     metrics: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
-    for measurement in [measurement for point in results.measured for measurement in point.measurements]:
+    for _, measurement in measurements(results.measured):
         for declared in measurement.metrics:
             name, evaluator = str(declared["name"]), measurement.evaluator
             if reporter.setdefault(name, evaluator) != evaluator:
@@ -103,11 +99,7 @@ def declarations(info: MetricInfo) -> str:
 
 
 def read_declarations(table: Path) -> dict[str, Metric]:
-    """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it.
-
-    Raises:
-        DataError: There is no such file, or it does not declare metrics.
-    """
+    """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it."""
     beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
     file = next((path for path in beside if path.is_file()), None)
     if file is None:
@@ -238,17 +230,14 @@ def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:
     """Return whether two values differ by less than the metric's noise (a share of the smaller if unbounded)."""
-    if metric.noise is None:
-        return False
-    allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
-    return abs(one - other) < allowed
+    noise = metric.noise or 0.0
+    return abs(one - other) < (noise * min(one, other) if math.isinf(metric.high) else noise)
 
 
 def noise_deviation(value: float, metric: Metric) -> float:
     """Return the standard deviation of a value by the metric's declared noise; NaN where it declares none."""
-    if metric.noise is None:
-        return math.nan
-    return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
+    noise = math.nan if metric.noise is None else metric.noise
+    return noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:

@@ -39,9 +39,6 @@ def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFra
     is why two figures cannot be compared; `is_inside` is whether ours lies within the tolerance, or None;
     `is_set_aside` is whether only the published figure prevents the comparison. The collapse flag is named `collapsed`
     and has no metric. `lacking` is why we have no such row.
-
-    Raises:
-        DataError: There is no such published table.
     """
     name, rows = results.plan.reproduces, []
     if name is None:
@@ -60,8 +57,7 @@ def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFra
         for key, row in conditions.rows.items():
             for cell in _row_cells(results, model, row, figures[theirs, key], metrics, ranked, conditions, theirs):
                 rows.append(about | cell)
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return frame.astype({"is_inside": object, "ours": object, "published": object})
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(("is_inside", "ours", "published"), object))
 
 
 def _row_cells(
@@ -223,9 +219,7 @@ def _checkpoints(ours: Checkpoint, names: Sequence[str]) -> tuple[dict[str, Any]
     return {"": id, "tokenizer": tokenizer}, {"": names[0], "tokenizer": "its own"}
 
 
-def _evaluator_settings(
-    evaluator: EvaluatorSpec, definition: Definition
-) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
+def _evaluator_settings(evaluator: EvaluatorSpec, definition: Definition) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return an evaluator's settings, without those that metrics are named after, and the defaults."""
     usual = plain_settings(EVALUATORS.configure(evaluator.name, {"definition": definition}))
 

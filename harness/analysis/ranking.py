@@ -23,15 +23,15 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from harness.analysis import recitation
-from harness.analysis.damage import is_any, is_broken, verdict
+from harness.analysis import damage, recitation
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, own_groups, select_metrics
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.settings import ORIGINAL, REFERENCE_ROWS
-from harness.statistics import bootstrap, item_values
+from harness.statistics import bootstrap
+from harness.statistics.item_values import Floats
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
@@ -130,8 +130,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     table = rename_replicates(table)
     evidence = evidence or Evidence()
     bounds = [f"{name}_{side}" for name in rank_names(info) for side in ("low", "high")]
-    columns = [*IDENTITY, *rank_names(info), *bounds, *STATE]
-    nothing = pd.DataFrame(columns=columns, dtype=object)
+    nothing = pd.DataFrame(columns=[*IDENTITY, *rank_names(info), *bounds, *STATE], dtype=object)
     unranked = RankedTable(table, info, nothing, recitation.recitations(table, info, evidence), evidence)
     rankings, without_interval = [nothing], {}
     for model, rows in ranked_rows(unranked.on_recited_texts.table).groupby("model", sort=False):
@@ -174,7 +173,7 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, t
         scores_RM = np.array([_scores(group, metrics, aims) for group in variants]).reshape(len(variants), len(metrics))
         scores.append(np.full_like(scores_RM, np.nan) if recites is False else scores_RM)
     ranks_KR = all_ranks(scores)
-    ranks_DKR, without_interval = drawn_ranks(variants, groups, scores, evidence, aims)
+    ranks_DKR, without_interval = drawn_ranks(variants, groups, scores, whole.on_recited_texts)
     order = np.lexsort((ranks_KR[0], ranks_KR[2], ranking["collapsed"].eq(True)))
     for kind, name in enumerate(rank_names(info)):
         ranking[name] = printed(list(ranks_KR[kind]))
@@ -190,7 +189,7 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
     broken = collapsed if collapsed.any() else is_over
     seeds = f" on {broken.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
     if collapsed.any():
-        unranked = f"collapsed{seeds} ({verdict(worst, reasons)})"
+        unranked = f"collapsed{seeds} ({damage.verdict(worst, reasons)})"
     elif is_over.any():
         unranked = f"{OVER_ERASED}{seeds}"
     elif first["control"]:
@@ -199,29 +198,24 @@ def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, 
         unranked = f"not measured: {', '.join(lacking)}"
     else:
         unranked = ERASED_NOTHING if first["idle"] else ""
-    return dict(first[list(IDENTITY)]) | {
-        "strength": strengths(list(rows["strength"])),
-        "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
-        "collapse_class": worst,
-        "collapse_reason": reasons,
-        "over_erased": is_any(rows["over_erased"]),
-        "seeds": len(rows),
-        "unranked": unranked,
-    }
+    state: dict[str, Any] = {"collapse_class": worst, "collapse_reason": reasons, "seeds": len(rows)}
+    state |= {"collapsed": True if collapsed.any() else None if worst == "unknown" else False}
+    state |= {"over_erased": damage.is_any(rows["over_erased"]), "unranked": unranked}
+    return dict(first[list(IDENTITY)]) | {"strength": strengths(list(rows["strength"]))} | state
 
 
-def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> item_values.Floats:
+def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats:
     """Return the costs of one variant's means over its seeds (M,).
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
     """
-    if (is_broken(rows) | rows["idle"] | rows["control"]).any():
+    if (damage.is_broken(rows) | rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])
 
 
-def rank_bounds(ranks_DR: item_values.Floats) -> list[tuple[str, str]]:
+def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
     """Return the bounds of 95 % of each row's drawn ranks, as text; '' where not known."""
     tail = (1 - bootstrap.CONFIDENCE) / 2
     bounds = []
@@ -233,24 +227,13 @@ def rank_bounds(ranks_DR: item_values.Floats) -> list[tuple[str, str]]:
 
 
 def drawn_ranks(
-    variants: Sequence[pd.DataFrame],
-    groups: Sequence[Sequence[Metric]],
-    scores: Sequence[item_values.Floats],
-    evidence: Evidence,
-    aims: Aims,
-) -> tuple[item_values.Floats, tuple[Metric, ...]]:
+    variants: Sequence[pd.DataFrame], groups: Sequence[Sequence[Metric]], scores: Sequence[Floats], shown: RankedTable
+) -> tuple[Floats, tuple[Metric, ...]]:
     """Return the ranks of rows in every draw (D, K, R), and the metrics without an interval.
 
     A rank is NaN where a row is unranked, or no metric of its group has an interval.
-
-    Args:
-        variants: The seeds of each row.
-        groups: The metrics of each group.
-        scores: For each group (R, M); NaN takes no rank.
-        evidence: The items behind the numbers.
-        aims: Taken as measured, without noise.
     """
-    group_draws, left_out = [], []
+    group_draws, left_out, evidence = [], [], shown.evidence
     for metrics, scores_RM in zip(groups, scores, strict=True):
         metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
@@ -258,18 +241,17 @@ def drawn_ranks(
             for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
                 is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
                 drawn_D = np.full(bootstrap.DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
-                drawn_DR[:, row] = aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
+                drawn_DR[:, row] = shown.aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
             else:
                 metric_draws.append(drawn_DR)
-        group_draws.append(
-            np.stack(metric_draws, axis=-1) if metric_draws else np.empty((RANK_DRAWS, len(variants), 0))
-        )
+        none = np.empty((RANK_DRAWS, len(variants), 0))
+        group_draws.append(np.stack(metric_draws, axis=-1) if metric_draws else none)
     return all_ranks(group_draws), tuple(left_out)
 
 
-def competition_ranks(scores_R: item_values.Floats) -> item_values.Floats:
+def competition_ranks(scores_R: Floats) -> Floats:
     """Return the rank of every score along the last axis; 1 is the lowest, NaN has none.
 
     Example:
@@ -281,7 +263,7 @@ def competition_ranks(scores_R: item_values.Floats) -> item_values.Floats:
     return np.asarray(rankdata(alike_R, method="min", axis=-1, nan_policy="omit"), dtype=np.float64)
 
 
-def group_ranks(scores_RM: item_values.Floats) -> item_values.Floats:
+def group_ranks(scores_RM: Floats) -> Floats:
     """Return the ranks of the rows' mean ranks over a group's metrics; lower scores are better.
 
     A row that lacks a metric is left out; so are all in a group without metrics.
@@ -293,7 +275,7 @@ def group_ranks(scores_RM: item_values.Floats) -> item_values.Floats:
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))
 
 
-def all_ranks(scores: Sequence[item_values.Floats]) -> item_values.Floats:
+def all_ranks(scores: Sequence[Floats]) -> Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
     Args:

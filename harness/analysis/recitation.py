@@ -28,11 +28,8 @@ FLOOR = 0.05
 """Smallest difference between two shares that counts as recitation."""
 STANDARD_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
-CONTROLS = {
-    RETRAINED: "the retrained model, which never saw it, does",
-    HOLDOUT: "unseen texts of its kind",
-    VALIDATION_ROW: "validation texts, which are of another kind",
-}
+CONTROLS = {RETRAINED: "the retrained model, which never saw it, does", HOLDOUT: "unseen texts of its kind"}
+CONTROLS |= {VALIDATION_ROW: "validation texts, which are of another kind"}
 NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
 TOKENS = 50
 """Tokens of a continuation that must be recited word for word; a shorter one wholly.
@@ -216,7 +213,7 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured:
     guessed and do not count. A control of a single text shows nothing.
 
     Args:
-        texts: Recited texts of each reference row.
+        texts: By reference row.
         passed: Controls whose means show that the original recites more.
         measured: Controls whose means are known.
     """
@@ -315,13 +312,6 @@ def has_erased_nothing(
     A metric shows it where it is better than the original's and the paired test over texts (copies count once; mean of
     seeds) gives p < 0.05, Holm-corrected over the metrics. There is no floor: texts and model are the same. With fewer
     than eight texts any improvement counts.
-
-    Args:
-        rows: The points of the variant, one for each seed of a model.
-        originals: The rows of the original.
-        metrics: The ranked metrics of erasure.
-        evidence: The items behind both.
-        aims: Aims of the rows.
     """
     starts = match_originals(rows, originals)
     if starts is None or not metrics:

@@ -81,11 +81,7 @@ def restore_replicates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each model, variant and seed.
-
-    Raises:
-        DataError: A variant has two ranked rows of one seed.
-    """
+    """Return one row for each model, variant and seed."""
     rows = table[table["ranked"]]
     twice = rows[rows.duplicated(["model", "variant", "seed"])]
     if len(twice):

@@ -93,32 +93,17 @@ def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
 
 
 def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
-    spec, made = point.spec, point.made
-    row: dict[str, Any] = {
-        "sweep": spec.sweep,
-        "model": spec.model.id,
-        "replicate_of": spec.replicate_of or "",
-        "method": spec.method,
-        "variant": spec.variant,
-        "label": spec.label,
-        "reference": "" if spec.is_reference else spec.reference,
-        "strength_name": spec.strength_name,
-        "strength": point.strength,
-        "seed": spec.seed,
-        "until": spec.until.key if spec.until else "",
-        "engine": str(spec.engine),
-        "precision": spec.training.precision,
-        "definition": _definition(point),
-        "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
-        "stop_reason": point.stop_reason,
-        "erase_seconds": made.erase_seconds if made else None,
-        "measure_seconds": sum(measurement.seconds for measurement in point.measurements),
-        "peak_memory_bytes": made.peak_memory_bytes if made else None,
-        "trial_id": spec.trial_id,
-        "point_id": spec.point_id(point.strength),
-    }
-    for name, value in row.items():
-        row[name] = messages.storable(value) if isinstance(value, str) else value
+    spec = point.spec
+    names = ("sweep", "method", "variant", "label", "strength_name", "seed", "trial_id")
+    row: dict[str, Any] = {name: getattr(spec, name) for name in names}
+    row |= {"model": spec.model.id, "replicate_of": spec.replicate_of or ""}
+    row |= {"reference": "" if spec.is_reference else spec.reference, "until": spec.until.key if spec.until else ""}
+    row |= {"engine": str(spec.engine), "precision": spec.training.precision, "definition": _definition(point)}
+    row["judged_by_original"] = " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL)
+    row |= {"strength": point.strength, "point_id": spec.point_id(point.strength), "stop_reason": point.stop_reason}
+    row |= {name: getattr(point.made, name, None) for name in ("erase_seconds", "peak_memory_bytes")}
+    row["measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
+    row = {name: messages.storable(value) if isinstance(value, str) else value for name, value in row.items()}
     for measurement in point.measurements:
         errors = measurement.notes.get("standard_errors", {})
         metrics = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
@@ -161,9 +146,6 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
 
     A published table needs `model`, `method` and a declared metric. Missing columns are filled: `variant` = `method`,
     no strength, seed 0, ranked unless it is a reference row. Unknown columns stay text.
-
-    Raises:
-        DataError: The file is missing or no CSV, lacks columns, or has an invalid number (with line and column).
     """
     try:
         content = BytesIO(files.read_file(path, "a table"))
@@ -195,9 +177,8 @@ def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], ex
         try:
             values.append(parse(cell.strip().lower()) if cell.strip() else None)
         except (ValueError, KeyError):
-            raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{messages.shown(cell, 100)}' is not {expectation}."
-            ) from None
+            place = f"{path}, line {line}, column '{cells.name}'"
+            raise DataError(f"{place}: '{messages.shown(cell, 100)}' is not {expectation}.") from None
     return pd.Series(values, index=cells.index, dtype=object)
 
 
@@ -217,7 +198,6 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     kinds = dict.fromkeys(_FLAGS[:2], "object") | dict.fromkeys(_FLAGS[2:], "bool")
-    typed = frame.assign(seed=frame["seed"].fillna(0)).astype(
-        {**floats, **kinds, "seed": "int64", "peak_memory_bytes": "Int64"}
-    )
+    kinds |= {**floats, "seed": "int64", "peak_memory_bytes": "Int64"}
+    typed = frame.assign(seed=frame["seed"].fillna(0)).astype(kinds)
     return typed.copy()  # In one piece: of a hundred columns with a type each, pandas warns at every column added.

@@ -23,11 +23,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def parse_path(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
-    """Return the path of a text, `~` expanded, whether or not something is there.
-
-    Raises:
-        error: The text can name no file, or access is denied.
-    """
+    """Return the path of a text, `~` expanded, whether or not something is there."""
     written = os.fspath(text)
     try:
         path = Path(written).expanduser()
@@ -64,11 +60,7 @@ def usable_name(text: str) -> str:
 
 @contextmanager
 def writing(path: Path, what: str) -> Iterator[None]:
-    """Turn the block's OSErrors into one sentence with path and purpose.
-
-    Raises:
-        StorageError: It could not be written.
-    """
+    """Turn the block's OSErrors into one sentence with path and purpose."""
     try:
         yield
     except Exception as error:
@@ -100,9 +92,6 @@ def write_whole(
     """Replace a file atomically and return its path; make its folder; `durable` waits for the disk.
 
     Text is written as UTF-8, as far as it is `printable`.
-
-    Raises:
-        StorageError: It cannot be written; the old file is unchanged.
     """
     encoded = printable(content).encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -122,11 +111,7 @@ def write_whole(
 
 @contextmanager
 def folder_whole(folder: Path, what: str) -> Iterator[Path]:
-    """Yield an empty folder that becomes `folder` after the block, or is removed on an error.
-
-    Raises:
-        StorageError: It cannot be written, or something is there.
-    """
+    """Yield an empty folder that becomes `folder` after the block, or is removed on an error."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     with writing(folder, what):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -144,9 +129,6 @@ def append_line(path: Path, line: bytes, what: str) -> None:
     """Append a line to a file, and return once it is on the disk.
 
     A line that an earlier process left unfinished stays, on its own.
-
-    Raises:
-        StorageError: It cannot be written.
     """
     with writing(path, what):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +209,5 @@ def difference(folder: Path, written: Mapping[str, str], besides: str = "") -> s
     present = folder_digests(folder, besides)
     clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
     clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
-    clauses += [
-        f"{name} is not what was written" for name in written if present.get(name, written[name]) != written[name]
-    ]
-    return ", ".join(clauses)
+    changed = [name for name, digest in written.items() if present.get(name, digest) != digest]
+    return ", ".join([*clauses, *(f"{name} is not what was written" for name in changed)])

@@ -36,11 +36,7 @@ class Repository:
 
 
 def commit(repository: Repository) -> str:
-    """Return a repository's commit: the cached one, else the newest.
-
-    Raises:
-        ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
-    """
+    """Return a repository's commit: the cached one, else the newest."""
     return (cached(repository, ()) or _downloaded(repository, ())).name
 
 
@@ -58,11 +54,7 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
 
 
 def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str] = ()) -> Path:
-    """Return the folder of the files that match `patterns` (required) or `besides`, from the cache or the hub.
-
-    Raises:
-        ModelError, DataError: They are neither in the cache nor on the hub.
-    """
+    """Return the folder of the files that match `patterns` (required) or `besides`, from the cache or the hub."""
     if folder := cached(repository, patterns):
         return folder
     folder = _downloaded(replace(repository, revision=commit(repository)), (*patterns, *besides))
@@ -72,11 +64,7 @@ def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str
 
 
 def file_names(repository: Repository) -> list[str]:
-    """Return the names of a repository's files on the hub.
-
-    Raises:
-        ModelError, DataError: The hub does not answer.
-    """
+    """Return the names of a repository's files on the hub."""
     from huggingface_hub import HfApi
 
     try:
@@ -97,11 +85,7 @@ def cached_data_set(repository: Repository, configuration: str | None) -> Path |
 
 
 def fetch_data_set(repository: Repository, configuration: str | None) -> Path:
-    """Return the folder of a data set's files, or of one configuration's folder.
-
-    Raises:
-        DataError: They are neither in the cache nor on the hub.
-    """
+    """Return the folder of a data set's files, or of one configuration's folder."""
     if folder := cached_data_set(repository, configuration):
         return folder
     pinned = replace(repository, revision=commit(repository))

@@ -120,6 +120,7 @@ def sweep_schema() -> dict[str, Any]:
     row = {"training": _with_axes(definitions["Training"])}
     evaluators: dict[str, Any] = {}
     methods: dict[str, Any] = {}
+    rows: list[dict[str, str]] = []
     for registry in (METHODS, EVALUATORS):
         for name in registry.names():
             try:
@@ -136,10 +137,8 @@ def sweep_schema() -> dict[str, Any]:
                 settings = _with_axes(settings)
                 settings["properties"] |= {"method": {"const": name}, **row}
                 definitions[f"row of {name}"] = settings
-                methods[name] = {
-                    "anyOf": [{"$ref": f"#/$defs/row of {name}"}, {"$ref": "#/$defs/named row"}, {"type": "null"}]
-                }
-    rows = [{"$ref": f"#/$defs/row of {name}"} for name in methods]
+                rows.append({"$ref": f"#/$defs/row of {name}"})
+                methods[name] = {"anyOf": [rows[-1], {"$ref": "#/$defs/named row"}, {"type": "null"}]}
     definitions["named row"] = {"type": "object", "required": ["method"], "anyOf": rows}
     blocks = schema["properties"]
     blocks["methods"] |= {"properties": methods, "additionalProperties": {"$ref": "#/$defs/named row"}}
@@ -175,11 +174,8 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="lethe-check-") as folder:
         # A name of its own: Python keeps modules by their names, and a process may check several plugins.
         suite = Path(folder) / f"test_{secrets.token_hex(4)}.py"
-        suite.write_text(
-            f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
-            f"    plugin = {name!r}\n    settings = {settings!r}\n",
-            encoding="utf-8",
-        )
+        content = f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
+        suite.write_text(f"{content}    plugin = {name!r}\n    settings = {settings!r}\n", encoding="utf-8")
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         alone = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
         places = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, f"--basetemp={folder}/tmp"]

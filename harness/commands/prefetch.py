@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from harness import miniature
 from harness.base import files, hub, messages
-from harness.base.hub import Repository
 from harness.data.sources import ROLES
 from harness.errors import LetheError
 from harness.models.resolving import DEFAULT_JUDGES, resolve_model
@@ -23,7 +22,7 @@ class HubContent(NamedTuple):
     """A model or data set of the hub, and its place in the sweep file."""
 
     path: str
-    repository: Repository
+    repository: hub.Repository
     configuration: str | None = None
     """A data set's configuration."""
     weights: bool = True
@@ -37,11 +36,7 @@ class HubContent(NamedTuple):
         return all(hub.cached(self.repository, each) for each in patterns)
 
     def fetch(self) -> None:
-        """Download it.
-
-        Raises:
-            ModelError, DataError: The hub lacks it, or a model has no safetensors.
-        """
+        """Download it."""
         if self.repository.kind == "dataset":
             hub.fetch_data_set(self.repository, self.configuration)
             return
@@ -60,9 +55,8 @@ class HubContent(NamedTuple):
             except LetheError as error:
                 reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
-        messages.tell(
-            f"{'here' if is_here else 'missing':<8} {self.path:<22} {self.repository.id}{configuration}{reason}"
-        )
+        state = "here" if is_here else "missing"
+        messages.tell(f"{state:<8} {self.path:<22} {self.repository.id}{configuration}{reason}")
         return is_here
 
 
@@ -83,10 +77,10 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
     for path, section in sections.items():
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
-            contents.append(HubContent(path, Repository(section.path, "dataset"), section.name))
+            contents.append(HubContent(path, hub.Repository(section.path, "dataset"), section.name))
     for name, evaluator in evaluators.items():
         for id, configuration in getattr(evaluator, "data_sets", list)():
-            contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
+            contents.append(HubContent(f"evaluators.{name}", hub.Repository(id, "dataset"), configuration))
     # Shown where the file names it last, under the first path.
     once = {content[1:]: content for content in reversed(contents)}
     return list(reversed(once.values()))
@@ -94,9 +88,9 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
 
 def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
     if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
-        yield HubContent(path, Repository(id, "model", revision))
+        yield HubContent(path, hub.Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
-        yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
+        yield HubContent(f"{path}.tokenizer", hub.Repository(tokenizer, "model"), weights=False)
 
 
 def _is_local(id: str) -> bool:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer
-from harness.analysis.damage import flag
-from harness.analysis.metrics import is_within_noise, metric_info
-from harness.analysis.ranking import rank, rank_names
 from harness.analysis.table import read_table
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
@@ -22,14 +20,13 @@ from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
 from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
-from harness.records.mlflow import copy_sweep, describe_failure, describe_store
-from harness.records.published import published_conditions
-from harness.records.record import cpu_kind
+from harness.records import mlflow, published, record
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, find_differences, flatten_texts, setting_changes
 from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
+from harness.reporting.sections.repeat import versions
 from harness.reporting.summary import answer_markdown
 from harness.settings import Level
 from harness.statistics import protocol
@@ -39,12 +36,12 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     """Write the missing runs of a sweep to MLflow, and return the exit code."""
     tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
-        copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
+        mlflow.copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
     except Exception as error:
-        reason = describe_failure(error, folder.parent)
+        reason = mlflow.describe_failure(error, folder.parent)
         tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
         return 1
-    tell(f"MLflow at {describe_store(folder.parent)} holds what the journal of {folder.name} holds.")
+    tell(f"MLflow at {mlflow.describe_store(folder.parent)} holds what the journal of {folder.name} holds.")
     return 0
 
 
@@ -52,12 +49,12 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
     """Rank a table; collapse flags are computed unless it has their classes. Return the files."""
     table, info = read_table(path)
     has_classes = table["collapse_class"].any()
-    ranked = rank(table if has_classes else flag(table, info), info)
+    ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
     console().print(ranking_table(ranked, ranked.on_recited_texts))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []
-        for name in set(rank_names(ranked.info)) & set(table.columns):
+        for name in set(ranking.rank_names(ranked.info)) & set(table.columns):
             pairs = zip(both[name], both[f"{name}_ours"], strict=True)
             ranks += [theirs == ours for theirs, ours in pairs if theirs]
         flags = ranked.table["collapsed"].eq(table["collapsed"])[table["collapsed"].notna()]
@@ -74,7 +71,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
     if plan.reproduces is None:
         raise DataError(
             f"the sweep '{plan.sweep}' reproduces no published table. If it should, add to its sweep file reproduces: "
-            f"NAME, one of {', '.join(published_conditions())}, and run it again: nothing is measured twice."
+            f"NAME, one of {', '.join(published.published_conditions())}, and run it again: nothing is measured twice."
         )
     frame = outcome.analysis.published
     names = frame["label"] + " on " + frame["model"]
@@ -90,6 +87,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 
 MAX_ROWS = 60
+Points = dict[str, PointResults]
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")
 
@@ -118,16 +116,14 @@ def print_differences(names: tuple[str, str], root: Path, csv: Path | None) -> i
     return 1
 
 
-def differences(
-    a: Results, points_a: dict[str, PointResults], b: Results, points_b: dict[str, PointResults]
-) -> pd.DataFrame:
+def differences(a: Results, points_a: Points, b: Results, points_b: Points) -> pd.DataFrame:
     """Return a row for each setting, version and point that differs, and for each number."""
     plans = [flatten_texts({name: getattr(side.plan, name) for name in OF_PLAN}) for side in (a, b)]
     packages = _packages(a), _packages(b)
     changes: defaultdict[tuple[str, Change], list[str]] = defaultdict(list)
     changes |= {("setting", change): [] for change in find_differences(*plans)}
     changes |= {("version", change): [] for change in find_differences(*packages) if all(packages)}
-    info, numbers = metric_info(b) | metric_info(a), list[tuple[Any, ...]]()
+    info, numbers = metrics.metric_info(b) | metrics.metric_info(a), list[tuple[Any, ...]]()
     for name in [name for name in points_a if name in points_b]:
         one, other = points_a[name], points_b[name]
         strengths = (flatten_texts({"strength": point.strength}) for point in (one, other))
@@ -136,7 +132,7 @@ def differences(
         ours, theirs = _numbers(one), _numbers(other)
         for metric in [metric for metric in info if metric in ours or metric in theirs]:
             (left, definition), (right, defined) = ours.get(metric, (math.nan, "")), theirs.get(metric, (math.nan, ""))
-            verdict = "within noise" if is_within_noise(left, right, info[metric]) else "differs"
+            verdict = "within noise" if metrics.is_within_noise(left, right, info[metric]) else "differs"
             if definition and defined and definition != defined:
                 verdict = f"not comparable: definition {definition} against {defined}"
             elif left == right or (math.isnan(left) and math.isnan(right)):
@@ -153,17 +149,14 @@ def differences(
     return pd.DataFrame(rows + numbers, columns=COLUMNS)
 
 
-def _named_points(results: Results, point_id: str) -> dict[str, PointResults]:
-    named: dict[str, PointResults] = {}
+def _named_points(results: Results, point_id: str) -> Points:
+    named, counts = Points(), Counter[str]()
     for point in results.measured:
         spec, strength = point.spec, point.strength
         at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
-        name = first = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
-        repeat = 1
-        while name in named:
-            repeat += 1
-            name = f"{first} ({repeat})"
-        named[name] = point
+        name = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name} ({counts[name]})"] = point
     return {name: point for name, point in named.items() if point_id in ("", point.spec.point_id(point.strength))}
 
 
@@ -172,11 +165,8 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
 
 
 def _packages(results: Results) -> dict[str, str]:
-    versions: defaultdict[str, set[str]] = defaultdict(set)
-    for attempt in [attempt for trial in results.trials for attempt in trial.attempts]:
-        for name, version in {**attempt.versions, "processor": cpu_kind(attempt.hardware)}.items():
-            versions[name].add(version)
-    return {name: ", ".join(sorted(package_versions)) for name, package_versions in versions.items()}
+    kinds = {record.cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts}
+    return dict(versions(results)) | ({"processor": ", ".join(sorted(kinds))} if kinds else {})
 
 
 def _print_rows(rows: pd.DataFrame) -> None:
@@ -195,11 +185,7 @@ MORE = 2
 
 
 def print_power(folder: Path, reference: str | None, difference: float | None) -> None:
-    """Print the effect of more runs on each method's verdict, at the first level.
-
-    Raises:
-        DataError: There are no results, no such reference, or no two methods can be compared.
-    """
+    """Print the effect of more runs on each method's verdict, at the first level."""
     results = read_folder(folder)
     plan = results.plan
     if reference is not None:

@@ -13,8 +13,7 @@ from harness import plugins
 from harness.analysis.analysis import Analysis
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
-from harness.drafting import given_texts
-from harness.drafting.rate_probe import probed_rates, rate_settings
+from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
@@ -27,12 +26,8 @@ from harness.records.results import read_results
 from harness.reporting.section import fill_template
 from harness.settings import HOLDOUT, Choice, LogUniform
 
-NEEDS = {
-    "none": "needs nothing more",
-    "retain_data": "needs retain data: data.retain",
-    "memorized_model": "needs a memorised model, which is trained first",
-    None: "what it needs depends on its settings",
-}
+NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
+NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
 PROPOSED = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
@@ -78,20 +73,20 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
             continue
         grid = strength_grid(plugin)
         row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
+        needs = NEEDS.get(plugins.default_reference(plugin) or "", "what its settings say")
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
         is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
         else:
-            yield f"{'' if is_proposed else '# '}{row}   # {NEEDS[plugins.default_reference(plugin)]}"
+            yield f"{'' if is_proposed else '# '}{row}   # needs {needs}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
     """Yield the row of every evaluator with its settings, commented out if it needs more."""
     for name in plugins.EVALUATORS.names():
         try:
-            plugin = plugins.EVALUATORS.load(name)
-            declared = plugins.default_declaration(plugin)
+            declared = plugins.default_declaration(plugins.EVALUATORS.load(name))
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
@@ -123,13 +118,7 @@ EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes":
 def first_sweep(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return a new sweep file, and the reason for each method that is left out.
-
-    Raises:
-        ConfigError: Something other than a method is wrong with the file.
-        DataError: The texts cannot be used, or no method is left.
-        ModelError: The model or its tokenizer cannot be loaded.
-    """
+    """Return a new sweep file, and the reason for each method that is left out."""
     parts = _file_parts(given, name, out, retain, utility)
     content, left_out = _planned_file(parts, out)
     if is_probed:
@@ -148,27 +137,16 @@ def _file_parts(
     count = min(FORGET_RECORDS if is_embedded else len(lengths), MAX_TEXTS)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     is_miniature = given_texts.is_miniature(read.model.id)
-    return {
-        **read.settings(),
-        "retain": given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field)),
-        "utility": _utility_texts(read.model, utility, given.field),
-        "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
-        "file": printable(str(out)),
-        "name": given_texts.flow(name),
-        "about_texts": about_texts,
-        "is_embedded": is_embedded,
-        "is_miniature": is_miniature,
-        "has_own_texts": bool(retain and utility),
-        # The miniature's rates: docs/decisions/0003.
-        "learning_rate": "4.0e-5" if is_miniature else "1.0e-5",
-        "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
-        "rates": [],
-        "global_batch": batch,
-        "steps": -(-count // batch),
-        "count": count,
-        "weights_bytes": memory.weights_bytes(read.model),
-        "resources": _resources(cpus=1),
-    }
+    kept = given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field))
+    parts = read.settings() | {"retain": kept, "utility": _utility_texts(read.model, utility, given.field)}
+    parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
+    parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
+    parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
+    # The miniature's rates: docs/decisions/0003.
+    parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
+    parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
+    parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
+    return parts | {"weights_bytes": memory.weights_bytes(read.model), "resources": _resources(cpus=1)}
 
 
 def _resources(cpus: int) -> str:
@@ -213,11 +191,11 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
     try:
-        rates = list(probed_rates(content, out, parts["count"]))
+        rates = list(rate_probe.probed_rates(content, out, parts["count"]))
     except (ConfigError, TrialError) as error:
         why = " ".join(printable(str(error)).split()).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    return rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
+    return rate_probe.rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
 
 
 FILE = Path("audit.yaml")
@@ -248,13 +226,9 @@ def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     count, total = read.forget.get("sequences", 0), len(read.lengths)
     if 0 < count < total:
         tell(f"{given.texts} has {total:,} texts: {count} of them are used, drawn at random.")
-    utility = {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
-    return fill_template(
-        "harness.drafting",
-        "audit.yaml.j2",
-        question=printable(f"Does {given.model} recite {given.texts}?"),
-        utility=given_texts.flow(given_texts.named_source(given.texts, given.field) | utility),
-        attacks=attacks,
-        resources=_resources(cpus=os.cpu_count() or 1),
-        **read.settings(),
-    )
+    utility = given_texts.named_source(given.texts, given.field)
+    utility |= {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
+    parts = read.settings() | {"utility": given_texts.flow(utility), "attacks": attacks}
+    parts |= {"question": printable(f"Does {given.model} recite {given.texts}?")}
+    parts |= {"resources": _resources(cpus=os.cpu_count() or 1)}
+    return fill_template("harness.drafting", "audit.yaml.j2", **parts)

@@ -63,21 +63,14 @@ class ReadTexts(NamedTuple):
         """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
         given, (prefix, length) = self.given, sections.MINIATURE_TOKENS
         cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
-        return {
-            "model": flow({"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model),
-            "forget": flow(dict(self.forget)),
-            "continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"],
-            "holdout": flow(named_source(given.unseen, given.field)) if given.unseen else "",
-        }
+        model = {"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model
+        holdout = flow(named_source(given.unseen, given.field)) if given.unseen else ""
+        parts = {"model": flow(model), "forget": flow(dict(self.forget)), "holdout": holdout}
+        return parts | {"continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"]}
 
 
 def read_given(given: Given, most_texts: int) -> ReadTexts:
-    """Read the given texts, at most so many unless the user gave a number; open settings follow from their lengths.
-
-    Raises:
-        DataError: The texts cannot be read, or are too short.
-        ModelError: The model or its tokenizer cannot be loaded, or the tokenizer is another model's.
-    """
+    """Read the given texts, at most so many unless the user gave a number; open settings follow from their lengths."""
     model = resolving.resolve_original(given.model, given.tokenizer)
     loading.check_model(model)
     loading.check_tokenizer(model)
@@ -107,9 +100,6 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         text: A file of JSON lines or an array of token ids, by its ending; a folder of the Extraction Challenge; or
             `miniature`, the embedded corpus.
         field: Of the JSON lines.
-
-    Raises:
-        DataError: It is nothing of that.
 
     Example:
         >>> named_source("miniature"), named_source("ids.npy")
@@ -148,22 +138,14 @@ def faults_of_given(given: Given) -> Iterator[None]:
 
 
 def read_lengths(block: Mapping[str, Any], role: sources.Role, model: Checkpoint, most: int) -> list[int]:
-    """Return the number of tokens of a source's texts, each counted up to `most`.
-
-    Raises:
-        DataError: There is no text, or one cannot be used.
-    """
+    """Return the number of tokens of a source's texts, each counted up to `most`."""
     source = Source(**block, sequence_tokens=most, prefix_tokens=1)
-    return [
-        len(row) for row in rows.read_rows(source, role, loading.load_tokenizer(model), loading.vocabulary(model), 1)
-    ]
+    tokenizer, vocabulary = loading.load_tokenizer(model), loading.vocabulary(model)
+    return [len(row) for row in rows.read_rows(source, role, tokenizer, vocabulary, 1)]
 
 
 def choose_prefix(name: str, lengths: Sequence[int]) -> int:
     """Return half of the shortest length, so that every continuation is at least as long.
-
-    Raises:
-        DataError: A text is too short to be continued.
 
     Example:
         >>> choose_prefix("a.jsonl", (60, 200, 190))

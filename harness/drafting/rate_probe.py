@@ -69,10 +69,6 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
         content: The file, which plans.
         out: Its future path: relative names are found from there.
         texts: Number of texts to erase; at most 8 are used.
-
-    Raises:
-        ConfigError: The texts are too few.
-        TrialError: A step failed.
     """
     planned = plan_probe(content, out, min(texts, TEXTS))
     with tempfile.TemporaryDirectory(prefix="lethe-init-") as root:
@@ -99,19 +95,14 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
 def plan_probe(content: str, out: Path, texts: int) -> Plan:
     """Return the plan of a search over the rates, for a drafted file."""
     space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
-    changes = {
-        "methods": {METHOD: {}},
-        "evaluators": {"memorization": {}},
-        "until": {PROBED_ERASURE: [0.0]},
-        "tune": {"budget": {"trials": len(RATES)}, "space": space},
-        "training.global_batch": BATCH,
-        "training.early_stop": None,  # It would end what is tried on texts that the model does not know.
-        "data.forget.sequences": texts,
-        "data.forget.sample_seed": 0,
-    }
-    return plan.plan_sweep(
-        sweep_file.parse_sweep_file(content, out, [f"{path}={flow(value)}" for path, value in changes.items()])
-    )
+    changes: dict[str, Any] = {"methods": {METHOD: {}}, "evaluators": {"memorization": {}}}
+    changes |= {"until": {PROBED_ERASURE: [0.0]}}
+    changes |= {"tune": {"budget": {"trials": len(RATES)}, "space": space}}
+    # An early stop would end what is tried on texts that the model does not know.
+    changes |= {"training.global_batch": BATCH, "training.early_stop": None}
+    changes |= {"data.forget.sequences": texts, "data.forget.sample_seed": 0}
+    overrides = [f"{path}={flow(value)}" for path, value in changes.items()]
+    return plan.plan_sweep(sweep_file.parse_sweep_file(content, out, overrides))
 
 
 def _cheaper(study: Study) -> Study:
@@ -124,11 +115,7 @@ def _cheaper(study: Study) -> Study:
 def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
     """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
 
-    Args:
-        rates: Rising rates; the last one erases or collapses, if any does.
-        usual: Taken where each collapses.
-        steps: Of an epoch: a rate that erased in fewer is divided accordingly, since Adam moves weights by it each
-        step.
+    A rate that erased in fewer than an epoch's steps is divided accordingly, since Adam moves weights by it each step.
     """
     last = rates[-1]
     rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)

@@ -34,12 +34,7 @@ _BUILDING = ".building-"
 
 
 class Artifacts:
-    """A folder of artifacts, shared by any number of processes and sweeps.
-
-    Args:
-        root: The folder.
-        warn: Called with a sentence about each damaged artifact; None: it is printed.
-    """
+    """A folder of artifacts, shared by processes and sweeps; `warn` is told of each damaged one."""
 
     def __init__(self, root: Path, warn: Callable[[str], None] | None = None) -> None:
         self.root = root
@@ -60,13 +55,9 @@ class Artifacts:
             return self._intact(folder)
 
     def build(self, kind: str, key: str, make: Callable[[Path], None], parts: Sequence[str] = ()) -> Path:
-        """Return the artifact's folder, built by `make` unless it exists.
+        """Return the artifact's folder, filled by `make` unless it exists.
 
-        Args:
-            kind: A folder's name, such as `memorized`.
-            key: Digest of everything that decides the contents.
-            make: Fills an empty folder; if it raises, the folder is removed.
-            parts: The parts of `key`, for readers.
+        `key` is the digest of everything that decides the contents, `parts` what it was made of, for readers.
         """
         folder = self.root / kind / key
         if not folder.exists() or damage(folder):
@@ -87,12 +78,7 @@ class Artifacts:
 
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
-        """Yield an empty folder on the shared file system; it is removed afterwards, or before its next use.
-
-        Args:
-            kind: A folder's name, such as `workers`.
-            key: Digest of its purpose.
-        """
+        """Yield an empty folder on the shared file system; it is removed afterwards, or before its next use."""
         with self._held(self.root / kind / key):
             folder = _aside(self.root / kind / key)
             folder.mkdir()
@@ -159,6 +145,5 @@ def _lock_file(folder: Path) -> Path:
 def memorized_key(spec: Trial) -> str:
     """Return the artifact key of a trial's memorised model."""
     training, engine = spec.memorized_training.identity(), str(spec.engine)
-    return files.digest_of(
-        [MEMORIZED_VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine]
-    )
+    epochs, texts = spec.memorization.epochs, spec.forget.digest
+    return files.digest_of([MEMORIZED_VERSION, spec.model.digest, texts, epochs, training, engine])

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from harness.base.files import known_digest, write_whole
 from harness.errors import DataError
 from harness.metric import exponential
+from harness.statistics.item_values import Floats
 
 _TEXTS, _NUMBERS = ("metric", "item", "cluster"), ("value", "weight")
 _SCHEMA = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.float64()))
@@ -28,9 +28,9 @@ class MetricItems:
     ids: tuple[str, ...]
     clusters: tuple[str, ...]
     """Items of one cluster share a continuation, so they are not independent."""
-    values_N: NDArray[np.float64]
+    values_N: Floats
     """NaN: unknown."""
-    weights_N: NDArray[np.float64]
+    weights_N: Floats
     """Weights in the metric's aggregate, 1 by default."""
 
     def by_id(self) -> dict[str, float]:
@@ -43,9 +43,7 @@ class MetricItems:
         return len(set(self.clusters)) < len(self.clusters)
 
 
-def aggregated(
-    values_N: NDArray[np.float64], weights_N: NDArray[np.float64], aggregate: Literal["mean", "exp_mean"]
-) -> float:
+def aggregated(values_N: Floats, weights_N: Floats, aggregate: Literal["mean", "exp_mean"]) -> float:
     """Return the items' weighted mean, or its exponential; NaN if no item is known.
 
     Example:
@@ -85,11 +83,7 @@ def is_intact(path: Path, digest: str) -> bool:
 
 
 def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
-    """Return the items by metric.
-
-    Raises:
-        DataError: The file is missing or damaged.
-    """
+    """Return the items by metric."""
     if not is_intact(path, digest):
         raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
     by_metric = {}

@@ -11,8 +11,8 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,25 +40,14 @@ class Journal:
         self._plan = folder / "plan.json"
         self._warned: set[str] = set()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the sweep until the block or the process ends.
-
-        Raises:
-            DataError: Another run has the lock.
-        """
+    def held(self) -> AbstractContextManager[None]:
+        """Lock the sweep until the block or the process ends."""
         results = self.folder.parent
         busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
-        with files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept."):
-            yield
+        return files.locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.")
 
     def append(self, record: Record) -> None:
-        """Append `record` with the time to its trial's file, and sync it to disk; texts pass through `storable`.
-
-        Raises:
-            PluginError: The record contains a value that JSON cannot, such as an array in a method's notes.
-            StorageError: It cannot be written; the file is unchanged.
-        """
+        """Append `record` with the time to its trial's file, and sync it to disk; texts pass through `storable`."""
         dated = replace(record, at=datetime.now(UTC).strftime(AT_FORMAT))
         files.append_line(self._path(record.trial_id), _line_of(dated), "the journal's next line")
 
@@ -67,11 +56,7 @@ class Journal:
         self.append(replace(measurement, items=write_items(self._items_file(measurement), items)))
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
-        """Return a measurement's items by metric; empty if it has none.
-
-        Raises:
-            DataError: The file is missing or damaged.
-        """
+        """Return a measurement's items by metric; empty if it has none."""
         return read_items(self._items_file(measurement), measurement.items) if measurement.items else {}
 
     def _items_file(self, measurement: Measurement) -> Path:
@@ -82,9 +67,6 @@ class Journal:
 
         Broken lines and measurements without intact items are left out with a warning. An interrupted write breaks
         only the last line, which gets none.
-
-        Raises:
-            DataError: An intact line is no record of this version.
         """
         path = self._path(trial_id)
         if not path.exists():
@@ -116,11 +98,7 @@ class Journal:
         files.write_whole(self._plan, text, "the plan", durable=True)
 
     def read_plan(self) -> Plan:
-        """Return the plan of the last run.
-
-        Raises:
-            DataError: `plan.json` is missing or damaged.
-        """
+        """Return the plan of the last run."""
         try:
             plain = json.loads(self._plan.read_bytes())
             if plain.pop("checksum") != files.digest_of(plain):

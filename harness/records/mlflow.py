@@ -10,7 +10,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,18 +22,8 @@ from urllib.parse import urlsplit
 from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
+from harness.records import mlflow_runs
 from harness.records.artifacts import Artifacts
-from harness.records.mlflow_runs import (
-    RunContent,
-    candidate_run,
-    erased_tags,
-    experiment_tags,
-    milliseconds,
-    point_run,
-    source_tags,
-    trial_run,
-    view_addresses,
-)
 from harness.records.results import Results, TrialResults
 from harness.settings import Plan
 
@@ -45,28 +35,17 @@ _LOG = logging.getLogger(__name__)
 EXPERIMENT = "lethe"
 PointTags = Mapping[str, Mapping[str, str]]
 """Tags that depend on the whole table, by point id."""
-_DEFAULTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Ten seconds for a server's answer, and one retry.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
-    # Jitter would consume random numbers of a trial in this process.
-    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
-}
+_DEFAULTS = {"DISABLE_TELEMETRY": "true", "SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+# Ten seconds for a server's answer, and one retry. Jitter would consume random numbers of a trial in this process.
+_DEFAULTS |= {"HTTP_REQUEST_TIMEOUT": "10", "HTTP_REQUEST_MAX_RETRIES": "1", "HTTP_REQUEST_BACKOFF_FACTOR": "1"}
+_DEFAULTS |= {"HTTP_RESPECT_RETRY_AFTER_HEADER": "false", "HTTP_REQUEST_BACKOFF_JITTER": "0"}
 # Set at import: trials restore the variables that were set while they ran.
 for _name, _value in _DEFAULTS.items():
-    os.environ.setdefault(_name, _value)
+    os.environ.setdefault(f"MLFLOW_{_name}", _value)
 
 
 class LiveCopy:
-    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning.
-
-    Args:
-        folder: `results/<sweep>`.
-    """
+    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_over = folder.resolve(), False
@@ -108,8 +87,7 @@ class LiveCopy:
 def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
     """Write one trial's runs of an unfinished sweep."""
     with _open_copy(folder, plan, f" AND tags.trial_id = '{trial.spec.trial_id}'") as copy:
-        sweep = copy.write(Results(plan, (trial,)), {})
-        copy.client.update_run(sweep, "RUNNING")
+        copy.client.update_run(copy.write(Results(plan, (trial,)), {}), "RUNNING")
 
 
 def copy_sweep(
@@ -117,12 +95,7 @@ def copy_sweep(
 ) -> None:
     """Update a sweep's runs from its results, and end the sweep's run; repeated calls change nothing.
 
-    Args:
-        folder: `results/<sweep>`.
-        results: Its results; trials without records get no run.
-        point_tags: Tags that depend on the whole table.
-        files: Attached if they exist; a report with plain samples never is.
-        answer: The sweep's answer as Markdown.
+    Trials without records get no run. Files are attached if they exist; a report with plain samples never is.
     """
     with _open_copy(folder, results.plan) as copy:
         sweep = copy.write(results, point_tags)
@@ -133,16 +106,12 @@ def copy_sweep(
             copy.client.set_tag(sweep, "mlflow.note.content", answer)
         statuses = set(results.statuses.values())
         status = "KILLED" if "missing" in statuses else "FAILED" if "failed" in statuses else "FINISHED"
-        ended = max((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
+        ended = max((mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written), default=None)
         copy.client.set_terminated(sweep, status, ended)
 
 
 def connect(root: Path) -> MlflowClient:
-    """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database.
-
-    Raises:
-        DataError: The file there is no MLflow database.
-    """
+    """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database."""
     from mlflow import MlflowClient
 
     for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is reported once, by the caller.
@@ -191,18 +160,14 @@ def describe_failure(error: Exception, root: Path) -> str:
 
 
 def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Replace this process by MLflow's web server on 127.0.0.1.
-
-    Raises:
-        DataError: There is no database, or it is not MLflow's.
-    """
+    """Replace this process by MLflow's web server on 127.0.0.1."""
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
-        for name, page in view_addresses(experiment.experiment_id, experiment.tags).items():
+        for name, page in mlflow_runs.view_addresses(experiment.experiment_id, experiment.tags).items():
             tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
     stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
@@ -216,13 +181,11 @@ def _server() -> str:
     return uri if uri.startswith(("http://", "https://")) else ""
 
 
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> AbstractContextManager[None]:
     """Lock the database: SQLite fails at once where two writers meet."""
     lock = root / ".mlflow-lock"
     busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
-    with locked(lock, wait=600, busy=busy):
-        yield
+    return locked(lock, wait=600, busy=busy)
 
 
 @contextmanager
@@ -269,27 +232,30 @@ class _Copy:
         """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
         if "sweep" not in self.runs:
-            tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question, **source_tags(plan.sweep)}
-            started = min((milliseconds(at) for trial in results.trials for at in trial.written), default=None)
+            tags = {**self.identity, **mlflow_runs.source_tags(plan.sweep), "kind": "sweep"}
+            tags["mlflow.note.content"] = plan.question
+            moments = [mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written]
+            started = min(moments, default=None)
             self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
         sweep = str(self.runs["sweep"].info.run_id)
         for trial in results.trials:
             if trial.is_begun:
-                points = [(point_run(trial, point), point) for point in trial.measured]
+                points = [(mlflow_runs.point_run(trial, point), point) for point in trial.measured]
                 tags_of_points = [set(point_tags.get(content.key, {}).items()) for content, _ in points]
                 shared = set.intersection(*tags_of_points) if points else set()
-                parent = self.put(trial_run(trial), sweep, dict(shared))
+                parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    self.put(content, parent, {**erased_tags(point, self.artifacts), **point_tags.get(content.key, {})})
+                    kept = mlflow_runs.erased_tags(point, self.artifacts)
+                    self.put(content, parent, {**kept, **point_tags.get(content.key, {})})
         for study in results.studies:
             for candidate in study.candidates:
-                self.put(candidate_run(study, candidate), sweep, {})
+                self.put(mlflow_runs.candidate_run(study, candidate), sweep, {})
         if results.measured:
-            for name, value in experiment_tags(results, self.runs["sweep"].info.start_time).items():
+            for name, value in mlflow_runs.experiment_tags(results, self.runs["sweep"].info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)
         return sweep
 
-    def put(self, content: RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
+    def put(self, content: mlflow_runs.RunContent, parent: str, more_tags: Mapping[str, str]) -> str:
         """Write a run and return its id; an interrupted run, or one with other numbers or settings, is replaced."""
         from mlflow.entities import Metric, Param, RunTag
 

@@ -40,10 +40,8 @@ class RunContent(NamedTuple):
     @property
     def params(self) -> dict[str, str]:
         """Return the settings as MLflow's texts."""
-        return {
-            _legal(name): value if isinstance(value, str) else json.dumps(value)
-            for name, value in self.settings.items()
-        }
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in self.settings.items()}
+        return {_legal(name): text for name, text in texts.items()}
 
     @property
     def metrics(self) -> list[tuple[str, int, float]]:
@@ -57,13 +55,11 @@ def trial_run(trial: TrialResults) -> RunContent:
     numbers: dict[tuple[str, int], float] = {}
     for point, step in zip(trial.points, _steps(strengths), strict=True):
         numbers |= {(name, step): value for name, value in _numbers(point).items()}
-    tags = {
-        **_tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None),
-        **_measured_tags(trial, trial.points, trial.stop.reason if trial.stop else ""),
-        "strengths": ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none",
-        "error": _type_of(trial.failure.error) if trial.failure else "none",
-        "versions": ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none",
-    }
+    tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
+    tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
+    tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
+    tags["error"] = _type_of(trial.failure.error) if trial.failure else "none"
+    tags["versions"] = ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none"
     started, ended = map(milliseconds, trial.written or (None, None))
     # Records have whole seconds; a short trial begins and ends in one.
     seconds = sum(measurement.seconds for point in trial.points for measurement in point.measurements)
@@ -99,11 +95,9 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     for target in study.spec.targets:
         if reaching := reaching_probes(target, candidate):
             numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
-    tags = _tags(spec, "candidate", key, None) | {
-        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}",
-        "search": study.spec.search,
-        "end": _type_of(candidate.end) if candidate.error else candidate.end,
-    }
+    tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
+    tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
+    tags["end"] = _type_of(candidate.end) if candidate.error else candidate.end
     settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
     ended = milliseconds(candidate.at)
     return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
@@ -150,12 +144,9 @@ def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dic
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
     not_finite = {name for point in points for name, value in _numbers(point).items() if not math.isfinite(value)}
     definitions = {measurement.definition for point in points for measurement in point.measurements}
-    tags = {
-        "forget_digest": trial.spec.forget.digest,
-        "definition": ", ".join(sorted(definitions)) or "none",
-        "not_finite": ", ".join(sorted(not_finite)) or "none",
-        "stop_reason": stop_reason or "none",
-    }
+    tags = {"forget_digest": trial.spec.forget.digest, "stop_reason": stop_reason or "none"}
+    for name, values in (("definition", definitions), ("not_finite", not_finite)):
+        tags[name] = ", ".join(sorted(values)) or "none"
     for attempt in trial.attempts[-1:]:
         tags |= {"node": attempt.node, "mlflow.source.git.commit": attempt.commit.removesuffix(DIRTY)}
     return {name: value for name, value in tags.items() if value}
@@ -227,22 +218,12 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
-    state = {
-        "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'",
-        "orderByKey": "tags.`mlflow.runName`",
-        "orderByAsc": True,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "modelVersionFilter": "All Runs",
-        "datasetsFilter": [],
-        "selectedColumns": columns,
-        "columnOrder": [run_name, *columns],
-        "columnWidths": {run_name: 330},
-        "runsHiddenMode": "SHOW_ALL",
-        "compareRunSections": [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")],
-        "compareRunCharts": _charts(declared),
-        "isAccordionReordered": True,
-    }
+    state: dict[str, Any] = {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'", "startTime": "ALL"}
+    state |= {"orderByKey": "tags.`mlflow.runName`", "orderByAsc": True, "runsHiddenMode": "SHOW_ALL"}
+    state |= {"lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
+    state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
+    sections = [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")]
+    state |= {"compareRunSections": sections, "compareRunCharts": _charts(declared), "isAccordionReordered": True}
     view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
     return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
 
@@ -261,13 +242,8 @@ def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
     columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
     ranked = [name for name, metric in declared.items() if metric.ranked]
     ranked.sort(key=lambda name: declared[name].group)
-    return [
-        *columns,
-        *(f"metrics.`{_legal(name)}`" for name in ranked),
-        "tags.`collapse_class`",
-        "tags.`over_erased`",
-        "tags.`ranked`",
-    ]
+    columns += [f"metrics.`{_legal(name)}`" for name in ranked]
+    return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
 _VISIBLE = {"deleted": False, "isGenerated": False}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
@@ -129,6 +129,12 @@ class PointResults:
         return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
 
 
+def measurements(points: Iterable[PointResults]) -> Iterator[tuple[PointResults, Measurement]]:
+    """Yield every measurement with its point."""
+    for point in points:
+        yield from ((point, measurement) for measurement in point.measurements)
+
+
 @dataclass(frozen=True)
 class TrialResults:
     """The status and points of one trial."""
@@ -203,13 +209,8 @@ class Results:
 
 def read_results(plan: Plan, journal: Journal) -> Results:
     """Return the results of a plan's trials and studies."""
-    return Results(
-        plan,
-        tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
-        read_studies(plan.studies, journal),
-        journal.items,
-        journal.folder.parent,
-    )
+    trials = tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials)
+    return Results(plan, trials, read_studies(plan.studies, journal), journal.items, journal.folder.parent)
 
 
 def read_studies(studies: Sequence[Study], journal: Journal) -> tuple[StudyResults, ...]:
@@ -221,13 +222,13 @@ def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
     """Return a trial's results from its records, oldest first."""
     keys = {evaluator.key for evaluator in spec.evaluators}
     points_by_id: dict[str, Point] = {}
-    measurements: defaultdict[str, dict[str, Measurement]] = defaultdict(dict)
+    measured_by_id: defaultdict[str, dict[str, Measurement]] = defaultdict(dict)
     stop, failure, walked = None, None, None
     for record in records:
         if isinstance(record, Point):
             points_by_id.setdefault(record.point_id, record)
         elif isinstance(record, Measurement) and record.key in keys:
-            measurements[record.point_id][record.key] = record
+            measured_by_id[record.point_id][record.key] = record
         elif isinstance(record, Stopped):
             stop = record
         elif isinstance(record, Walked):
@@ -237,24 +238,17 @@ def trial_results(spec: Trial, records: Sequence[Record]) -> TrialResults:
     points, remaining = [], []
     for strength in _reachable(spec, stop, walked):
         point_id = spec.point_id(strength)
-        measured, point = measurements[point_id], points_by_id.get(point_id)
+        measured, point = measured_by_id[point_id], points_by_id.get(point_id)
         reason = stop.reason if stop and stop.strength == strength else ""
         points.append(PointResults(spec, strength, point, tuple(measured.values()), reason, walked))
         if missing := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, missing))
     moments = [record.at for record in records if record.at]
-    return TrialResults(
-        spec=spec,
-        points=tuple(points),
-        remaining=tuple(remaining),
-        status="done" if not remaining else "failed" if failure else "missing",
-        stop=stop,
-        failure=failure if remaining else None,
-        is_begun=bool(records),
-        attempts=tuple(record for record in records if isinstance(record, Started)),
-        written=(min(moments), max(moments)) if moments else (),
-        walked=walked,
-    )
+    status: Status = "done" if not remaining else "failed" if failure else "missing"
+    ends: Any = {"stop": stop, "failure": failure if remaining else None, "walked": walked}
+    ends["attempts"] = tuple(record for record in records if isinstance(record, Started))
+    ends["written"] = (min(moments), max(moments)) if moments else ()
+    return TrialResults(spec, tuple(points), tuple(remaining), status, is_begun=bool(records), **ends)
 
 
 def _reachable(spec: Trial, stop: Stopped | None, walked: Walked | None) -> tuple[Number | None, ...]:
@@ -284,20 +278,16 @@ def point_name(point: PointResults) -> str:
 
 def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
     """Return the points with a name or an id's beginning; several seeds, models and settings may share a name."""
-    called = []
-    for point in measured:
-        is_id = name and point.spec.point_id(point.strength).startswith(name)
-        if is_id or name in (point.spec.variant, point_name(point)):
-            called.append(point)
-    return called
+
+    def is_called(point: PointResults) -> bool:
+        is_id = name != "" and point.spec.point_id(point.strength).startswith(name)
+        return is_id or name in (point.spec.variant, point_name(point))
+
+    return [point for point in measured if is_called(point)]
 
 
 def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, PointResults]:
-    """Return the sweep and the only point with a name.
-
-    Args:
-        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
-        by_sweep: Results by the sweep's name.
+    """Return the sweep and the only point with a name; without `SWEEP:` in it all sweeps are searched.
 
     Raises:
         DataError: No point has that name, or more than one.
@@ -309,12 +299,11 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
     found = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
     if len(found) == 1:
         return found[0]
-    lines = []
-    for sweep, point in found[:NAMES_SHOWN]:
-        spec = point.spec
-        about = f"{point_name(point)} on {spec.model.id}, seed {spec.seed}"
-        lines.append(f"  {sweep}:{spec.point_id(point.strength)}  ({about})")
     if found:
+        lines = []
+        for sweep, point in found[:NAMES_SHOWN]:
+            about = f"{point_name(point)} on {point.spec.model.id}, seed {point.spec.seed}"
+            lines.append(f"  {sweep}:{point.spec.point_id(point.strength)}  ({about})")
         more = [f"  and {len(found) - NAMES_SHOWN} more"] if len(found) > NAMES_SHOWN else []
         raise DataError("\n".join([f"'{name}' means {len(found)} points. Name one:", *lines, *more]))
     names = [point_name(point) for sweep in sweeps for point in by_sweep[sweep].measured]

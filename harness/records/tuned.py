@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from harness.contracts import Json, Number
+from harness.contracts import Json
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import Results, StudyResults, read_results, read_studies
@@ -25,10 +25,8 @@ def largest_candidate(study: Study) -> Trial:
 
 def list_remaining_specs(results: Results) -> list[Trial]:
     """Return a sweep's unfinished trials, and the largest candidate of each unfinished study."""
-    specs = [trial.spec for trial in results.unfinished]
-    for study in unfinished_studies(results):
-        specs.append(largest_candidate(study.spec))
-    return specs
+    largest = [largest_candidate(study.spec) for study in unfinished_studies(results)]
+    return [trial.spec for trial in results.unfinished] + largest
 
 
 def read_sweep_results(plan: Plan, journal: Journal) -> Results:
@@ -49,17 +47,13 @@ def list_tuned_trials(studies: Sequence[StudyResults]) -> list[Trial]:
                 point = result.chosen or result.nearest
                 if point is not None:
                     spec, settings = study.spec, point.candidate.settings
-                    searched = {name: value for name, value in settings.items() if name != spec.trial.strength_name}
+                    dial = spec.trial.strength_name
+                    end = end_of(spec.space[dial]) if dial in spec.space else max(spec.trial.strengths)
+                    searched = {name: value for name, value in settings.items() if name != dial}
                     trial = replace(spec.trial_with(settings, ()), seed=seed, searched=searched)
-                    trial = replace(trial, until=result.target, walk_to=_end_of_dial(spec))
+                    trial = replace(trial, until=result.target, walk_to=end)
                     trials.append(trial.identified(is_cumulative=spec.is_cumulative))
     return trials
-
-
-def _end_of_dial(study: Study) -> Number:
-    name = study.trial.strength_name
-    end: Number = end_of(study.space[name]) if name in study.space else max(study.trial.strengths)
-    return end
 
 
 def find_edges_reached(study: StudyResults) -> list[str]:
@@ -87,10 +81,8 @@ def is_over(study: Study, candidates: Sequence[Candidate]) -> bool:
 
 def sampled_dimensions(study: Study) -> dict[str, Dimension]:
     """Return the dimensions in which candidates differ: a cumulative strength is raised by each of them."""
-    space = dict(study.space)
-    if study.is_cumulative:
-        space.pop(study.trial.strength_name, None)
-    return space
+    raised = {study.trial.strength_name} if study.is_cumulative else set()
+    return {name: dimension for name, dimension in study.space.items() if name not in raised}
 
 
 def untried_settings(study: Study, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:

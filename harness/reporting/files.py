@@ -31,14 +31,9 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     """Write all tables, figures and the report; return the files.
 
     table.csv is first, so that it exists even if ranking fails.
-
-    Raises:
-        DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
     """
-    written = [
-        write_whole(folder / "table.csv", csv_text(analysis.table)),
-        write_whole(folder / "table.metrics.yaml", metrics.declarations(analysis.info)),
-    ]
+    written = [write_whole(folder / "table.csv", csv_text(analysis.table))]
+    written.append(write_whole(folder / "table.metrics.yaml", metrics.declarations(analysis.info)))
     sections = [section(analysis) for section in SECTIONS]
     for section in sections:
         for name, frame in section.frames().items():
@@ -77,20 +72,16 @@ def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answe
     bounds = [f"{name}{end}" for name in ranking.rank_names(ranked.info) for end in ("_low", "_high")]
     names = ["model", "method", "variant", "strength", *ranking.rank_names(ranked.info), *bounds]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
-    return [
-        write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
-        write_whole(folder / "table.md", main_table.main_markdown(page_rows, question, " ".join(words), answer)),
-        write_whole(folder / "table.tex", main_table.main_latex(page_rows, " ".join([*words, question]))),
-    ]
+    texts = {"ranking.csv": csv_text(ranked.ranking[names])}
+    texts["table.md"] = main_table.main_markdown(page_rows, question, " ".join(words), answer)
+    texts["table.tex"] = main_table.main_latex(page_rows, " ".join([*words, question]))
+    return [write_whole(folder / name, text) for name, text in texts.items()]
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep, finished or not.
+    """Return the report of a sweep, finished or not; `sections` have their figures drawn already.
 
-    Args:
-        analysis: The sweep's numbers.
-        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
-        is_kept: Whether the journal stays, so that the report can be made again.
+    `is_kept` is whether the journal stays, so that the report can be made again.
     """
     contents: list[tuple[str, str]] = []
 

@@ -32,13 +32,7 @@ NOTE = (
 
 
 def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Group:
-    """Return the trials of a plan.
-
-    Args:
-        plan: A resolved sweep.
-        statuses: Each trial's state, by its id.
-        to_memorize: Number of memorised models left to train.
-    """
+    """Return the trials of a plan; `to_memorize` is the number of memorised models left to train."""
     rows, points, measurements = [], 0, 0
     for spec in plan.trials:
         status = statuses[spec.trial_id]
@@ -50,18 +44,13 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
     states = ", ".join(f"{counts[status]} {status}" for status in ("done", "failed", "missing") if counts[status])
     evaluators = ", ".join(evaluator.name for evaluator in plan.trials[0].evaluators) if plan.trials else ""
-    return Group(
-        Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold"),
-        _terminal_table(rows),
-        *map(Text, describe_readings(plan.trials)),
-        Text(f"Each point is measured by: {evaluators}."),
-        *(Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)),
-        Text(
-            f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {amount(points, 'point')} to be "
-            f"reached, {amount(measurements, 'measurement')} to be made, and {amount(to_memorize, 'memorized model')}"
-            " to be trained. (* is ranked.)"
-        ),
-    )
+    title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
+    about = [*map(Text, describe_readings(plan.trials)), Text(f"Each point is measured by: {evaluators}.")]
+    about += [Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)]
+    left = f"At most {amount(points, 'point')} to be reached, {amount(measurements, 'measurement')} to be made, and"
+    left += f" {amount(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
+    total = Text(f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. {left}")
+    return Group(title, _terminal_table(rows), *about, total)
 
 
 def _terminal_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -125,12 +114,9 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         spec, done = study.spec, len(study.candidates)
         left = "" if tuned.is_over(spec, study.candidates) else f", at most {spec.trials - done} to do"
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
-        about = {
-            "Tuned": f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}",
-            "Model": spec.trial.model.short_name,
-        }
-        about |= {"Candidates": f"{done} done{left}", "Searched": ", ".join(spec.space)}
-        rows.append(about | {"So far": so_far, "Study": spec.study_id})
+        name = f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}"
+        row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{done} done{left}"}
+        rows.append(row | {"Searched": ", ".join(spec.space), "So far": so_far, "Study": spec.study_id})
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
     return Group(_terminal_table(rows), Text(note))
 
@@ -159,9 +145,8 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in planned.studies)]
     machine, needs = this_machine(), memory_needs(trials)
     terminal.print(needs_table(trials, needs, machine))
-    replaced = setting_changes.replaced_sentence(
-        setting_changes.replaced_rows(planned, journal), folders.results, planned.sweep
-    )
+    rows = setting_changes.replaced_rows(planned, journal)
+    replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
     for sentence in filter(None, (replaced, *setting_changes.changed_sentences(measured))):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
     if faults := find_unfit(tuned.list_remaining_specs(measured), machine, needs):

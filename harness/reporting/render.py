@@ -89,12 +89,6 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
 
     A row whose `collapsed` is True is red, or has a †; one whose `over_erased` is True has a ‡. Neither is marked as
     best; nor is one whose `compared` is False.
-
-    Args:
-        frame: A row for each of the table's.
-        columns: In the order in which they are printed.
-        to: `html`, `markdown` and `latex` (a tabular for booktabs and colortbl) are text; `csv` has unformatted
-            numbers; `terminal` is a rich table.
     """
     if to == "csv":
         names = [name for column in columns for name in (column.name, f"{column.name}_low", f"{column.name}_high")]
@@ -302,16 +296,11 @@ def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
 _TARGETS: Mapping[str, Any] = {"html": _html, "markdown": _markdown, "latex": _latex, "terminal": _terminal}
 _ESCAPES: Mapping[str, Any] = {"html": html.escape, "markdown": markdown_escape, "latex": latex_escape}
 _STYLES: Mapping[str, Mapping[str, str]] = {
-    "html": {
-        "best": "<strong>{}</strong>", "second": "<u>{}</u>", "code": "<code>{}</code>", "subscript": "<sub>{}</sub>",
-        "interval": '<br><span class="interval">{}</span>', "arrow": '&nbsp;<span class="arrow">{}</span>',
-    },
-    "markdown": {
-        "best": "**{}**", "second": "<u>{}</u>", "subscript": "<sub>{}</sub>", "interval": "<br><sub>{}</sub>",
-        "arrow": " {}",
-    },
-    "latex": {
-        "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "group": r"\textit{{{}}}", "subscript": "$_{{{}}}$",
-        "arrow": " {}",
-    },
+    "html": {"best": "<strong>{}</strong>", "second": "<u>{}</u>", "code": "<code>{}</code>",
+             "interval": '<br><span class="interval">{}</span>', "arrow": '&nbsp;<span class="arrow">{}</span>',
+             "subscript": "<sub>{}</sub>"},
+    "markdown": {"best": "**{}**", "second": "<u>{}</u>", "subscript": "<sub>{}</sub>",
+                 "interval": "<br><sub>{}</sub>", "arrow": " {}"},
+    "latex": {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}", "group": r"\textit{{{}}}",
+              "subscript": "$_{{{}}}$", "arrow": " {}"},
 }  # fmt: skip

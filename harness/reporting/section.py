@@ -29,10 +29,9 @@ class PageContext(NamedTuple):
         """Return a figure with its caption; empty where there is none of this name."""
         if name not in self.pictures:
             return Markup("")
-        return Markup(
-            '<figure class="{}"><img src="data:image/svg+xml;base64,{}" alt="{}">\n'
-            "<figcaption>{}</figcaption></figure>\n"
-        ).format(classes, self.pictures[name], alt, caption)
+        image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(self.pictures[name], alt)
+        figure = Markup('<figure class="{}">{}\n<figcaption>{}</figcaption></figure>\n')
+        return figure.format(classes, image, caption)
 
 
 class Section:
@@ -78,9 +77,8 @@ def bullets(sentences: list[str]) -> Markup:
 
 def details(summary: str, *texts: Markup, classes: str = "") -> Markup:
     """Return texts that a click on their summary unfolds."""
-    return Markup('<details class="{}">\n<summary>{}</summary>\n{}</details>\n').format(
-        classes, summary, Markup("").join(texts)
-    )
+    frame = Markup('<details class="{}">\n<summary>{}</summary>\n{}</details>\n')
+    return frame.format(classes, summary, Markup("").join(texts))
 
 
 def fill_template(package: str, template: str, *, is_html: bool = False, **parts: Any) -> str:

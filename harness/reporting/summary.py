@@ -25,10 +25,8 @@ from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"
 """Meaning of an interval over items of a single seed."""
-DEFINITIONS = {
-    "exact": "the formulas, mended where they slip, on all the evidence",
-    "table": "the evaluation that the published tables were almost certainly made with",
-}
+DEFINITIONS = {"exact": "the formulas, mended where they slip, on all the evidence"}
+DEFINITIONS |= {"table": "the evaluation that the published tables were almost certainly made with"}
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
 """Methods in one list of the card."""
@@ -259,8 +257,8 @@ def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataF
 
 def further_notes(analysis: Analysis) -> list[str]:
     """Return notes on the recited texts, or on missing evidence of recitation."""
-    recitations = analysis.ranked.recitations.values()
-    return [each.warning for each in recitations if each.recites is not False and each.warning]
+    warned = [each for each in analysis.ranked.recitations.values() if each.recites is not False]
+    return [each.warning for each in warned if each.warning]
 
 
 def answer_markdown(analysis: Analysis) -> str:

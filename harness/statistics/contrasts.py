@@ -81,9 +81,6 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
         a: Of one method.
         b: Of the other: row by row the same replicates, column by column the same items.
 
-    Raises:
-        ValueError: Items, replicates or aggregates differ.
-
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
     """
@@ -101,13 +98,9 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     difference, models = float(difference_M.mean()), len(difference_M)
     if not (math.isfinite(difference) and np.isfinite(influences_C).all() and clusters > 1):
         return None
-    return Contrast(
-        difference=difference,
-        items_variance=float((influences_C**2).sum()) * clusters / (clusters - 1),
-        replicates_variance=float(difference_M.var(ddof=1)) / models if models > 1 else 0.0,
-        clusters=clusters,
-        replicates=models,
-    )
+    items_variance = float((influences_C**2).sum()) * clusters / (clusters - 1)
+    replicates_variance = float(difference_M.var(ddof=1)) / models if models > 1 else 0.0
+    return Contrast(difference, items_variance, replicates_variance, clusters=clusters, replicates=models)
 
 
 def paired_p(a: ItemValues, b: ItemValues) -> float:

@@ -41,9 +41,8 @@ class TheAnswer(section.Section):
     def html(self, page: section.PageContext) -> Markup:
         parts = self._answered(page) if self.analysis.results.plan.erases else self._recited(page)
         if limits := self.analysis.caveats:
-            parts += section.details(
-                f"What limits these numbers ({len(limits)})", section.bullets(limits), classes="warnings"
-            )
+            title = f"What limits these numbers ({len(limits)})"
+            parts += section.details(title, section.bullets(limits), classes="warnings")
         return parts
 
     def _answered(self, page: section.PageContext) -> Markup:
@@ -72,34 +71,22 @@ class TheAnswer(section.Section):
     def _recited(self, page: section.PageContext) -> Markup:
         analysis = self.analysis
         sentences = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
-        parts = _CARD.format(
-            Markup("<p><strong>Does it recite the forget set?</strong></p>\n"), section.bullets(sentences)
-        )
+        question = Markup("<p><strong>Does it recite the forget set?</strong></p>\n")
+        parts = _CARD.format(question, section.bullets(sentences))
         if not len(analysis.points):
             return parts
         frame = main_table.recited_frame(analysis.ranked)
         columns = [*recited_columns(frame), Column("unit", "Unit", "note"), Column("source", "Source", "note")]
         about = "Nothing was erased: these are the models as they are. Each number is a mean over the texts."
-        heading = page.section_heading("What is recited")
-        return (
-            parts
-            + heading
-            + section.paragraph(about, summary.caption(analysis.points))
-            + render(frame, columns, "html")
-        )
+        parts += page.section_heading("What is recited") + section.paragraph(about, summary.caption(analysis.points))
+        return parts + render(frame, columns, "html")
 
 
 _CARD = Markup('<section class="outcome card" aria-label="Answer">{}{}</section>\n')
 
 
 def answer_figure(answer: Answer, plan: Plan, styles_by_variant: style.Styles) -> Figure | None:
-    """Return a panel of prices at the first level for each model; None where none was reached.
-
-    Args:
-        answer: Of the sweep.
-        plan: With the levels and the margin.
-        styles_by_variant: The colour and marker of each variant that has a point.
-    """
+    """Return a panel of prices at the first level for each model; None where none was reached."""
     cost = answer.cost
     frames = {model: answer.at(model, plan.until[0]) for model in answer.heads} if plan.until and cost else {}
     frames = {model: rows for model, rows in frames.items() if rows["price"].notna().any()}

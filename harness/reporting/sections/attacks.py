@@ -16,9 +16,8 @@ from rich.text import Text
 from harness.analysis import attacks, metrics
 from harness.analysis.curves import styles
 from harness.base.messages import printable
-from harness.reporting import style
+from harness.reporting import section, style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, paragraph
 from harness.settings import ORIGINAL
 
 _BEYOND = (
@@ -33,7 +32,7 @@ _AS_MEASURED = (
 _NOTE = "Black: the original. Grey, dashed: the retrained model, which never saw the texts. Means over seeds."
 
 
-class Attacks(Section):
+class Attacks(section.Section):
     """Table and curves of attacks."""
 
     title = "Does it come back?"
@@ -47,12 +46,12 @@ class Attacks(Section):
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"attacks": self.analysis.attacks.drop(columns=attacks.NOT_IN_CSV)}
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, page: section.PageContext) -> Markup:
         text = Markup("")
         tables = list(attack_tables(self.analysis.attacks, self.analysis.info))
         for place, sentence, wide, columns in tables:
             text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
-            text += paragraph(sentence) + render(wide, columns, "html")
+            text += section.paragraph(sentence) + render(wide, columns, "html")
         caption = "What attacks measured step by step and layer by layer."
         return text + page.picture("attack_curves", "Curves of what attacks measured, of each method.", caption)
 
@@ -64,8 +63,7 @@ def attack_tables(
     for (model, target), rows in frame.groupby(["model", "target"], sort=False):
         has_retrained = bool(rows["excess"].notna().any())
         value = "excess" if has_retrained else "value"
-        about = ["label", "strength", "collapsed", "over_erased"]
-        wide = rows.groupby("variant", sort=False)[about].first()
+        wide = rows.groupby("variant", sort=False)[["label", "strength", "collapsed", "over_erased"]].first()
         columns = [Column("label", "Method"), Column("strength", "Strength")]
         for metric in attacks.attack_metrics(info):
             metric_rows = rows[rows["metric"] == metric.name].set_index("variant")
@@ -102,8 +100,7 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
                 ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
                 handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
             else:
-                is_original = line["method"].iloc[0] == ORIGINAL
-                colour, dashes = ("black", "-") if is_original else ("grey", "--")
+                colour, dashes = ("black", "-") if line["method"].iloc[0] == ORIGINAL else ("grey", "--")
                 ax.plot(line["x"], line["y"], zorder=1, color=colour, linestyle=dashes)
         style.panel_title(ax, f"{model}: {title}" if curves["model"].nunique() > 1 else str(title))
         ax.set(xlabel=panel["x_title"].iloc[0], ylabel=panel["y_title"].iloc[0])

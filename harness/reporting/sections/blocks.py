@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.blocks import selection_grid, selection_heading
-from harness.reporting import style
+from harness.reporting import section, style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, details
 
 SHOWN = 10
 """Blocks of one table; selected_blocks.csv contains all."""
@@ -21,7 +20,7 @@ MAX_DRAWN = 12
 """Variants and models with a heat map, the first ones."""
 
 
-class SelectedBlocks(Section):
+class SelectedBlocks(section.Section):
     """Selections of each block, next to chance."""
 
     title = "Selected blocks"
@@ -36,7 +35,7 @@ class SelectedBlocks(Section):
         frame = self.analysis.blocks
         return {"selected_blocks": frame[frame["selections"] > 0]} if len(frame) else {}
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, page: section.PageContext) -> Markup:
         frame = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
         caption = "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
@@ -45,7 +44,7 @@ class SelectedBlocks(Section):
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
             table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
-            text += details(selection_heading(rows), table)
+            text += section.details(selection_heading(rows), table)
         return text
 
 

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis import curves, seeds
-from harness.reporting import style
+from harness.reporting import section, style
 from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, paragraph
 from harness.settings import ORIGINAL, RETRAINED
 
 _MEANS = (
@@ -22,7 +21,7 @@ _MEANS = (
 )
 
 
-class ExactMatch(Section):
+class ExactMatch(section.Section):
     """Agreement with the original on memorised and on other sequences."""
 
     title = "Memorised and not memorised"
@@ -31,15 +30,13 @@ class ExactMatch(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        frame = self.analysis.agreements
-        return (
-            {"exact_match_groups": agreement_figure(frame, curves.styles(self.analysis.points))} if len(frame) else {}
-        )
+        frame, looks = self.analysis.agreements, curves.styles(self.analysis.points)
+        return {"exact_match_groups": agreement_figure(frame, looks)} if len(frame) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"exact_match_groups": self.analysis.agreements}
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, page: section.PageContext) -> Markup:
         frame = self.analysis.agreements
         if frame.empty:
             return Markup("")
@@ -50,7 +47,7 @@ class ExactMatch(Section):
         strengths = [*map(seeds.strength_text, frame["strength_name"], frame["strength"])]
         table = render(frame.assign(strength_text=strengths), columns, "html")
         alt = "What is left of memorised sequences across, of other sequences upwards."
-        return page.picture("exact_match_groups", alt, classes="narrow") + paragraph(_MEANS, *counted) + table
+        return page.picture("exact_match_groups", alt, classes="narrow") + section.paragraph(_MEANS, *counted) + table
 
 
 def agreement_figure(frame: pd.DataFrame, styles_by_variant: style.Styles) -> Figure:

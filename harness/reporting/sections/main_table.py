@@ -1,4 +1,4 @@
-"""Section with the paper's main table; also as Markdown, LaTeX and for the terminal."""
+"""Sections with tables of numbers: the paper's main table, reasoning, and a published table next to ours."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness.analysis import metrics, published, ranking
 from harness.analysis.main_table import READ_BY, main_frame, recited_frame, shown_metrics
-from harness.analysis.metrics import group_title, own_groups
-from harness.analysis.ranking import RankedTable, rank_names
+from harness.base.messages import printable
 from harness.contracts import CloserTo
 from harness.reporting.render import Column, latex_escape, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
@@ -46,25 +46,24 @@ class MainTable(Section):
         about = paragraph(MARKS_MEAN, caption(page_rows.table), RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
-        table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
-        return about + table
+        return about + render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
 
 
-def main_columns(ranked: RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
+def main_columns(ranked: ranking.RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
     """Return the columns of the main table: numbers, then ranks as in the paper, or the ranks first."""
     columns = [Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method")]
     columns += [Column("strength", "Strength")]
     numbers = []
     for metric in shown_metrics(ranked):
         better = "nearest" if isinstance(metric.better, CloserTo) else metric.better
-        numbers.append(Column(metric.name, metric.title, "number", metric, better, group_title(metric.group)))
-    titles = ["Erasure", "Generation", "Average", *map(group_title, own_groups(ranked.info))]
-    names = zip(rank_names(ranked.info), titles, strict=True)
+        numbers.append(Column(metric.name, metric.title, "number", metric, better, metrics.group_title(metric.group)))
+    titles = ["Erasure", "Generation", "Average", *map(metrics.group_title, metrics.own_groups(ranked.info))]
+    names = zip(ranking.rank_names(ranked.info), titles, strict=True)
     ranks = [Column(name, title, "rank", group="Ranking") for name, title in names]
     return [*columns, *(ranks + numbers if with_ranks_first else numbers + ranks), Column("state", "State", "note")]
 
 
-def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str = "") -> str:
+def main_markdown(ranked: ranking.RankedTable, question: str, caption: str, answer: str = "") -> str:
     """Return the main table of every model, under the sweep's question and the answer."""
     table = "No point has been measured yet.\n"
     if len(ranked.table):
@@ -74,13 +73,13 @@ def main_markdown(ranked: RankedTable, question: str, caption: str, answer: str 
     return f"# {markdown_escape(question)}\n\n{first}{markdown_escape(caption)}\n\n{table}\n{about}\n"
 
 
-def main_latex(ranked: RankedTable, caption: str) -> str:
+def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
     return _LATEX % (render(main_frame(ranked), columns, "latex"), latex_escape(caption))
 
 
-def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
+def ranking_table(whole: ranking.RankedTable, page_rows: ranking.RankedTable) -> RenderableType:
     """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
     parts = [Text("\n".join(whole.headline_warnings), style="bold")] if whole.headline_warnings else []
     if whole.is_of_references and len(whole.table):
@@ -92,7 +91,7 @@ def ranking_table(whole: RankedTable, page_rows: RankedTable) -> RenderableType:
     frame["label"] = frame["label"].where(frame["strength"] == "", frame["label"] + ", " + frame["strength"])
     numbers = [metric.name for metric in shown_metrics(page_rows) if metric.axis is not None]
     frame = frame.drop(columns=[f"{name}{end}" for name in numbers for end in ("_low", "_high")])
-    names = {"model", "label", "state", *numbers, *rank_names(page_rows.info)}
+    names = {"model", "label", "state", *numbers, *ranking.rank_names(page_rows.info)}
     columns = [column for column in main_columns(page_rows) if column.name in names]
     return Group(*parts, render(frame, columns, "terminal"), Text(caption(whole.table)))
 
@@ -102,3 +101,76 @@ def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:
     columns = [Column("model", "Model", "heading"), Column("metric", "Metric")]
     columns += [Column(method, title, "number") for method, title in READ_BY.items() if method in frame.columns]
     return columns
+
+
+_REASONING_MEANS = (
+    "Zero-shot accuracy of the references and of the ranked points; small: the 95 % interval, over questions and "
+    "seeds. Change: against the original. † collapsed."
+)
+
+
+class ReasoningTasks(Section):
+    """Accuracy of each row on every task, and its change."""
+
+    title = "Reasoning"
+    needs_points = True
+
+    def html(self, page: PageContext) -> Markup:
+        frame = self.analysis.answers
+        if frame.empty:
+            return Markup("")
+        columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]
+        for task in metrics.select_metrics(self.analysis.info, "reasoning"):
+            columns.append(Column(task.name, task.title, "number", task))
+            columns.append(Column(f"{task.name}_change", "change", "change"))
+        return paragraph(_REASONING_MEANS) + render(frame, columns, "html")
+
+
+_PUBLISHED_MEANS = (
+    "Ours, and the published figure behind it. † collapsed here. `lethe verify` holds what can be compared against its "
+    "tolerances."
+)
+
+
+class Published(Section):
+    """Each figure next to the published one."""
+
+    title = "Next to the published table"
+    needs_points = True
+
+    def html(self, page: PageContext) -> Markup:
+        frame = self.analysis.published
+        if frame.empty:
+            return Markup("")
+        obstacles = "; ".join(published.obstacle_sentences(frame))
+        not_compared = paragraph(f"Not to be compared: {obstacles}." if obstacles else "")
+        return paragraph(_PUBLISHED_MEANS) + render(*published_table(frame), "html") + not_compared
+
+
+def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:
+    """Return the published layout: a row for each model and method, two columns for each metric."""
+    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
+    rows = frame.assign(place=place).set_index(["place", "label", "strength", "collapsed"])
+    columns = [Column("place", "", "heading"), Column("label", "Method"), Column("strength", "Strength")]
+    wide = pd.DataFrame(index=rows.index.drop_duplicates())
+    for name, cells in rows.groupby("name", sort=False):
+        wide[f"{name}_ours"], wide[f"{name}_published"] = cells["ours"], cells["published"]
+        metric = cells["metric"].iloc[0]
+        columns.append(Column(f"{name}_ours", metric.title if metric else "Collapsed", "number", metric))
+        columns.append(Column(f"{name}_published", "published", "number"))
+    return wide.reset_index(), columns
+
+
+def verified_table(frame: pd.DataFrame) -> Group:
+    """Return a table for the terminal with a line for each figure, and the obstacles below it."""
+    names = [cell["metric"].title if cell["metric"] else "Collapsed" for cell in frame.to_dict("records")]
+    rows = (frame["label"] + " " + frame["strength"]).str.strip()
+    place = frame["model"] + " next to " + frame["published_model"] + " of " + frame["title"]
+    verdict = frame["is_inside"].map({True: "inside", False: "OUTSIDE"}).fillna("not compared")
+    lines = frame.drop(columns="collapsed").assign(row=rows, figure=names, verdict=verdict, place=place)
+    columns = [Column("place", "", "heading"), Column("row", "Row", "group"), Column("figure", "Metric")]
+    columns += [Column("ours", "Ours", "number"), Column("published", "Published", "number")]
+    columns += [Column("difference", "Difference", "change"), Column("tolerance", "±", "number")]
+    sentences = [f"Not compared: {sentence}." for sentence in published.obstacle_sentences(frame)]
+    table = render(lines, [*columns, Column("verdict", "Verdict")], "terminal")
+    return Group(table, *(Text(printable(sentence)) for sentence in sentences))

@@ -74,9 +74,8 @@ def _trial_table(results: Results) -> Markup:
         spec, made = trial.spec, [point.made for point in trial.measured if point.made]
         seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
         row = {"label": spec.label, "model": spec.model.id, "seed": spec.seed, "status": trial.status}
-        row |= {"points": f"{len(trial.measured)} of {len(trial.points)}"}
+        row |= {"points": f"{len(trial.measured)} of {len(trial.points)}", "measuring": sum(seconds) or math.nan}
         row |= {"erasing": max((point.erase_seconds for point in made), default=math.nan)}
-        row |= {"measuring": sum(seconds) if seconds else math.nan}
         row |= {"memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan}
         row |= {"engine": f"{spec.engine}, {spec.training.precision}", "place": describe_hosts(trial)}
         rows.append(row | {"trial": spec.trial_id, "collapsed": trial.status == "failed"})
@@ -93,12 +92,9 @@ def describe_hosts(trial: TrialResults) -> str:
 
 def versions(results: Results) -> list[tuple[str, str]]:
     """Return each package with the versions of all trials."""
-    versions_by_package: dict[str, set[str]] = {}
-    for trial in results.trials:
-        for packages in trial.versions:
-            for package, version in packages.items():
-                versions_by_package.setdefault(package, set()).add(version)
-    return [(package, ", ".join(sorted(versions_by_package[package]))) for package in sorted(versions_by_package)]
+    pairs = {pair for trial in results.trials for packages in trial.versions for pair in packages.items()}
+    names = sorted({package for package, _ in pairs})
+    return [(name, ", ".join(sorted(version for package, version in pairs if package == name))) for name in names]
 
 
 def list_inputs(plan: Plan) -> list[tuple[str, str]]:
@@ -131,15 +127,11 @@ def provenance(results: Results) -> dict[str, Any]:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
                 commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
                 builds.append(f"{attempt.versions['lethe']}{commit}")
-    return {
-        "measured": _period(results),
-        "work": metrics.duration_text(seeds.work_seconds(results.measured) or None),
-        "machines": _machines(results),
-        "readings": describe_readings(trial.spec for trial in results.trials),
-        "lethe": ", ".join(dict.fromkeys(builds)),
-        "sweep_command": f"lethe sweep {plan.sweep}.yaml{overrides}",
-        "collate_command": f"lethe collate results/{plan.sweep}",
-    }
+    work, readings = seeds.work_seconds(results.measured), describe_readings(trial.spec for trial in results.trials)
+    parts: dict[str, Any] = {"measured": _period(results), "work": metrics.duration_text(work or None)}
+    parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
+    parts["sweep_command"] = f"lethe sweep {plan.sweep}.yaml{overrides}"
+    return parts | {"collate_command": f"lethe collate results/{plan.sweep}"}
 
 
 def _period(results: Results) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from harness.records.results import measurements
 from harness.reporting.section import PageContext, Section, details, paragraph
 
 _ABOUT = "What the original, the retrained and the ranked models wrote."
@@ -22,11 +23,10 @@ class Samples(Section):
 
     def html(self, page: PageContext) -> Markup:
         samples_by_prompt: dict[tuple[str, str, str, int], list[tuple[str, Any]]] = {}
-        for point in self.analysis.sampled:
-            for measurement in point.measurements:
-                for index, sample in enumerate(measurement.samples):
-                    key = (sample["kind"], point.spec.model.id, measurement.evaluator, index)
-                    samples_by_prompt.setdefault(key, []).append((point.spec.label, sample))
+        for point, measurement in measurements(self.analysis.sampled):
+            for index, sample in enumerate(measurement.samples):
+                key = (sample["kind"], point.spec.model.id, measurement.evaluator, index)
+                samples_by_prompt.setdefault(key, []).append((point.spec.label, sample))
         if not samples_by_prompt:
             return Markup("")
         text = paragraph(_ABOUT, _REDACTED if self.analysis.results.plan.samples == "redacted" else "")

@@ -17,12 +17,11 @@ from matplotlib.lines import Line2D
 from harness.analysis import damage, metrics
 from harness.analysis.curves import Curve, better_corner, curves, panels, styles
 from harness.contracts import Metric
-from harness.reporting import style
-from harness.reporting.section import PageContext, Section
+from harness.reporting import section, style
 from harness.settings import RETRAINED
 
 
-class Tradeoff(Section):
+class Tradeoff(section.Section):
     """Memorisation against fluency, a curve for each method."""
 
     title = "Trade-off"
@@ -34,7 +33,7 @@ class Tradeoff(Section):
         analysis = self.analysis
         return {"tradeoff": tradeoff(analysis.points, analysis.info)} if analysis.results.plan.erases else {}
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, page: section.PageContext) -> Markup:
         points, caption = self.analysis.points, "Each curve is a method at rising strength."
         if (points["method"] == RETRAINED).any():
             caption += " Perfect erasure looks like the retrained model, not like zero."
