@@ -166,7 +166,6 @@ def is_any(flags: Iterable[Any]) -> bool | None:
 
 
 def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], str]:
-    """Return a reference's point by (model, seed), and its first by (model,)."""
     points: dict[tuple[Any, ...], str] = {}
     for row in table[table["method"] == method].to_dict(orient="records"):
         points[row["model"], row["seed"]] = row["point_id"]

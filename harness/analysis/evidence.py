@@ -124,7 +124,6 @@ def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
 
 
 def _items_of(clusters: Mapping[str, str], items: MetricItems) -> MetricItems:
-    """Return the items of these ids, NaN where one is lacking."""
     place_of = {id: place for place, id in enumerate(items.ids)}
     at = [place_of.get(id, -1) for id in clusters]
     values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)

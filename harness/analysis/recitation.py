@@ -25,7 +25,7 @@ from harness.settings import HOLDOUT, ORIGINAL, RETRAINED, UNSEEN_ROWS, VALIDATI
 from harness.statistics.contrasts import LEVEL, holm, paired_p
 
 FLOOR = 0.05
-"""Smallest difference between two shares that counts as recitation."""
+"""Smallest difference of shares that counts."""
 STANDARD_ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 CONTROLS = {RETRAINED: "the retrained model, which never saw it, does", HOLDOUT: "unseen texts of its kind"}
@@ -42,9 +42,8 @@ MIN_TOKENS = 32
 Source: Biderman et al., "Emergent and Predictable Memorization in Large Language Models", 2023, arXiv:2304.11158.
 """
 MAX_NAMES = 8
-"""Ids of texts that a sentence lists."""
 MIN_TEXTS = 8
-"""Texts of the smallest test: a sign test of seven, by three metrics, cannot reach 5 %."""
+"""Texts of the smallest test: a sign test of seven cannot reach 5 % by three metrics."""
 
 Share = tuple[float, float]
 """A share of what could be recited, and its standard error over the sequences."""
@@ -60,11 +59,11 @@ class Recitation(NamedTuple):
     is_by_validation: bool = False
     """Whether the only control was texts of another kind."""
     ranked_on: frozenset[str] = frozenset()
-    """Items on which erasure is ranked, where means over all texts hide the recited ones."""
+    """Items on which erasure is ranked where means hide the recited texts."""
 
     @property
     def needs_unseen_texts(self) -> bool:
-        """Whether unseen texts of the forget set's kind would make it surer."""
+        """Return whether unseen texts would make it surer."""
         return self.is_by_validation or self.recites is None
 
     @property
@@ -96,16 +95,14 @@ class RecitedTexts(NamedTuple):
     clusters: Mapping[str, str]
     """Text of each item, or the text that it copies; items that are too short are left out."""
     ids: frozenset[str]
-    """Recited items."""
 
     @property
     def texts(self) -> int:
-        """Number of texts."""
         return len(set(self.clusters.values()))
 
     @property
     def recited(self) -> int:
-        """Number of recited texts."""
+        """Return their number."""
         return len({self.clusters[id] for id in self.ids})
 
     @property
@@ -115,7 +112,6 @@ class RecitedTexts(NamedTuple):
         return share, math.sqrt(share * (1 - share) / (self.texts - 1)) if self.texts > 1 else math.nan
 
     def __str__(self) -> str:
-        """Return the count as a phrase."""
         return f"{self.recited or 'none'} of {self.texts} texts word for word ({TOKENS} tokens, or all)"
 
 

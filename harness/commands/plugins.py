@@ -147,7 +147,6 @@ def sweep_schema() -> dict[str, Any]:
 
 
 def _with_axes(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of settings each of which may be a list of values."""
     properties = {}
     for name, one in settings["properties"].items():
         properties[name] = {"anyOf": [one, {"type": "array", "items": one}]}

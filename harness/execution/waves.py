@@ -122,7 +122,6 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
 
 
 def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
-    """Return the job of what remaining evaluators lack of their original, if any."""
     model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
     lacking = [each for each in trial.spec.evaluators if not tasks.is_prepared(model, each, artifacts)]
     if not any(each in remaining for each in lacking):

@@ -173,7 +173,6 @@ def _steps(strengths: Sequence[Number | None]) -> list[int]:
 
 
 def _flat(path: str, value: Json) -> dict[str, Json]:
-    """Return a value by dotted path, nested dictionaries flattened."""
     if not isinstance(value, Mapping):
         return {path: value}
     return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}

@@ -2,7 +2,7 @@
 
 A nested bootstrap. Items are drawn by clusters, the same for all replicates. Of three seeds resampling would say too
 little (its 95 % intervals cover 75 %), so the replicates add Student's t: one combination of their deviations for each
-draw. Both are the same for every method and metric, so differences of draws are paired.
+draw. Every method and metric has the same, so differences of draws are paired.
 
 The sum is conservative where replicates differ only by chance over items: with three, such intervals cover 97 to
 99.8 %. Subtracting that share would cover only 92 % of other cases.
@@ -26,17 +26,17 @@ CONFIDENCE = 0.95
 """Confidence of every interval and test."""
 DRAWS = 10_000
 """Chance moves an end of a 95 % interval by 1 % of its width; 2,000 draws by 2 to 5 %."""
+# Counts that are multiplied together: 32 MiB in single precision.
 _AT_ONCE = 2**23
-"""Counts that are multiplied together: 32 MiB in single precision."""
+# Effective shares of clusters off a bound: up to the first they crowd at it, from the second not at all.
 _CROWDED, _SPREAD = 0.3, 0.8
-"""Effective shares of clusters off a bound: up to the first they crowd at it, from the second not at all."""
 _MAX_SHARES = 256
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
+# A standard error below this is rounding.
 _ROUNDING = 1e-12
-"""A standard error below this is rounding."""
+# Draws nearer than this to the estimate, in standard errors, are equal to it (fp32).
 _TIE = 1e-5
-"""Draws nearer than this to the estimate, in standard errors, are equal to it (fp32)."""
 
 
 def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:

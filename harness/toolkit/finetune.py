@@ -103,7 +103,7 @@ def train(
     There is no dropout. LoRA adapters are merged after each epoch.
 
     Raises:
-        TrialError: The loss is not finite or runs an unknown model; or parts clash.
+        TrialError: The loss is not finite, or parts clash.
     """
     _refuse_parts(task, loss, parts)
     training, select = task.training, parts.get("select")
@@ -112,8 +112,7 @@ def train(
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     names: tuple[str, ...] | None = () if select else None
-    selected: list[Json] = []
-    steps_before = 0
+    selected, steps_before = list[Json](), 0
     yield Epoch(0, {}, names)
     adapters = _adapters(task, model, parts)
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
