@@ -98,6 +98,7 @@ class RecitedTexts(NamedTuple):
 
     @property
     def texts(self) -> int:
+        """Return the number of texts."""
         return len(set(self.clusters.values()))
 
     @property
