@@ -19,9 +19,9 @@ READ: Mapping[Read, tuple[str, str]] = {
     "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
     "retain": ("retain texts", "data.retain"),
     "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
-    "original": ("the original beside every model", ""),
+    "original": ("the original next to every model", ""),
 }
-"""Description, and setting of a sweep file that provides it; every sweep has the original."""
+"""By role: a description, and the setting that provides it. Every sweep has the original."""
 
 
 def configured_evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults) -> dict[str, Evaluator]:
