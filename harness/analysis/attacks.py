@@ -34,8 +34,8 @@ def attack_metrics(info: MetricInfo) -> list[Metric]:
 def attack_frame(ranked: RankedTable) -> pd.DataFrame:
     """Return a row for each model, level, variant and attack metric; the original first, then variants by rank.
 
-    `excess` is above 0 where an attack recovers more than from the retrained model, and NaN without one. Bounds are 95 %
-    over items and seeds; `p` tests for no difference over the same items.
+    `excess` is above 0 where an attack recovers more than from the retrained model, and NaN without one. Bounds are
+    95 % over items and seeds; `p` tests for no difference over the same items.
     """
     metrics, rows = attack_metrics(ranked.info), []
     for model, model_rows in ranked.table.groupby("model", sort=False) if metrics else ():
