@@ -468,7 +468,7 @@ def measured(monkeypatch):
             kept.append(elsewhere.submit(load_model, checkpoint, dtype).result())
         return copy.deepcopy(kept[-1])
 
-    for room in (tasks, trial, memorized):
+    for room in (tasks.loading, trial, memorized):
         monkeypatch.setattr(room, "load_model", counted)
 
     def run(work):

@@ -1,4 +1,4 @@
-"""Sections of the report: one file each, listed here."""
+"""Sections of the report, listed here."""
 
 from harness.reporting.section import Section
 from harness.reporting.sections import answer, attacks, blocks, exact_match, main_table, repeat, samples, tradeoff

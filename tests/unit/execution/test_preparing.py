@@ -38,7 +38,7 @@ def loads(monkeypatch):
         loaded.append("alone" if sys._getframe(1).f_code.co_name == "prepare" else "beside")
         return load_model(*arguments)
 
-    monkeypatch.setattr(tasks, "load_model", load_counted)
+    monkeypatch.setattr(tasks.loading, "load_model", load_counted)
     return loaded
 
 
