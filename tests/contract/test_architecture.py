@@ -18,7 +18,9 @@ SOURCES = [path for folder in ROOMS for path in (ROOT / folder).rglob("*.py")]
 
 def test_every_section_of_the_report_is_in_its_list():
     folder = ROOT / "harness" / "reporting" / "sections"
-    declared = re.findall(r"^class (\w+)\((?:section\.)?Section\)", "".join(map(Path.read_text, folder.glob("*.py"))), re.MULTILINE)
+    declared = re.findall(
+        r"^class (\w+)\((?:section\.)?Section\)", "".join(map(Path.read_text, folder.glob("*.py"))), re.MULTILINE
+    )
     assert sorted(declared) == sorted(section.__name__ for section in SECTIONS)
 
 
