@@ -24,6 +24,8 @@ ARGUMENTS = {
     "selection": ["--repeats", "3"],
     "planning": [],
     "full_size": [],
+    "memory": [],
+    "tracking": ["--trials", "200"],
 }
 """By module; each runs in full with `python -m benchmarks.NAME`."""
 

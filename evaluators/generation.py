@@ -31,7 +31,7 @@ class Generation(contracts.Evaluator):
     length and is averaged over clusterings. `table`: as in the published tables.
     """
 
-    version = 3
+    version = 4
     judges = ("perplexity", "features", "coherence")
 
     rep: PositiveCount = 2
@@ -67,7 +67,7 @@ class Generation(contracts.Evaluator):
         surprise = perplexity(scores.nll) if scores else table_perplexity(judge, written.prompts, texts)
         scored = {judge.digest: scores} if scores else {}
         human = {"perplexity": self._human_perplexity(task, written, judge)}
-        del judge  # Makes room: the judges of the paper's size do not fit beside one another.
+        del judge  # Makes room: the judges of the paper's size do not fit together.
         mauve_by_seed, human["features"] = self._mauve(task, written, scored)
         repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
         per_item = {

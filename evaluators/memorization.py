@@ -106,7 +106,7 @@ class Memorization(contracts.Evaluator):
         return Evaluation(numbers, samples, notes, per_item, item_weights=weights)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
-        # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
+        # The sample depends only on the data: seeds of a sweep repeat the erasure, not the question.
         generator = torch.Generator().manual_seed(int(forget.digest[:8] or "0", 16))
         count = min(self.el_sequences or len(forget), len(forget))
         prefixes: dict[int, list[int]] = {}

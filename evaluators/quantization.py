@@ -66,9 +66,9 @@ class Quantization(Evaluator):
         near_ties: dict[str, Json] = {}
         for number, scheme in enumerate(self.schemes, start=1):
             task.progress(f"rounding to {STORED[scheme]}, {number} of {len(self.schemes)}")
-            rounded, _ = rounded_copy(model, make_rounding(scheme))
+            rounded = rounded_copy(model, make_rounding(scheme))
             continuations = greedy_continuations(rounded, forget, prefixes)
-            del rounded  # Else it would lie beside the next one.
+            del rounded  # Else memory would hold it with the next one.
             accuracy, strength, likelihood = self._names(scheme)
             per_item[accuracy], per_item[strength] = recalled(forget, continuations.predicted_NT)
             per_item[likelihood] = likelihoods(continuations, self.n, prefixes)

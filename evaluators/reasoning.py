@@ -248,8 +248,9 @@ def lm_eval_isolated(model: Model) -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(), quiet[0], quiet[1]:
+        with torch.random.fork_rng(devices), quiet[0], quiet[1]:
             yield
     finally:
         model.train(was_training)

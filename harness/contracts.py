@@ -131,7 +131,7 @@ class Method(ABC):
     @property
     @abstractmethod
     def reference(self) -> Reference:
-        """Need besides model and forget set."""
+        """Need in addition to model and forget set."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
@@ -202,8 +202,9 @@ class Evaluation:
     per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Values of metrics with `items` in the task's order; NaN: unknown."""
     item_weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Weights of a metric's mean; equal by default."""
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Weights of the mean (default: equal), and stable ids of questions, by metric."""
+    """Stable ids of a metric's questions."""
     curves: tuple[MeasuredCurve, ...] = ()
 
 

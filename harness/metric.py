@@ -130,7 +130,7 @@ def check_group(group: Group) -> Group:
     """
     if group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", group):
         raise ValueError(
-            f"'{group[:60]}' is no name of a group of metrics: use lower-case letters, digits and _ alone, and not "
+            f"'{group[:60]}' is no name of a group of metrics: use only lower-case letters, digits and _, and not "
             "'average', which is the rank of two groups together."
         )
     return group

@@ -115,9 +115,10 @@ class PluginRegistry(Generic[P]):
 def plugin_digest(plugin: type[Any]) -> str:
     """Return 16 hex digits of a plugin's code, without comments and docstrings.
 
-    They cover its file and the modules of its own package that it imports, directly or indirectly.
+    They cover its file, the modules of its own package that it imports, directly or indirectly, and a method's losses.
     """
     package, unread = plugin.__module__.partition(".")[0], [plugin.__module__]
+    unread += ["harness.toolkit.losses", "harness.toolkit.finetune"] if issubclass(plugin, Method) else []
     code_by_module: dict[str, str] = {}
     while unread:
         name = unread.pop()

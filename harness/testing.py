@@ -118,7 +118,7 @@ class MethodConformance(Conformance):
 
     plugin: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """Settings besides the strength, if the defaults are slow."""
+    """Settings in addition to the strength, if the defaults are slow."""
     strengths: ClassVar[tuple[Number, ...]] = ()
     """Two or more strengths to try; default: by the dial's kind."""
     gentle: ClassVar[Number | None] = None
@@ -420,7 +420,7 @@ class EvaluatorConformance(Conformance):
             if group == "erasure":
                 assert all(cost(metric, RETRAINED_MODEL) < cost(metric, MODEL) for metric in metrics)
             elif group == "generation":
-                # A judge is not surprised by the same word again: perplexity alone would call it good.
+                # A judge is not surprised by the same word again: perplexity by itself would call it good.
                 for metric in metrics:
                     assert metric.name == "perplexity" or cost(metric, MODEL) < cost(metric, STUCK)
             elif group == "reasoning":

@@ -27,9 +27,11 @@ from harness.statistics.protocol import Judgement, judge_methods
 
 Generator = np.random.Generator
 Noise = Callable[[Generator, int], Floats]
-MARGIN = math.log(1.1)
+LEVEL, MARGIN = 0.05, math.log(1.1)
 MAX_FALSE_PAGES = 0.05
 """Of pages that compare methods with themselves: the upper end of the rate's interval must lie below it."""
+OLD_CONTRASTS = 32
+"""Of a page by the protocol before: six methods, three levels, two costs, less what was not reached."""
 MEASURED = {
     "MA 0.75": {
         "KL": (-0.56, 0.112), "GD": (-0.56, 0.108), "CD": (-0.16, 0.05), "GA": (-0.19, 0.085), "TA": (1.25, 0.032),
@@ -81,9 +83,24 @@ def judge(differences_KR: Floats, item_error: float = 0.0) -> list[Judgement]:
     return list(judge_methods(by_method, dict.fromkeys(by_method, item_error**2), MARGIN).values())
 
 
-def false_pages(noise: Noise, runs: int, pages: int, generator: Generator) -> float:
-    """Return the share of pages with a false difference."""
-    return float(np.mean([any(is_told(one) for one in judge(noise(generator, runs))) for _ in range(pages)]))
+def old_tests(differences_PKR: Floats, item_error: float = 0.0) -> Floats:
+    """Return by the protocol before which contrasts (P, K) differ: each by its own deviation, Holm over the page."""
+    runs = differences_PKR.shape[-1]
+    errors_PK = np.sqrt(differences_PKR.var(axis=2, ddof=1) / runs + item_error**2)
+    p_PK = 2 * stats.t.sf(np.abs(differences_PKR.mean(axis=2)) / errors_PK, runs - 1)
+    order_PK = np.argsort(p_PK, axis=1)
+    sorted_PK = np.take_along_axis(p_PK, order_PK, axis=1) * np.arange(p_PK.shape[1], 0, -1)
+    found_PK = np.empty_like(p_PK)
+    np.put_along_axis(found_PK, order_PK, np.maximum.accumulate(sorted_PK, axis=1) < LEVEL, axis=1)
+    return found_PK
+
+
+def false_pages(noise: Noise, runs: int, pages: int, generator: Generator) -> tuple[float, float]:
+    """Return the share of pages with a false difference, by the protocol before and by this one."""
+    tables = math.ceil(OLD_CONTRASTS / 6)
+    old_PKR = [np.concatenate([noise(generator, runs) for _ in range(tables)])[:OLD_CONTRASTS] for _ in range(pages)]
+    new = [any(is_told(one) for one in judge(noise(generator, runs))) for _ in range(pages)]
+    return float(old_tests(np.array(old_PKR)).any(axis=1).mean()), float(np.mean(new))
 
 
 def is_told(judgement: Judgement) -> bool:
@@ -91,14 +108,16 @@ def is_told(judgement: Judgement) -> bool:
     return judgement.verdict in ("cheaper", "dearer")
 
 
-def powers(level: str, runs: int, pages: int, generator: Generator) -> dict[str, float]:
-    """Return how often each method is told from EMSO where it costs what was measured."""
+def powers(level: str, runs: int, pages: int, generator: Generator) -> dict[str, tuple[float, float]]:
+    """Return how often each method is told from EMSO where it costs what was measured, by both protocols."""
     differences_K1, deviations_K1 = np.array(list(MEASURED[level].values())).T[:, :, None]
     shape = (pages, len(differences_K1), runs)
     true_PKR = differences_K1 + deviations_K1 * generator.normal(size=shape)
     true_PKR += ITEMS * generator.normal(size=(*shape[:2], 1))
-    found_K = np.mean([[is_told(one) for one in judge(true_KR, ITEMS)] for true_KR in true_PKR], axis=0)
-    return dict(zip(MEASURED[level], found_K.tolist(), strict=True))
+    others_PKR = 0.1 * generator.normal(size=(pages, OLD_CONTRASTS - shape[1], runs))
+    old_K = old_tests(np.concatenate([true_PKR, others_PKR], axis=1), ITEMS)[:, : shape[1]].mean(axis=0)
+    new_K = np.mean([[is_told(one) for one in judge(true_KR, ITEMS)] for true_KR in true_PKR], axis=0)
+    return dict(zip(MEASURED[level], zip(old_K.tolist(), new_K.tolist(), strict=True), strict=True))
 
 
 def equivalences(deviation: float, runs: int, pages: int, generator: Generator) -> tuple[float, float]:
@@ -179,15 +198,16 @@ def coverages(generator: Generator, rows: int) -> Iterator[tuple[str, float]]:
 def report(pages: int, prices_by_method: Mapping[str, Floats]) -> Iterator[str]:
     """Yield the lines of the page's tables."""
     generator = np.random.default_rng(0)
-    yield from ("| noise | runs | false pages |", "| --- | --: | --: |")
+    yield from ("| noise | runs | false pages before | now |", "| --- | --: | --: | --: |")
     for name, noise in NOISES.items():
         for runs in (3, 5):
-            yield f"| {name} | {runs} | {false_pages(noise, runs, pages, generator):.3f} |"
-    yield from ("", "| level | method | runs | found |", "| --- | --- | --: | --: |")
+            old, new = false_pages(noise, runs, pages, generator)
+            yield f"| {name} | {runs} | {old:.3f} | {new:.3f} |"
+    yield from ("", "| level | method | runs | found before | now |", "| --- | --- | --: | --: | --: |")
     for level in MEASURED:
         for runs in (3, 5):
-            for method, found in powers(level, runs, pages, generator).items():
-                yield f"| {level} | {method} | {runs} | {found:.2f} |"
+            for method, (old, new) in powers(level, runs, pages, generator).items():
+                yield f"| {level} | {method} | {runs} | {old:.2f} | {new:.2f} |"
     yield from ("", "| deviation | runs | equivalent though 10 % apart | equivalent where equal |")
     yield "| --: | --: | --: | --: |"
     for deviation, runs in ((0.02, 3), (0.05, 3), (0.05, 5)):

@@ -409,7 +409,7 @@ def measure(task: Task) -> list[str]:
 def disturbed_model(task: Task, model: Model, kind: str) -> Model:
     """Return a copy of a model after one epoch on a trial's forget set, or with its linear layers rounded."""
     if kind == "rounded":
-        return rounded_copy(model, make_rounding(SCHEME))[0].eval()
+        return rounded_copy(model, make_rounding(SCHEME)).eval()
     forget = measured_set(task.spec)
     steps = [-(-len(forget) // BATCH)]
     [(_, trained)] = trained_briefly(model, forget, steps=steps, learning_rate=task.learning_rate, batch=BATCH, seed=0)

@@ -122,4 +122,5 @@ def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd
                 row = (*(place or ()), *titles, spec.method, spec.variant, spec.label)
                 curves += [(*row, x, y) for x, y in zip(curve.xs, curve.ys, strict=True)]
     names = ["model", "target", "name", "title", "x_title", "y_title", "method", "variant", "label", "x"]
-    return pd.DataFrame(curves, columns=[*names, "y"]).groupby(names, sort=False, as_index=False)[["y"]].mean()
+    repeats = pd.DataFrame(curves, columns=[*names, "y"]).groupby(names, sort=False, as_index=False)
+    return repeats.agg(y=("y", lambda values: values.mean(skipna=False)))

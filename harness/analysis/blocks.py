@@ -55,8 +55,9 @@ def _rounds(trial: TrialResults) -> list[set[str]]:
         by_epoch |= enumerate(notes.get("selected_by_epoch", ()), start=1)
     rounds = []
     for entries in by_epoch.values():
-        names = {entry["block"] if isinstance(entry, Mapping) else entry for entry in entries}
-        rounds.append({name for name in names if block_place(name)})
+        if isinstance(entries, list | tuple):  # A plugin may note anything.
+            names = {str(entry.get("block") if isinstance(entry, Mapping) else entry) for entry in entries}
+            rounds.append({name for name in names if block_place(name)})
     return rounds
 
 

@@ -105,22 +105,22 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]
-    sentences += [*_few_texts(results.measured, ranked.info), *judge_warnings(readings)]
+    sentences += [*_few_texts(results.measured), *judge_warnings(readings)]
     sentences += changed_choices(results.measured)
     sentences += filter(None, [damage.unmeasured_damage(ranked.table)] if results.plan.erases else [])
     sentences += [*_unknown_health(results, ranked), *unranked_metrics(ranked.on_recited_texts)]
+    sentences += _one_learning_rate(results.measured)
     return sentences + _warnings_of_plugins(results.measured)
 
 
-def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
-    fewest: dict[str, int] = {}
+def _few_texts(points: Sequence[PointResults]) -> Iterator[str]:
+    prompts = MIN_MAUVE_PROMPTS
     for point, measurement in measurements(points):
-        prompts = measurement.notes.get("prompts", point.spec.utility.sequences)
-        for name in measurement.numbers if isinstance(prompts, int) else ():
-            fewest[name] = min(prompts, fewest.get(name, prompts))
-    if "mauve" in info and (prompts := fewest.get("mauve", MIN_MAUVE_PROMPTS)) < MIN_MAUVE_PROMPTS:
-        least, title = MIN_MAUVE_PROMPTS, info["mauve"].title
-        yield f"{title} comes from {prompts} prompts: under {least} it is not to be trusted, nor are collapse flags."
+        if "mauve" in measurement.numbers:
+            prompts = min(prompts, measurement.notes.get("prompts", point.spec.utility.sequences))
+    if prompts < MIN_MAUVE_PROMPTS:
+        bound = f"under {MIN_MAUVE_PROMPTS} it is not to be trusted, nor are collapse flags"
+        yield f"MAUVE comes from {prompts} prompts: {bound}."
 
 
 def _unknown_health(results: Results, ranked: ranking.RankedTable) -> Iterator[str]:
@@ -132,6 +132,21 @@ def _unknown_health(results: Results, ranked: ranking.RankedTable) -> Iterator[s
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
     if len(unknown) and results.plan.erases:
         yield f"{len(unknown)} of {len(points)} points {lack}: whether they collapsed is unknown."
+    healthy = seeds.ranked_rows(ranked.table[ranked.table["collapse_class"] == "healthy"])
+    judges = " nor ".join(lower_title(metric) for metric, _, _ in bounds)
+    for name in damage.repetitions(ranked.info):
+        for row in healthy[healthy[name] > damage.REPEATS].to_dict("records"):
+            place = f"{row['label']} ({seeds.strength_text(row['strength_name'], row['strength'])}) on {row['model']}"
+            reason = f"has a {name} of {row[name]:.3f}, yet neither {judges} calls it collapsed"
+            yield f"{place}, seed {row['seed']}, {reason}."
+
+
+def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
+    trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
+    rates = {point.spec.training.learning_rate for point in trained}
+    if len(rates) == 1 and len({point.spec.variant for point in trained}) > 1:
+        rate = f"{rates.pop():g}"
+        yield f"All trained methods ran at one learning rate ({rate}): a comparison at one rate compares rates."
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:

@@ -100,19 +100,24 @@ def declarations(info: MetricInfo) -> str:
 
 def read_declarations(table: Path) -> dict[str, Metric]:
     """Return the metrics of a table.csv from its own `.metrics.yaml`, else from `table.metrics.yaml` next to it."""
-    beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
-    file = next((path for path in beside if path.is_file()), None)
+    candidates = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
+    file = next((path for path in candidates if path.is_file()), None)
     if file is None:
         raise DataError(
-            f"{table} does not say what its metrics are: there is no {beside[0].name} beside it. For a sweep's table, "
-            "give its results folder: python -m harness.collate FOLDER writes both files. For any other, write one "
-            "after the model of results/published/emso_main_table.metrics.yaml."
+            f"{table} does not say what its metrics are: there is no {candidates[0].name} next to it. For a sweep's "
+            "table, give its results folder: python -m harness.collate FOLDER writes both files. For any other, "
+            "results/published/emso_main_table.metrics.yaml is an example."
         )
     try:
         content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
         metrics = TypeAdapter(list[Metric]).validate_python(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
-        raise DataError(f"{file} is no list of metrics: {error}.") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{file} cannot be read: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"][:2])) or "it"
+        reason = "give lower, higher, {aim: 0.5} or {aim: retrained}" if "better" in first["loc"] else first["msg"]
+        raise DataError(f"{file} is no list of metrics: {place}: {reason}.") from error
     if unknown := sorted(set().union(*content) - _DEFAULTS.keys()):
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
     return sort_by_column(metrics)

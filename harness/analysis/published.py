@@ -183,7 +183,10 @@ def condition_differences(
         if metric.name in measurement.numbers:
             name = measurement.evaluator
             [evaluator] = [evaluator for evaluator in spec.evaluators if evaluator.name == name]
-            compared[f"other settings of {name}"] = _evaluator_settings(evaluator, conditions.definition)
+            if name in EVALUATORS.names():
+                compared[f"other settings of {name}"] = _evaluator_settings(evaluator, conditions.definition)
+            else:
+                yield "an evaluator that is not installed"
             compared["another definition"] = {"": measurement.definition}, {"": conditions.definition}
     if metric.judge and (names := conditions.judges.get(metric.judge)):
         compared["another judge"] = _checkpoints(spec.judges[metric.judge], names)

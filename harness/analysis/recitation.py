@@ -76,7 +76,7 @@ class Recitation(NamedTuple):
     def warning(self) -> str:
         """Warning to print before any answer; '' where means show that the model recites."""
         if self.ranked_on:
-            return f"Ranked on these texts alone: {self.reason} Means over all texts are in table.csv."
+            return f"Ranked only on these texts: {self.reason} Means over all texts are in table.csv."
         if self.recites or not self.reason:
             return ""
         first = "Nothing to erase, so nothing is ranked"

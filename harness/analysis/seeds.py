@@ -126,7 +126,7 @@ def strength_text(name: str, value: float) -> str:
 
 
 def worst_class(classes: Sequence[str]) -> str:
-    """Return the worst collapse class of several seeds: gibberish, degenerate, unknown, healthy."""
+    """Return the worst collapse class of several seeds: degenerate, gibberish, unknown, healthy."""
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))
 
 

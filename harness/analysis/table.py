@@ -161,7 +161,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     declared = read_declarations(path)
     info = {name: metric for name, metric in declared.items() if name in frame.columns}
     if not info:
-        raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
+        raise DataError(f"{path} has none of the metrics declared next to it ({', '.join(declared)}), but {columns}.")
     numbers = _number_columns(info, frame)
     parsers: dict[str, tuple[Callable[[str], Any], str]] = dict.fromkeys([*_FLOATS, *numbers], (float, "a number"))
     parsers |= dict.fromkeys(("seed", "peak_memory_bytes"), (int, "a whole number"))

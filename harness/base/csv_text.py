@@ -32,6 +32,6 @@ def csv_text(table: pd.DataFrame) -> str:
             values = [{True: "true", False: "false"}.get(value, "") for value in values]
         is_text = not (is_numeric_dtype(table[name]) or str(name).startswith("rank_"))  # A rank is `=2` in a tie.
         if name in _TRUTHS or is_text:
-            # As objects: a column of another type would have 7 beside an empty cell as 7.0.
+            # As objects: a column of another type would write 7 as 7.0 next to an empty cell.
             columns[name] = pd.Series(values, dtype=object, index=table.index)
     return table.assign(**columns).to_csv(index=False, lineterminator="\n")

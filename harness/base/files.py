@@ -198,15 +198,15 @@ def known_digest(file: Path) -> str:
     return digest
 
 
-def folder_digests(folder: Path, besides: str = "") -> dict[str, str]:
-    """Return the sha256 of every file below a folder by relative name, without `besides`."""
+def folder_digests(folder: Path, ignored: str = "") -> dict[str, str]:
+    """Return the sha256 of every file below a folder by relative name, without `ignored`."""
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
-    return {name: file_digest(file) for name, file in files.items() if name != besides}
+    return {name: file_digest(file) for name, file in files.items() if name != ignored}
 
 
-def difference(folder: Path, written: Mapping[str, str], besides: str = "") -> str:
+def difference(folder: Path, written: Mapping[str, str], ignored: str = "") -> str:
     """Describe how a folder's files differ from these sha256s by relative name; '' if they do not."""
-    present = folder_digests(folder, besides)
+    present = folder_digests(folder, ignored)
     clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
     clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
     changed = [name for name, digest in written.items() if present.get(name, digest) != digest]

@@ -53,11 +53,11 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     return folder if not patterns or _has_files(folder, patterns) else None
 
 
-def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str] = ()) -> Path:
-    """Return the folder of the files that match `patterns` (required) or `besides`, from the cache or the hub."""
+def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[str] = ()) -> Path:
+    """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub."""
     if folder := cached(repository, patterns):
         return folder
-    folder = _downloaded(replace(repository, revision=commit(repository)), (*patterns, *besides))
+    folder = _downloaded(replace(repository, revision=commit(repository)), (*patterns, *optional))
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder

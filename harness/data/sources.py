@@ -152,9 +152,12 @@ def _json_row(where: str, line: bytes, field: str) -> TextRow:
         return TextRow(where, problem="is empty")
     try:
         # utf-8-sig: a file saved on Windows may begin with a byte order mark.
-        return text_row(where, dict(json.loads(line.decode("utf-8-sig"))), field)
-    except (ValueError, TypeError) as error:
-        return TextRow(where, problem=f'is not an object {{"{field}": ...}} of JSON in UTF-8 ({type(error).__name__})')
+        value = json.loads(line.decode("utf-8-sig"))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        return TextRow(where, problem=f'is not an object {{"{field}": ...}} of JSON in UTF-8')
+    return text_row(where, value, field)
 
 
 def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:

@@ -59,7 +59,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
 
 
 def node_inputs(specs: Iterable[Trial], plan: Path | None = None) -> dict[str, str]:
-    """Return what trials find on this machine besides their specs: versions, and digests of code and of the plan."""
+    """Return a machine's inputs to trials in addition to specs: versions, and digests of code and plan."""
     inputs = {**versions(), "Lethe's code": digest_of([file.read_text() for file in sorted(_ROOM.rglob("*.py"))])}
     if plan is not None:
         inputs[str(plan)] = file_digest(plan) if plan.is_file() else "none"

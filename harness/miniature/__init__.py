@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from harness.base.files import file_digest
 from harness.errors import DataError, ModelError
 
 FORGET_RECORDS, UNSEEN_RECORDS = 256, 128
@@ -87,9 +88,15 @@ def read_replicate(folder: Path) -> Replicate | None:
     made = read_manifest(folder)
     if made is None:
         return None
+    reason = ""
     if any(made[key] != manifest()[key] for key in ("corpus", "tokenizer")):
-        again = f"python -m studies.miniature --seed {made['seed']} --size {made['size']} --out {folder}"
         reason = f"the models in {folder} were made with another corpus or tokenizer than the shipped ones"
+    for kind in (Replicate.ORIGINAL, Replicate.RETRAINED):
+        weights = folder / kind / "model.safetensors"
+        if not weights.is_file() or file_digest(weights) != made["models"][kind]["sha256"]:
+            reason = f"{weights} is not the model that {MANIFEST} names"
+    if reason:
+        again = f"python -m studies.miniature --seed {made['seed']} --size {made['size']} --out {folder}"
         raise ModelError(f"{reason}: remove the folder and make them again ({again}).")
     return Replicate(folder, made["replicate_of"])
 

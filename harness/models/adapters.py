@@ -181,7 +181,7 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
     for name, (inner, outer) in adapter.updates.items():
         module = modules.get(name)
         shape = (outer.shape[0], inner.shape[1])
-        if module is None or tuple(module.weight.shape) not in (shape, shape[::-1]):
+        if module is None or tuple(module.weight.shape) != (shape[::-1] if _is_inputs_first(module) else shape):
             raise ModelError(f"the adapter of {name} is for another model: this one has no such matrix of that shape.")
         _add_update(module, (inner, outer), adapter.lora.scaling)
     return model
@@ -198,7 +198,7 @@ def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     """Write an adapter of `original` in peft's format."""
-    # Where somebody keeps files is nobody's business.
+    # A path would tell where its user keeps files.
     base = original.id if original.revision else Path(original.id).name
     options = {"base_model_name_or_path": base, "revision": original.revision, "task_type": "CAUSAL_LM"}
     config = _peft_config(adapter.lora, [*adapter.updates], adapter.inputs_first, inference_mode=True, **options)
@@ -218,12 +218,15 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
 def read_adapter(folder: Path, original_digest: str) -> Adapter:
     """Return an adapter from `save_adapter`."""
     facts, tensors = _read_tensors(folder / ADAPTER_FILE, original_digest)
-    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     updates = {}
-    for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
-        updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
-    lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
-    return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
+            updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
+        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
+        return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
+    except (OSError, ValueError, LookupError) as error:
+        raise ModelError(f"{folder} is damaged, or Lethe did not write it ({type(error).__name__}).") from error
 
 
 def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -103,7 +103,7 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
 
 
 def judge_facts(judge: Checkpoint) -> list[str]:
-    """Return what decides a causal judge's numbers besides its files."""
+    """Return what decides a causal judge's numbers in addition to its files."""
     config, start = configuration(judge), start_tokens(load_tokenizer(judge))
     scaled = [f"logits by {name}" for name in LOGIT_SCALES if config.get(name) is not None]
     return [*(f"starts with {token}" for token in start), *scaled]

@@ -47,6 +47,8 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             evaluator.inputs()
         except DataError as error:
             yield Fault(path, str(error))
+        except Exception as error:
+            yield Fault(path, f"its inputs() raised {type(error).__name__} instead of a DataError.")
         if any(metric.group != "reasoning" for metric in evaluator.metrics):
             other, defined = first_defined = first_defined or (name, evaluator)
             if defined.definition != evaluator.definition:

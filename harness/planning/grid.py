@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from harness.contracts import Method, Number
 from harness.errors import Fault, Faults, PluginError, unknown
 from harness.plugins import METHODS, default_strength, plain_settings
 from harness.settings import MEMORY_SETTINGS, NAME, REFERENCE_ROWS, Dimension, Training
+
+MAX_COMBINATIONS = 10_000
+"""Of the lists of one row: each would run for every model and seed."""
 
 S = TypeVar("S")
 Settings = Mapping[str, Any]
@@ -65,7 +69,7 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
         variants.setdefault(_named_values(settings, _variant_axes(block, dial)), []).append(settings)
     off = plugin.strength.off
     if trainings and {settings[dial] for members in variants.values() for settings in members} == {off}:
-        reason = f"{off:g} alone erases nothing, and the original is measured in every sweep. "
+        reason = f"{off:g} by itself erases nothing, and the original is measured in every sweep. "
         faults.add(f"{path}.{dial}", f"{reason}Give a value above it, or remove the row.")
     templates: list[TrialTemplate] = []
     for (settings_name, members), (training_name, row_training) in product(variants.items(), trainings.items()):
@@ -89,6 +93,9 @@ def _combinations(settings_type: type[S], block: Settings, path: str, faults: Fa
             faults.add(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
         for index, again in repeated(values):
             faults.add(f"{path}.{name}.{index}", f"{quoted(again)} is already in the list.")
+    if (count := math.prod(map(len, grid.values()))) > MAX_COMBINATIONS:
+        faults.add(path, f"its lists ask for {count:,} combinations, and at most {MAX_COMBINATIONS:,} are planned.")
+        return []
     combinations: list[tuple[Settings, S]] = []
     setting_faults: list[Fault] = []
     for numbers in product(*(range(len(values)) for values in grid.values())):
@@ -139,6 +146,8 @@ def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]
         if name not in rows:
             faults.add(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
     named = [template.variant for template in templates if {template.key, template.variant} & {*controls}]
+    if templates and {*named} == {template.variant for template in templates}:
+        faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
     return tuple(dict.fromkeys(named))
 
 

@@ -168,7 +168,7 @@ def _made_up(source: Source, rows: int) -> Sequences:
 
 def row_of(spec: Trial) -> Row:
     """Return the row of the plan whose need a trial has."""
-    return spec.variant, spec.model.id
+    return spec.variant, spec.model.digest
 
 
 def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
@@ -182,9 +182,9 @@ def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
 
 def memory_need(spec: Trial) -> int | None:
     """Return about the most bytes on its device; None if its code cannot be rehearsed."""
-    if spec.is_reference:
-        return measuring_bytes(spec, weights_bytes(spec.model))
     try:
+        if spec.is_reference:
+            return measuring_bytes(spec, weights_bytes(spec.model))
         rehearsal = rehearse_deep(spec)
         needs = [bytes_on_engine(spec, rehearsal), measuring_bytes(spec, rehearsal.weights + rehearsal.state)]
         if spec.reference == "memorized_model":

@@ -153,7 +153,7 @@ def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
         remedy = f"Write judges: {{perplexity: {ORIGINAL}, features: {ORIGINAL}}}, or name a model that knows them."
         yield Fault(path, f"'{entry.id}' {reason}. {remedy}")
     if entry.id == ORIGINAL and role not in resolving.CAUSAL_ROLES:
-        allowed = f"'{ORIGINAL}' judges {' and '.join(resolving.CAUSAL_ROLES)} alone"
+        allowed = f"'{ORIGINAL}' judges only {' and '.join(resolving.CAUSAL_ROLES)}"
         yield Fault(path, f"{allowed}: {role} needs an encoder of sentences, for instance minilm.")
 
 

@@ -7,6 +7,7 @@ later strengths of a cumulative method.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, get_args
 
 from harness import settings as names
@@ -29,12 +30,12 @@ LABELS = {
 
 
 def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row with the same trials as an earlier one."""
+    """Yield every row with the same trials as an earlier one, under any model's training."""
     key_by_identity: dict[str, str] = {}
-    for template in templates:
+    for entry, template in product(sweep.models, templates):
         strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-        training = resolve.override_training(template, sweep.training).identity()
-        identity = digest_of([template.method, template.settings, strength, training])
+        training = resolve.override_training(template, sweep.training.over(entry.training)).identity()
+        identity = digest_of([entry.id, template.method, template.settings, strength, training])
         key = key_by_identity.setdefault(identity, template.key)
         if key != template.key:
             reason = f"asks for the same trials as '{key}': the same method, settings and training. "

@@ -58,7 +58,7 @@ class Contrast:
         """Return the differences that are not rejected at the level."""
         if self.standard_error < _ROUNDING:
             return self.difference, self.difference
-        # Neither part alone is wider than its own Student's t says.
+        # Neither part by itself is wider than its own Student's t says.
         freedoms = self.clusters - 1, self.replicates - 1
         widest = max(float(stdtrit(freedom, 1 - level / 2)) for freedom in freedoms if freedom > 0)
         far = 2 * widest * self.standard_error

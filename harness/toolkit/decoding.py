@@ -40,9 +40,7 @@ class Continuations:
     predicted_NT: Tensor
     """Greedy choice for token t; -1 at t = 0 and in padding."""
     near_ties: int
-    """Choices with a margin below `near_tie_limit`."""
-    near_tie_limit: str
-    """Margin below which batch shapes may change a choice."""
+    """Choices with a margin so small that batch shapes may change them."""
     rows: dict[tuple[int, int], Tensor]
     """By (sequence, mismatch position): the text up to there, then generated tokens."""
 
@@ -73,12 +71,12 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
     rows: dict[tuple[int, int], Tensor] = {}
-    near_ties, limit = 0, ""
+    near_ties = 0
     for members, group in continuations_by_group(model, sequences, prefixes):
         predicted_NT[members], next_NT[members] = group.predicted_NT, group.next_mismatch_NT
         rows |= {(int(members[row]), mismatch): whole for (row, mismatch), whole in group.rows.items()}
-        near_ties, limit = near_ties + group.near_ties, group.near_tie_limit
-    return Continuations(sequences, predicted_NT, near_ties, limit, rows, next_NT)
+        near_ties += group.near_ties
+    return Continuations(sequences, predicted_NT, near_ties, rows, next_NT)
 
 
 @torch.inference_mode()
@@ -111,7 +109,7 @@ def _continue_group(
     starts = sorted(found)
     whole, close = _continue(model, source, tokens, choice, starts, precision)
     rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts, whole, strict=True)}
-    return Continuations(part, predicted_NT, near_ties + close, precision.near_tie_limit, rows, next_NT)
+    return Continuations(part, predicted_NT, near_ties + close, rows, next_NT)
 
 
 @torch.inference_mode()
@@ -135,7 +133,7 @@ def _read_whole(model: Model, tokens_BT: Tensor, is_cached: bool) -> tuple[Tenso
         choices.append(choice)
         sources.append(source)
         near_ties += close
-        del logits  # Else they would lie beside the next part's.
+        del logits  # Else memory would hold them with the next part's.
     return torch.cat(choices), stepping.joined(sources), precision, near_ties
 
 
@@ -185,7 +183,7 @@ def _continue(
                 live = joining
             rows_RT[:live, step + 1], close = _likeliest_tokens(rows.step(rows_RT[:live, step]), precision)
             near_ties += close
-        del rows  # Else they would lie beside the next part's.
+        del rows  # Else memory would hold them with the next part's.
         done += list(rows_RT.cpu())
     return done, near_ties
 
@@ -336,7 +334,7 @@ def _likeliest(logits_BV: Tensor, top_p: float, top_k: int | None) -> tuple[Tens
 def _largest(logits_BV: Tensor, count: int) -> Tensor:
     if logits_BV.device.type != "cpu" or type(logits_BV) is not Tensor:  # A dry run's hold nothing for NumPy.
         return logits_BV.topk(count, dim=-1).values
-    # NumPy's sorting of values alone takes a tenth of the time of torch's, which sorts their positions too.
+    # NumPy sorts only values, in a tenth of the time of torch, which sorts their positions too.
     values = logits_BV.numpy()
     if count < values.shape[-1]:
         values = np.partition(values, -count, axis=-1)[:, -count:]

@@ -409,7 +409,7 @@ class RetainedMethod(RetainMethod):
 
     @property
     def reference(self) -> Reference:  # type: ignore[override]
-        """Need besides model and forget set."""
+        """Need in addition to model and forget set."""
         return "retain_data" if self.retain else "none"
 
     def with_retain(self, forget_loss: torch.Tensor, model: Model, retain: Batch) -> torch.Tensor:

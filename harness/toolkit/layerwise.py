@@ -156,7 +156,7 @@ def _layer_gradients(
                 if not is_lowest:
                     one_pass.gradients[index] = parts.pop()
                 for total in reversed(gradients[index].values()):
-                    total += parts.pop()  # Or they would lie beside those of the next loss.
+                    total += parts.pop()  # Or memory would hold them with the next loss's.
     # Autocast keeps a bf16 copy of each weight that asks for a gradient, until its context ends.
     torch.clear_autocast_cache()
     if weights and _rank_and_workers()[1] > 1:

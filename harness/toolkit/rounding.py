@@ -104,8 +104,8 @@ def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
 
 
 @torch.no_grad()
-def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, float]:
-    """Return a copy with rounded linear layers, and their share of all weights.
+def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> Model:
+    """Return a copy with rounded linear layers.
 
     Embeddings, output head, norms and biases stay. `rounded` gets outputs by inputs.
 
@@ -113,15 +113,15 @@ def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) 
         TrialError: It has no linear layer, or several matrices in one tensor.
     """
     copied = copy.deepcopy(model)
-    count = 0
+    is_rounded = False
     for weight, is_transposed in _linear_weights(copied):
         matrix_OI = weight.T if is_transposed else weight
         matrix_OI.copy_(rounded(matrix_OI))
-        count += weight.numel()
-    if not count:
+        is_rounded = True
+    if not is_rounded:
         remedy = "Leave this model, or this evaluator, out of the sweep."
         raise TrialError(f"{type(model).__name__} has no linear layer but its output head to round. {remedy}")
-    return copied, count / sum(weight.numel() for weight in model.parameters())
+    return copied
 
 
 def _linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:

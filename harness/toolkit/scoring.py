@@ -76,8 +76,8 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
             logits = branched_logits(model, source, sources, tokens_BT)
             continuations = [choices[number].continuation for number in numbers]
             answers |= zip(numbers, _answers(logits, read, continuations), strict=True)
-            del logits  # Else they would lie beside the next part's.
-        del source  # Else it would lie beside the next batch's.
+            del logits  # Else memory would hold them with the next part's.
+        del source  # Else memory would hold it with the next batch's.
     return [answers[number] for number in range(len(choices))]
 
 
@@ -175,7 +175,7 @@ def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
     whole = stepping.plain_logits(model, tokens_BT)
     precision = LogitPrecision.of(model, whole)
     starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
-    # A copy of what is compared: the rest need not lie in memory beside the logits that follow.
+    # A copy of what is compared: the rest need not stay in memory with the logits that follow.
     plain = {position: whole[:, position].clone() for position in (*starts, last)}
     del whole
     sources = torch.arange(rows, device=tokens_BT.device).repeat_interleave(2)
@@ -187,7 +187,7 @@ def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
             logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
             if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):
                 return f"after {start} tokens from a cache its logits differ from those without one"
-            del logits  # Else they would lie beside the next ones.
+            del logits  # Else memory would hold them with the next ones.
     except torch.OutOfMemoryError:
         raise
     except UNFIT as error:

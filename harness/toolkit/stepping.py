@@ -50,13 +50,6 @@ class LogitPrecision:
     def is_half(self) -> bool:
         return torch.finfo(self.dtype).eps > torch.finfo(torch.float32).eps
 
-    @property
-    def near_tie_limit(self) -> str:
-        name = str(self.dtype).removeprefix("torch.")
-        if self.is_half:
-            return f"a margin below {HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps:g} of the largest logit ({name})"
-        return f"a margin below {NEAR_TIE:g} ({name})"
-
     def near_tie(self, logits: torch.Tensor) -> torch.Tensor | float:
         """Return the margins of near ties for logits ... x V: ... of them, or one for all."""
         if not self.is_half:

@@ -171,7 +171,7 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
-    except Exception as error:  # Lethe's own StorageError quotes nobody.
+    except Exception as error:  # Lethe's own StorageError quotes no text.
         policy = "plain" if isinstance(error, StorageError) else job.spec.samples
         sentence, log = redact.failure_for_report(error, policy)
         tune.report({"raised": sentence, "log": log})

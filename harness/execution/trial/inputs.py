@@ -95,7 +95,7 @@ class JudgeCache:
             size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
             self.make_room(size)
             judge = load(local)
-            # Again: a plugin's own loader may have read files that were changed meanwhile.
+            # Again: a plugin's own loader may have read files that were changed in between.
             resolving.check_unchanged(local)
             self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
         return self._loaded[key][0]

@@ -91,7 +91,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         if not walked.reached:
             return
         evaluators = {walked.strength: evaluators[None]}
-    # A job did so before, unless what it made was lost since; now no other model lies beside the original.
+    # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
     with trial.memory.not_counting():
         tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
@@ -101,7 +101,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
             strength = None if spec.is_reference else erased.strength
-            if erased.stop_reason:  # Journaled first: where it ended is measured, even if nobody asked for it.
+            if erased.stop_reason:  # Journaled first: where it ended is measured, even if it was not asked for.
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:

@@ -181,7 +181,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
         end = _erase_and_probe(job.candidate.study, job.spec, artifacts, found, progress)
     except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
         raise
-    except BaseException as error:  # Whatever a plugin raises at settings that nobody has tried before.
+    except BaseException as error:  # A plugin may raise anything at untried settings.
         inputs.clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)

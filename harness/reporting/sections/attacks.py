@@ -21,13 +21,12 @@ from harness.reporting.render import Column, render
 from harness.settings import ORIGINAL
 
 _BEYOND = (
-    "What each attack gets out of a model beyond what it gets out of the retrained one, which never saw the texts: at "
-    "0 it is as if never seen, above 0 something is left. In brackets or small: the 95 % interval."
+    "Text that each attack recovers, less the text that it recovers from the retrained model, which never saw it. "
+    "Above 0 something is left. In brackets or small: the 95 % interval."
 )
 _AS_MEASURED = (
-    "What each attack gets out of a model, as measured: there is no retrained model, so nobody knows how much of it "
-    "one would give that never saw the texts. Name one (models: [{id: …, retrained: FOLDER}]), and the table shows the "
-    "excess over it."
+    "Text that each attack recovers, as measured. There is no retrained model to compare with. Name one "
+    "(models: [{id: …, retrained: FOLDER}]), and the table shows the excess over it."
 )
 _NOTE = "Black: the original. Grey, dashed: the retrained model, which never saw the texts. Means over seeds."
 

@@ -15,9 +15,9 @@ from harness.reporting.render import Column, render
 from harness.settings import ORIGINAL, RETRAINED
 
 _MEANS = (
-    "How many tokens each model says after a sequence's prefix as the original does, up to the first that differs: few "
-    "of what is memorised is what erasing is for, many of the rest is what it leaves alone. Memorised is what the "
-    "original recites to the last token. Small: the 95 % interval over the sequences."
+    "Tokens after a sequence's prefix up to the first that differs from the original's. Low is good for memorised "
+    "sequences, high for the rest. The original recites a memorised sequence to the last token. Small: the 95 % "
+    "interval over the sequences."
 )
 
 

@@ -32,7 +32,7 @@ def test_a_published_table_is_filled():
 
 WRONG = {
     "variant,ma\nemso,0.1\n": "lacks 'model', 'method'. Its columns are 'variant', 'ma'.",
-    "model,method,score\nm,emso,1\n": "none of the metrics declared beside it (el_3, ma, ss, perplexity",
+    "model,method,score\nm,emso,1\n": "none of the metrics declared next to it (el_3, ma, ss, perplexity",
     "model,method,ma\nm,emso,0.5\nm,ga,many\n": "line 3, column 'ma': 'many' is not a number",
     "model,method,ma,seed\nm,emso,0.5,1.5\n": "line 2, column 'seed': '1.5' is not a whole number",
     "model,method,ma,collapsed\nm,emso,0.5,maybe\n": "line 2, column 'collapsed': 'maybe' is not true or false",
@@ -75,7 +75,7 @@ def test_the_published_metrics_are_those_that_are_measured_today():
 
 
 UNDECLARED = [
-    (None, "there is no some.metrics.yaml beside it. For a sweep's table, give its results folder"),
+    (None, "there is no some.metrics.yaml next to it. For a sweep's table, give its results folder"),
     ("el_3: 1", "is no list of metrics"),
     ("- {name: ma, better: Lower}", "0.better"),
     ("- {name: ma, hedline: true}", "a metric has no hedline. It may have name, better, unit"),

@@ -219,7 +219,7 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     shown = ranked.on_recited_texts.table.set_index("method")
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
-    assert printed(ranked).startswith("Ranked on these texts alone: the original recites 4 of 64 texts word for word")
+    assert printed(ranked).startswith("Ranked only on these texts: the original recites 4 of 64 texts word for word")
     assert "ORIGINAL 1.000" in printed(ranked)
 
 

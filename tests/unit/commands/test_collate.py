@@ -22,7 +22,7 @@ def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
 WRONG = [
     ("none", "does not exist. Give a sweep's results folder or a table.csv."),
     ("empty", "holds no results of a sweep (no journal/plan.json). Run the sweep first."),
-    ("bare.csv", "there is no bare.metrics.yaml beside it"),
+    ("bare.csv", "there is no bare.metrics.yaml next to it"),
 ]
 
 

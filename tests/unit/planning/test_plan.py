@@ -240,7 +240,7 @@ def test_more_blocks_than_a_model_has_are_refused(planned, refused):
 def test_a_row_that_erases_nothing_at_all_is_refused(planned, refused, dial, given):
     path, reason = refused(planned, f"methods.{dial}={given}")
     assert path == f"methods.{dial}"
-    assert reason.startswith("0 alone erases nothing, and the original is measured in every sweep.")
+    assert reason.startswith("0 by itself erases nothing, and the original is measured in every sweep.")
     assert planned(f"methods.{dial}=[0, 1]", f"ranking.at={{{dial.partition('.')[0]}: 1}}").trials
 
 

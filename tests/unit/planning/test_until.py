@@ -48,7 +48,7 @@ def test_a_walks_id_names_what_decides_its_strength(walked):
         (["until={ma: [0.75, 0.75]}"], "until.ma", "and none twice."),
         (["until={ma: [0.75, unseen, 0.78]}"], "until.ma", "has 0.75 and 0.78, which are closer than 0.04"),
         (["until={ma: []}"], "until.ma", "must name at least one level"),
-        ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 alone erases nothing"),
+        ([HERE, "methods.kl_divergence={epochs: 0}"], "methods.kl_divergence.epochs", "0 by itself erases nothing"),
     ],
 )
 def test_faults_of_levels(check, changes, path, reason):

@@ -203,9 +203,7 @@ def test_a_half_precision_says_its_own_limit(make_sequences):
     tokens = texts(model)
     sequences, prefixes = make_sequences(tokens.tolist()), [range(1, TOKENS)] * 3
     fp32 = greedy_continuations(model, sequences, prefixes)
-    assert fp32.near_tie_limit == "a margin below 0.0001 (float32)"
     bf16 = greedy_continuations(model.bfloat16(), sequences, prefixes)
-    assert bf16.near_tie_limit == "a margin below 0.0625 of the largest logit (bfloat16)"
     assert bf16.near_ties > fp32.near_ties == 0
     # By hand, of the choices along the text alone: the two best of 61 logits against a sixteenth of the largest.
     with torch.inference_mode():
