@@ -1,7 +1,5 @@
 """Generation."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

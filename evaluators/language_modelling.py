@@ -1,7 +1,5 @@
 """Language modelling."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

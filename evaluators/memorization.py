@@ -1,7 +1,5 @@
 """Memorisation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Quantization."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Weights."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
@@ -14,8 +12,8 @@ import torch
 from evaluators.metrics import weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
 
+# First number in a parameter's name: its layer.
 _LAYER = re.compile(r"\.(\d+)\.")
-"""First number in a parameter's name: its layer."""
 
 Parameters = Mapping[str, torch.Tensor]
 

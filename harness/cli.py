@@ -70,7 +70,7 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
                 with errors.signals_kept():
                     errors.take_signals()
                     code = function(**arguments) or 0
-            except errors.LetheError as error:
+            except (errors.LetheError, OSError) as error:  # The system's own sentence names the file.
                 code = 2 if isinstance(error, wrong) else 1
                 tell(error, *notes_of(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:

@@ -1,7 +1,5 @@
 """Errors for people, and signals."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence

@@ -259,7 +259,14 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
     by_name = {folder.name: folder for folder in sweeps}
     searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name
-    sweep, point = find_one_point(name, {sweep: read_folder(folder) for sweep, folder in searched.items()})
+    by_sweep = {}
+    for sweep, folder in searched.items():
+        try:
+            by_sweep[sweep] = read_folder(folder)
+        except DataError:
+            if len(searched) == 1:
+                raise
+    sweep, point = find_one_point(name, by_sweep)
     return by_name[sweep], point.spec.point_id(point.strength)
 
 

@@ -1,7 +1,5 @@
 """Declarations of metrics, and samples and curves next to them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A file's name is the plugin's name. Files are listed without importing them, and
 plugin affects only its own users.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

@@ -10,8 +10,6 @@ A plugin author's whole test file:
 The inherited tests run the plugin on the smallest miniature, through a trial's own tasks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

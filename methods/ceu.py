@@ -1,7 +1,5 @@
 """CE-U."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Gradient difference."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from harness.toolkit import RetainMethod

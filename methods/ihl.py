@@ -1,7 +1,5 @@
 """Inverted hinge loss."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

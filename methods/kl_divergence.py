@@ -1,7 +1,5 @@
 """KL divergence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Negative preference optimisation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

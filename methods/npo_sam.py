@@ -1,7 +1,5 @@
 """NPO with sharpness-aware minimisation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Primal-dual unlearning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal

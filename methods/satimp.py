@@ -1,7 +1,5 @@
 """SatImp and WGA."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Sequential gradient difference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import closing

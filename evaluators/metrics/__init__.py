@@ -1,7 +1,5 @@
 """Formulas of several evaluators."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial

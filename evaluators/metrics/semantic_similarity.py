@@ -1,7 +1,5 @@
 """Semantic similarity."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -1,7 +1,5 @@
 """Everything that reports contain about a sweep, each part computed once."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import pandas as pd

@@ -3,8 +3,6 @@
 A row is one method, walked to one level on one model. Its price is its cost divided by the original's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

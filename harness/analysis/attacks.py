@@ -1,7 +1,5 @@
 """Text that attacks recover from a model, against a model that never saw it, with the attacks' curves."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks that methods selected, counted from the notes of points, next to chance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

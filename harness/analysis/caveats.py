@@ -1,7 +1,5 @@
 """Limits of a sweep's numbers: failures, unsuitable judges and the sweep's own design."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,7 +115,7 @@ def _few_texts(points: Sequence[PointResults]) -> Iterator[str]:
     prompts = MIN_MAUVE_PROMPTS
     for point, measurement in measurements(points):
         if "mauve" in measurement.numbers:
-            prompts = min(prompts, measurement.notes.get("prompts", point.spec.utility.sequences))
+            prompts = min(prompts, measurement.notes.get("prompts") or point.spec.utility.sequences or prompts)
     if prompts < MIN_MAUVE_PROMPTS:
         bound = f"under {MIN_MAUVE_PROMPTS} it is not to be trusted, nor are collapse flags"
         yield f"MAUVE comes from {prompts} prompts: {bound}."

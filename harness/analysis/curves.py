@@ -1,7 +1,5 @@
 """Curves of a trade-off figure: one for each variant, through its strengths."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 
 perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metric.collapse` names a metric's bounds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Per-item values behind each number of a table, as arrays that can be resampled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Frames of the paper's main table, of recitation before erasure, of reasoning, and of exact match."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

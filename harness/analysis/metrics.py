@@ -1,7 +1,5 @@
 """Metrics as declared in a journal or next to a table.csv (`<name>.metrics.yaml`), and formats of numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping

@@ -3,8 +3,6 @@
 Obstacles follow from the plan: the model, definition, texts, judges and training are compared with the published ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
@@ -28,8 +26,8 @@ COLUMNS = (
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
 MAX_SPREAD = 2.0
 """Half width of our interval, in tolerances, above which agreement means nothing; it excuses no disagreement."""
+# Fields of a source that follow from the others and the texts.
 _FOLLOWS = {"digest", "rows", "longest"}
-"""Fields of a source that follow from the others and the texts."""
 
 
 def published_frame(results: Results, ranked: ranking.RankedTable) -> pd.DataFrame:

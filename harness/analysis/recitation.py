@@ -5,8 +5,6 @@ with a control: unseen texts, or the retrained model on the forget set. Means ov
 texts that are recited word for word count too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Repeats: the rows of a variant, and statistics over several seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Table of a sweep, one row for every measured point, from the journal or from a table.csv."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from io import BytesIO

@@ -1,13 +1,11 @@
 """Conversion of tables to CSV and back."""
 
-from __future__ import annotations
-
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 _TRUTHS = ("collapsed", "over_erased", "broken", "ranked", "control", "frontier", "recited", "is_reference")
+# The column with several names in a cell, and their separator.
 _LIST, _BETWEEN = "collapse_reason", " and "
-"""The column with several names in a cell, and their separator."""
 
 
 def joined_lists(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """Files of the results: written whole or not at all, appended durably, locked; digests of files and values."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

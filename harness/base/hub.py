@@ -1,7 +1,5 @@
 """The hub and its local cache, which is used without asking the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch

@@ -1,7 +1,5 @@
 """Text for files and people: escaped, cut, and with words around counts."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

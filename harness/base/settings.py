@@ -1,7 +1,5 @@
 """Strict settings: checks of given values against types, and descriptions of a type's values."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Catalogue of plugins, and the conformance suite for one plugin."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib.util

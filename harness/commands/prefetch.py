@@ -1,7 +1,5 @@
 """Download of the hub's models and data sets that a sweep names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

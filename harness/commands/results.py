@@ -1,7 +1,5 @@
 """Verbs on finished results: collate, verify, diff and power."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from dataclasses import replace

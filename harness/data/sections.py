@@ -1,7 +1,5 @@
 """The `data` block of a sweep file, and the source of each section."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from harness.base.files import parse_path

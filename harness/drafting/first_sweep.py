@@ -1,7 +1,5 @@
 """Sweep files for a model and texts: a commented first sweep, and an audit without methods."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Texts that a command was given: their source, lengths and cuts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A few rates are tried on a few of the texts, as candidates of a search are: MA o
 perplexity on validation texts, before and after.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Packages and hardware of a trial, and what every node of a cluster must share."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,9 +1,7 @@
 """Isolation of plugins: a plugin that changes its task, or a model, fails by name.
 
-Global state that decides numbers is restored after every plugin; those of other packages get a process each on Ray.
+Global state that decides numbers is restored after every plugin; plugins of other packages get a process each on Ray.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -23,8 +21,8 @@ from harness.settings import Trial
 
 Changes = Callable[[], list[str]]
 """Returns what a plugin has changed of its task, by name."""
+# Variables at the start of the process; libraries may set others when imported.
 _VARIABLES = tuple(os.environ)
-"""Variables at the start of the process; libraries may set others when imported."""
 
 
 class ProcessState:
@@ -80,7 +78,8 @@ def guarded_models(
                 theirs = ProcessState()
             if erased is None:
                 return
-            yield erased
+            with torch.inference_mode(False):
+                yield erased
     finally:
         if close := getattr(models, "close", None):
             with guarded(plugin, changes):

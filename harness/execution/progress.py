@@ -1,7 +1,5 @@
 """Live view of a sweep on a terminal; elsewhere a line for each finished job."""
 
-from __future__ import annotations
-
 import time
 from typing import Self
 

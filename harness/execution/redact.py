@@ -1,7 +1,5 @@
 """Redaction of samples and of failures."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from dataclasses import asdict
@@ -55,13 +53,13 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
     for related in reversed(_causes(error)):
         lines += [f"{type(related).__name__}:", *(f"  {where}" for where in _positions(related))]
     lines = lines[-MAX_LOG_LINES:]
-    if _is_own(error):
+    if is_own(error):
         return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
     raised_at = "".join(f"raised at {where}; " for where in _positions(error)[-1:])
     return f"{type(error).__name__}: {raised_at}{_WITHHELD}", lines
 
 
-def _is_own(error: BaseException) -> bool:
+def is_own(error: BaseException) -> bool:
     """Return whether Lethe's code raised the error: plugins may raise its types too."""
     if vars(errors).get(type(error).__name__) is not type(error):
         return False

@@ -3,8 +3,6 @@
 A proposal knows the results of all earlier candidates but the last, whose settings it knows: two can run at once.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -120,8 +118,8 @@ def sampled_settings(
         return dict(optuna_study.ask(distributions).params)
 
 
+# Replaces an infinite cost.
 _NO_COST = 1e9
-"""Replaces an infinite cost."""
 
 
 def _distribution(dimension: Dimension) -> Any:

@@ -3,8 +3,6 @@
 Jobs of a wave are independent, so executors run them in any order. Proposals depend only on finished generations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from harness.base.files import digest_of
@@ -64,10 +62,10 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
         for name in _preparing_jobs(trial, artifacts):
             spec_by_name.setdefault(name, trial.spec)
     specs = [study.spec.trial for study in unfinished_studies(results)] + [trial.spec for trial in results.unfinished]
-    for spec in specs:
-        for name in _memorizing_jobs(spec):
-            if artifacts.find(MEMORIZED, memorized_key(spec)) is None:
-                spec_by_name.setdefault(name, spec)
+    memorizing = {name: spec for spec in specs for name in _memorizing_jobs(spec)}
+    for name, spec in memorizing.items():
+        if artifacts.find(MEMORIZED, memorized_key(spec)) is None:
+            spec_by_name[name] = spec
     jobs = []
     for name, spec in spec_by_name.items():
         jobs.append(Job(name=name, kind="memorize" if name.startswith("memorize") else "prepare", spec=spec))

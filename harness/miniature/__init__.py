@@ -1,7 +1,5 @@
 """The miniature: shipped models and replicates, texts and reasoning rows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

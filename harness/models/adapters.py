@@ -4,8 +4,6 @@ The adapted model wraps the plain model's tensors. Merging adds the update; unme
 Matrices: A [rank, inputs] and B [outputs, rank].
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,10 +25,10 @@ from harness.models.loading import load_model, unloaded_model
 from harness.settings import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
+# peft's name of a model's only adapter.
 _NAME = "default"
-"""peft's name of a model's only adapter."""
+# In peft's files.
 _PREFIX = "base_model.model."
-"""In peft's files."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ layer 2, both from 0. Heads that share keys and values form a group (`L2.W_k.G3`
 is its up-projection.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,8 +66,8 @@ GROUPED_KINDS = ("W_k", "W_v")
 """Kinds that a group of heads may share."""
 MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
+# Their inputs are a head's, or the MLP's inner width.
 _INPUT_KINDS = ("W_o", "C_proj")
-"""Their inputs are a head's, or the MLP's inner width."""
 _NUMBER = "(?:[0-9]{1,3})"
 _NAME = re.compile(
     rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"

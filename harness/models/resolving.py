@@ -1,7 +1,5 @@
 """Names to pinned checkpoints, and those to local folders. Only safetensors count as weights."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import shutil

@@ -1,7 +1,5 @@
 """The `evaluators` and `collapse` blocks, checked against the plugins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

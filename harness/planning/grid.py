@@ -1,7 +1,5 @@
 """The `methods` block to trial templates: every combination of listed settings, checked by its plugin."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

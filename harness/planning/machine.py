@@ -1,7 +1,5 @@
 """This machine's devices, and a trial's share of their memory."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep file to a plan: first the file is checked against its schema, then against files, models and plugins."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The `models` and `judges` blocks to pinned checkpoints, checked for their task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

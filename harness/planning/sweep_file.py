@@ -1,7 +1,5 @@
 """A sweep file to plain data, with `--set` applied and the line of every setting."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The `data` block to sources: defaults filled in, contents read once and digested, roles checked for overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 

@@ -4,8 +4,6 @@ A trial's id is a digest of everything that decides its erased models' numbers: 
 later strengths of a cumulative method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The `until`, `tune` and `compare` blocks: levels, and the searches of a tuned sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from typing import Any

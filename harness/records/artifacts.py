@@ -5,8 +5,6 @@ complete; a lock lets one process build while others wait. Files are compared wi
 damaged artifact is reported, removed and built again.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Item values: one Parquet file a measurement, whose digest is in the journal's line."""
 
-from __future__ import annotations
-
 import io
 import math
 from dataclasses import dataclass

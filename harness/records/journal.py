@@ -5,8 +5,6 @@ In a measurement's `numbers` NaN is `null`; elsewhere `null` is None and NaN is 
 `{"float": "inf"}` or `{"float": "-inf"}` in both.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -39,7 +39,7 @@ _DEFAULTS = {"DISABLE_TELEMETRY": "true", "SUPPRESS_PRINTING_URL_TO_STDOUT": "tr
 # Ten seconds for a server's answer, and one retry. Jitter would consume random numbers of a trial in this process.
 _DEFAULTS |= {"HTTP_REQUEST_TIMEOUT": "10", "HTTP_REQUEST_MAX_RETRIES": "1", "HTTP_REQUEST_BACKOFF_FACTOR": "1"}
 _DEFAULTS |= {"HTTP_RESPECT_RETRY_AFTER_HEADER": "false", "HTTP_REQUEST_BACKOFF_JITTER": "0"}
-# Set at import: trials restore the variables that were set while they ran.
+# Set at import: after a trial only the variables of the process's start are restored.
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(f"MLFLOW_{_name}", _value)
 

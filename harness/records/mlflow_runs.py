@@ -3,8 +3,6 @@
 Runs contain numbers, settings and digests: no notes, samples or error messages, hence no text of the forget set.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

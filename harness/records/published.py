@@ -1,7 +1,5 @@
 """Published tables: their conditions and tolerances."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The records of a trial: one line each in the journal."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Results of a sweep by its journal: each trial's status, measurements and remaining work."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

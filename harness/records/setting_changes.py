@@ -1,7 +1,5 @@
 """Differences between trials' settings, and the rows of a sweep that new ones would replace."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +13,11 @@ from harness.records.journal import Journal
 from harness.records.results import Results, read_results
 from harness.settings import Plan, Trial
 
+# Fields of a trial that are names, or compared as points.
 _NOT_COMPARED = {"trial_id", "sweep", "label", "strengths", "walk_to", "levels", "unseen"}
-"""Fields of a trial that are names, or compared as points."""
+# Names of a location, which makes no difference where the digest is the same.
 _PLACES = ("path", "location", "tokenizer", "id")
-"""Names of a location, which makes no difference where the digest is the same."""
-_OF_EVALUATOR = {"settings", "precision", "judge_precision", "version"}
+_OF_EVALUATOR = {"settings", "texts", "retrained", "precision", "judge_precision", "version"}
 _ABSENT = "—"
 Change = tuple[str, str, str]
 """Dotted path and both values."""
@@ -60,8 +58,8 @@ def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]
     return changes
 
 
+# Settings that change an erased model.
 _IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
-"""Settings that change an erased model."""
 
 
 def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:

@@ -1,7 +1,5 @@
 """Unfinished studies, and the trials that follow from finished ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Report page, files of a sweep's results folder (each written atomically), and tags for MLflow."""
 
-from __future__ import annotations
-
 import math
 import re
 from base64 import b64encode

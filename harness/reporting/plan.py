@@ -1,7 +1,5 @@
 """View of a plan for the terminal: trials, their states, and their needs of memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Formats of numbers and intervals, marks and alignment are decided here and nowhere else.
 """
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Common style of figures: colours, markers, panels, legends and file formats."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from io import BytesIO

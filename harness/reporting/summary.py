@@ -3,8 +3,6 @@
 The card contains results, their uncertainty, advice and problems, in at most 90 words: the first screen of a phone.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping

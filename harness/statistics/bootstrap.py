@@ -10,8 +10,6 @@ The sum is conservative where replicates differ only by chance over items: with 
 Array letters: D draws, R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

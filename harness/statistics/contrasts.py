@@ -5,8 +5,6 @@ Differences of an `exp_mean` are of logarithms: 0.1 is a ratio of about 1.1.
 Array letters: R replicates, M models, N items, C clusters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from harness.statistics.item_values import ItemValues, by_model
 
 LEVEL = 0.05
 """Level of every test."""
+# Relative difference below which values are equal.
 _ROUNDING = 1e-12
-"""Relative difference below which values are equal."""
 _STEP = 0.1
 
 

@@ -6,8 +6,6 @@ log prices in the same run, so 0.1 is a ratio of about 1.1.
 Array letters: R runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -27,8 +25,8 @@ MIN_POOLED = 4
 POWER = 0.8
 """Probability of finding a true difference."""
 MAX_RUNS = 200
+# Standard errors above which power is 1: the noncentral t cannot be computed there.
 _SURE = 20
-"""Standard errors above which power is 1: the noncentral t cannot be computed there."""
 _ROUNDING = 1e-12
 
 

@@ -1,7 +1,5 @@
 """Decoding on transformers' own classes: pairs of models, and caches of rows."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable

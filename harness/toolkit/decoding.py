@@ -5,8 +5,6 @@ teacher-forced pass finds where it leaves the text; only the rest is generated. 
 rows, T tokens, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

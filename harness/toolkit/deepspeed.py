@@ -5,8 +5,6 @@ gradient under ZeRO-3. Its CPU extension must be compiled, and one process wants
 rounded. ZeRO-3 replaces `torch.nn.functional.linear`, and its cache keeps the model.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Device of a trial, the rows that fit on it at once, and layers that take less of its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

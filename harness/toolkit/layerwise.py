@@ -1,7 +1,5 @@
 """Hidden states, gradients and second moments of layers, and the logit lens."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 Tensor letters: B rows, T tokens, S = T - 1 predictions, V vocabulary. Logits at S predict tokens 1 to T - 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Simulated rounding of weight matrices to a few bits."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

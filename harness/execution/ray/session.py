@@ -1,7 +1,5 @@
 """A Ray session, started on the loopback interface or joined at RAY_ADDRESS, and the resources of trials."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -123,8 +121,8 @@ def is_on_loopback() -> bool:
     return bool(ray.util.get_node_ip_address() == "127.0.0.1")
 
 
+# Of a trial that waits for its workers, then measures.
 _OWN_SHARE = 0.01
-"""Of a trial that waits for its workers, then measures."""
 _WORKERS_CPUS = 0.9
 _ROUNDING = 1e-9
 

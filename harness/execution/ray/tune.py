@@ -152,10 +152,12 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         error, log = self._raised.pop(job.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
         if error.startswith("StorageError: "):
             self.unwritable = error.removeprefix("StorageError: ")
+        elif job.name in self.over:
+            return  # It ran too long, which is recorded.
         elif job.name in self._lost:
             self.over.add(job.name)
             record_failure(job, self._folders, self._watch, error, log)
-        elif job.name not in self.over:
+        else:
             self._lost.add(job.name)
             self._watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
 
@@ -171,8 +173,7 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
-    except Exception as error:  # Lethe's own StorageError quotes no text.
-        policy = "plain" if isinstance(error, StorageError) else job.spec.samples
-        sentence, log = redact.failure_for_report(error, policy)
+    except Exception as error:
+        sentence, log = redact.failure_for_report(error, job.spec.samples)
         tune.report({"raised": sentence, "log": log})
         raise

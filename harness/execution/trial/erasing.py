@@ -1,7 +1,5 @@
 """Erasing, in the trial's process or on its engine's workers."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -13,8 +11,9 @@ from typing import Any
 
 import torch
 
-from harness.base.files import write_whole
+from harness.base.files import difference, folder_digests, write_whole
 from harness.contracts import Checkpoint, ErasedModel, Number
+from harness.errors import TrialError
 from harness.execution.isolate import guarded_models
 from harness.execution.trial import inputs, tasks
 from harness.models import adapters
@@ -62,6 +61,8 @@ def erase(
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / FACTS).read_text())
+            if changed := difference(checkpoint, facts.pop("digests"), FACTS):
+                raise TrialError(f"{checkpoint} is not what a worker wrote ({changed}): run the sweep again.")
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
             model = adapters.load_erased(spec.model, checkpoint).to(inputs.choose_device(spec))
             is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
@@ -94,6 +95,7 @@ def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress
             write_erased(erased, spec.model, checkpoint)
             facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
             facts |= {"notes": dict(erased.notes), "warnings": _warnings(task, erased), "peak_memory_bytes": peak}
+            facts["digests"] = folder_digests(checkpoint)
             write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
 
 

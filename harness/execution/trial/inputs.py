@@ -1,9 +1,7 @@
 """Texts, tokenizers and judges in memory: texts are read once a process and copied for each caller."""
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,10 +119,18 @@ class JudgeCache:
 
 def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
     fingerprints: dict[str, Hashable] = {}
-    for name, part in {"": judge, **getattr(judge, "__dict__", {})}.items():
-        if isinstance(part, torch.nn.Module):
-            fingerprints |= weights_fingerprints(f"the judge {checkpoint.id}'s {name}".rstrip(), part)
+    for number, part in enumerate(_models_in(judge)):
+        fingerprints |= weights_fingerprints(f"the judge {checkpoint.id}{f' ({number})' if number else ''}", part)
     return fingerprints
+
+
+def _models_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:
+    if isinstance(value, torch.nn.Module):
+        yield value
+    elif depth:
+        parts = value if isinstance(value, list | tuple | dict) else getattr(value, "__dict__", ())
+        for part in list(parts.values()) if isinstance(parts, dict) else parts:
+            yield from _models_in(part, depth - 1)
 
 
 JUDGES = JudgeCache()

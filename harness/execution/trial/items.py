@@ -1,7 +1,5 @@
 """Per-item values of evaluations, checked against their aggregates."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,8 +17,8 @@ from harness.records.items import MetricItems, aggregated
 
 TOLERANCE = 1e-5
 """Relative tolerance of an aggregate: fp32 sums differ by less."""
+# Smaller numbers are compared as of this size.
 _MIN_SIZE = 1e-3
-"""Smaller numbers are compared as of this size."""
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
 """Ids of the items, and their clusters."""

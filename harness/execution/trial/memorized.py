@@ -1,7 +1,5 @@
 """The memorised model: the original overfitted on the forget set, trained once and shared."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

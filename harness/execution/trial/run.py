@@ -3,8 +3,6 @@
 A failed trial becomes a record and an event, and the sweep goes on.
 """
 
-from __future__ import annotations
-
 import gc
 import socket
 import time
@@ -65,7 +63,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise
         record_failure(job, folders, watch, *redact.failure_for_report(error, job.spec.samples))
-        if job.kind == "candidate" and isinstance(error, StorageError):
+        if job.kind == "candidate" and isinstance(error, StorageError) and redact.is_own(error):
             raise  # Nothing is kept of it, nor would be of the next ones.
     else:
         watch(Event(job=job.name, kind="finished", message=message, trial_id=job.trial_id))

@@ -251,8 +251,8 @@ class MeasuredModel:
         return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
+# Artifact kind of an evaluator whose arrays of an original were made.
 _PREPARED = "prepared"
-"""Artifact kind of an evaluator whose arrays of an original were made."""
 
 
 def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:

@@ -1,7 +1,5 @@
 """Erasing to a level of MA: walked trials and candidates of a search."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -14,7 +12,7 @@ from harness.base.messages import reason
 from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
-from harness.execution.redact import failure_for_report
+from harness.execution.redact import failure_for_report, is_own
 from harness.execution.trial import erasing, inputs
 from harness.models.loading import load_model
 from harness.plugins import METHODS
@@ -84,6 +82,12 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
     if not level < original[PROBED_ERASURE]:
         has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
         raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
+
+    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
+        number = resolve_level(spec, other, texts, artifacts)
+        if abs(number - level) < MIN_APART:
+            near = f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}"
+            raise TrialError(f"{near}, so both may be one model. Remove one of the two levels (until).")
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
         with closing(erasing.erase(spec, artifacts, tuple(strengths), progress)) as erasures:
@@ -179,9 +183,10 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
     began = time.perf_counter()
     try:
         end = _erase_and_probe(job.candidate.study, job.spec, artifacts, found, progress)
-    except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
-        raise
     except BaseException as error:  # A plugin may raise anything at untried settings.
+        # No fault of its settings: the next run tries it again.
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, StorageError) and is_own(error)):
+            raise
         inputs.clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)

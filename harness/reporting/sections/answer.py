@@ -1,7 +1,5 @@
 """First section: cards, tables of prices, their figure and their limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Section on attacks: text recovered beyond the retrained model's, and curves over training steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

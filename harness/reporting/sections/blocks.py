@@ -1,7 +1,5 @@
 """Section on selected blocks: a heat map and a table."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from itertools import groupby
 

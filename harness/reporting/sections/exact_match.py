@@ -1,7 +1,5 @@
 """Section on memorised and other sequences: a figure and a table."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Sections with tables of numbers: the paper's main table, reasoning, and a published table next to ours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Section on reproduction: points, trials, sweep file, settings, digests, versions and machines."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Section with generated texts, side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """Section with the trade-off figure: memorisation against text quality."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property

@@ -94,5 +94,5 @@ def test_without_a_retrained_model_the_excess_is_not_known_and_the_page_says_so(
     frame = attack_frame(ranked)
     assert frame["excess"].isna().all()
     [(_, said, wide, columns)] = attack_tables(frame, ranked.info)
-    assert "there is no retrained model" in said
+    assert "There is no retrained model" in said
     assert "| 0.200<br>" in render(wide, columns, "markdown"), "as measured"
