@@ -76,9 +76,9 @@ class HarmfulMethod(Method):
             if self.harm in BEFORE_YIELDING:
                 BEFORE_YIELDING[self.harm](task)
             if self.harm == "yields without gradients":
-                with torch.no_grad():
+                with torch.no_grad(), torch.inference_mode():
                     yield erased
-                    assert not torch.is_grad_enabled(), "it finds the state that it left"
+                    assert torch.is_inference_mode_enabled(), "it finds the state that it left"
             else:
                 yield erased
         if self.harm == "late":

@@ -51,10 +51,12 @@ def test_a_row_needs_a_method_and_a_name(check):
         ("emso: {epochs: [1, 2]}", "again: {method: emso, epochs: [3]}"),
         ("emso: ", "again: {method: emso, training: {micro_batch: 1, activation_checkpointing: true}}"),
         ("task_arithmetic: {gamma: [0.04, 0.05]}", "again: {method: task_arithmetic, gamma: 0.05}"),
+        ("gradient_ascent: ", "again: {method: gradient_ascent, training: {learning_rate: 0.25}}"),  # The model's own.
     ],
 )
 def test_two_rows_that_are_the_same_trials(check, one, other):
-    found = check(methods=f"{{{one}, {other}}}", ranking="{}")
+    own = "[{id: miniature-s, training: {learning_rate: 0.25}}]"
+    found = check(models=own, methods=f"{{{one}, {other}}}", ranking="{}")
     assert list(found) == ["methods.again"]
     assert found["methods.again"].startswith(f"asks for the same trials as '{one.partition(':')[0]}'")
 
