@@ -148,6 +148,9 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
         sentences.append(f"Not there: {_names(labels)}.")
+    statuses = [*analysis.results.statuses.values()]
+    if unfinished := len(statuses) - statuses.count("done"):
+        sentences.append(f"{unfinished} of {len(statuses)} trials are not finished.")
     table = analysis.ranked.table
     sentences.append(damage.unmeasured_damage(table[table["model"] == model]))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
