@@ -146,9 +146,9 @@ def train(
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
                 if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
-                reason = _stop_reason(task, model, baseline, reached)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
-                yield Epoch(stop, reached, names, reason if stop == number else None)
+                reason = _stop_reason(task, model, baseline, reached) if stop == number else None
+                yield Epoch(stop, reached, names, reason)
             if reason:
                 return
             steps_before = taken

@@ -23,7 +23,7 @@ from harness.records.artifacts import Artifacts
 from harness.settings import Trial
 
 FACTS = "erased.json"
-"""File of a worker's notes on the model in its folder."""
+"""File of the notes on an erased model next to its weights."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,7 @@ def erase(
         data = {"artifacts": str(artifacts.root), "wanted": list(strengths)}
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
-            facts = json.loads((checkpoint / FACTS).read_text())
-            if changed := difference(checkpoint, facts.pop("digests"), FACTS):
-                raise TrialError(f"{checkpoint} is not what a worker wrote ({changed}): run the sweep again.")
-            blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            model = adapters.load_erased(spec.model, checkpoint).to(inputs.choose_device(spec))
-            is_adapter = (checkpoint / adapters.ADAPTER_FILE).is_file()
-            adapter = adapters.read_adapter(checkpoint, spec.model.digest) if is_adapter else None
-            erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
-            yield Erasure(erased, warnings, peak, adapter, nodes)
+            yield read_erasure(spec, checkpoint, nodes)
 
 
 def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None, None]:
@@ -91,12 +83,30 @@ def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress
             torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
             peak = int(largest)
         if torch.distributed.get_rank() == 0:
-            checkpoint = folder / f"{number:04d}"
-            write_erased(erased, spec.model, checkpoint)
-            facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
-            facts |= {"notes": dict(erased.notes), "warnings": _warnings(task, erased), "peak_memory_bytes": peak}
-            facts["digests"] = folder_digests(checkpoint)
-            write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
+            write_erasure(Erasure(erased, _warnings(task, erased), peak), spec, folder / f"{number:04d}")
+
+
+def write_erasure(erasure: Erasure, spec: Trial, folder: Path) -> None:
+    """Write an erased model with its notes for `read_erasure`."""
+    erased = erasure.erased
+    write_erased(erased, spec.model, folder)
+    facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
+    facts |= {"notes": dict(erased.notes), "warnings": erasure.warnings, "peak_memory_bytes": erasure.peak_memory_bytes}
+    facts["digests"] = folder_digests(folder)
+    write_whole(folder / FACTS, json.dumps(facts), "what is known of an erased model")
+
+
+def read_erasure(spec: Trial, folder: Path, nodes: tuple[str, ...] = ()) -> Erasure:
+    """Return what `write_erasure` wrote."""
+    facts = json.loads((folder / FACTS).read_text())
+    if changed := difference(folder, facts.pop("digests"), FACTS):
+        raise TrialError(f"{folder} is not what was written there ({changed}): run the sweep again.")
+    blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
+    model = adapters.load_erased(spec.model, folder).to(inputs.choose_device(spec))
+    is_adapter = (folder / adapters.ADAPTER_FILE).is_file()
+    adapter = adapters.read_adapter(folder, spec.model.digest) if is_adapter else None
+    erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
+    return Erasure(erased, warnings, peak, adapter, nodes)
 
 
 def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:

@@ -79,22 +79,21 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
     node, hardware = job.node or socket.gethostname(), environment.hardware(has_gpu=spec.gpus > 0)
-    found: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
-    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **found))
+    facts: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
+    journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **facts))
     trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
+    # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
+    with trial.memory.not_counting():
+        tasks.prepare(spec, trial.artifacts, trial.progress)
+    erase_seconds, found = 0.0, None
     if spec.until is not None and None in evaluators:
-        with trial.memory.not_counting():
-            walked = walk(spec, trial.artifacts, trial.progress)
+        walked, found, erase_seconds = walk(spec, trial.artifacts, trial.memory, trial.progress)
         journal.append(walked)
         if not walked.reached:
             return
         evaluators = {walked.strength: evaluators[None]}
-    # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
-    with trial.memory.not_counting():
-        tasks.prepare(spec, trial.artifacts, trial.progress)
-    erase_seconds, began = 0.0, time.perf_counter()
-    strengths = [strength for strength in evaluators if strength is not None]
-    with closing(yield_models(spec, trial.artifacts, strengths, trial.progress)) as erasures:
+    strengths, began = [strength for strength in evaluators if strength is not None], time.perf_counter()
+    with closing(yield_models(spec, trial.artifacts, strengths, trial.progress, found)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
@@ -115,9 +114,16 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def yield_models(
-    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
+    spec: Trial,
+    artifacts: Artifacts,
+    strengths: Sequence[Number],
+    progress: Progress,
+    found: erasing.Erasure | None = None,
 ) -> Generator[erasing.Erasure, None, None]:
-    """Yield a trial's models: stored ones if all are, else erased again; or its reference."""
+    """Yield a trial's models: its reference, or what a walk found, or stored ones if all are, else erased again."""
+    if found is not None:
+        yield found
+        return
     device = inputs.choose_device(spec)
     if spec.is_reference:
         yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))

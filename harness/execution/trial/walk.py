@@ -2,18 +2,22 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.base.files import remove
 from harness.base.messages import reason
 from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, is_own
 from harness.execution.trial import erasing, inputs
+from harness.execution.trial.tasks import PeakMemory
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records import record, results
@@ -28,6 +32,10 @@ TOLERANCE = MIN_APART / 2
 """Largest distance of MA from its level."""
 MAX_HALVINGS = 12
 """Erasures between the ends of a dial that is not cumulative."""
+MAX_KEPT = 15
+"""Models within an epoch that a walk keeps until the next one."""
+MAX_KEPT_BYTES = 16 * 2**30
+"""A walk of larger models repeats the training instead."""
 
 
 def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
@@ -72,40 +80,46 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
-def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> record.Walked:
-    """Return the strength at which a walked trial is at its level, or the nearest."""
-    assert spec.walk_to is not None
-    assert spec.until is not None
-    texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
-    original = shared_probe(spec, spec.model, texts, artifacts)
-    level = resolve_level(spec, spec.until, texts, artifacts)
-    if not level < original[PROBED_ERASURE]:
-        has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
-        raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
+class Walk(NamedTuple):
+    """The record of a walk, the model at its end, and the seconds of erasing, without probing."""
 
-    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
-        number = resolve_level(spec, other, texts, artifacts)
-        if abs(number - level) < MIN_APART:
-            near = f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}"
-            raise TrialError(f"{near}, so both may be one model. Remove one of the two levels (until).")
+    record: record.Walked
+    found: erasing.Erasure | None
+    seconds: float
+
+
+def walk(spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callable[[str], None]) -> Walk:
+    """Return the strength at which a walked trial is at its level, or the nearest, and the model found there."""
+    assert spec.walk_to is not None
+    texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
+    with memory.not_counting():
+        original = shared_probe(spec, spec.model, texts, artifacts)
+        level = _level_below(spec, original, texts, artifacts)
+    found: erasing.Erasure | None = None
+    seconds = 0.0
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
-        with closing(erasing.erase(spec, artifacts, tuple(strengths), progress)) as erasures:
-            for erasure in erasures:
-                erased = erasure.erased
-                numbers: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
+        nonlocal found, seconds
+        began = time.perf_counter()
+        with closing(_yield_walked(spec, artifacts, strengths, folder, progress)) as erasures:
+            for found in erasures:
+                erased, seconds = found.erased, seconds + time.perf_counter() - began
+                with memory.not_counting():
+                    numbers: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
                 progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
                 if "optimizer_steps" in erased.notes:
                     numbers["steps"] = erased.notes["optimizer_steps"]
                 if erased.stop_reason:
                     numbers["stop"] = erased.stop_reason
                 yield numbers
+                began = time.perf_counter()
 
     start = {"strength": dial.off, **original}
-    probes, reason = find_level(dial, spec.walk_to, level, start, models_at, spec.steps_per_epoch)
+    with artifacts.scratch_dir("walks", spec.trial_id) as folder:
+        probes, reason = find_level(dial, spec.walk_to, level, start, models_at, spec.steps_per_epoch)
     valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
     nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default=start)
-    return record.Walked(
+    walked = record.Walked(
         trial_id=spec.trial_id,
         level=level,
         strength=None if reason else probes[-1]["strength"],
@@ -114,6 +128,55 @@ def walk(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> 
         probes=tuple(probes),
         reason=reason,
     )
+    return Walk(walked, found, seconds)
+
+
+def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, artifacts: Artifacts) -> float:
+    assert spec.until is not None
+    level = resolve_level(spec, spec.until, texts, artifacts)
+    if not level < original[PROBED_ERASURE]:
+        has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
+        raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
+    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
+        number = resolve_level(spec, other, texts, artifacts)
+        if abs(number - level) < MIN_APART:
+            near = f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}"
+            raise TrialError(f"{near}, so both may be one model. Remove one of the two levels (until).")
+    return level
+
+
+def _yield_walked(
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], folder: Path, progress: Callable[[str], None]
+) -> Generator[erasing.Erasure, None, None]:
+    """Yield the models at these strengths: those in `folder`, or erased again.
+
+    The first pass keeps the models within its present epoch in `folder`, so that refining it repeats no training.
+    """
+    kept = [folder / str(strength) for strength in strengths]
+    if all(path.is_dir() for path in kept):
+        yield from (erasing.read_erasure(spec, path) for path in kept)
+        return
+    within: set[Number] = set()
+    if strengths[-1] == spec.walk_to and METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
+        within = {one for one in _strengths_within(spec.walk_to, spec.steps_per_epoch) if one not in strengths}
+    with closing(erasing.erase(spec, artifacts, tuple(sorted({*strengths, *within})), progress)) as erasures:
+        for erasure in erasures:
+            erased = erasure.erased
+            if erased.strength not in within:
+                yield erasure
+                for path in folder.iterdir():
+                    remove(path)
+            elif MAX_KEPT * sum(weight.nbytes for weight in erased.model.parameters()) <= MAX_KEPT_BYTES:
+                erasing.write_erasure(erasure, spec, folder / str(erased.strength))
+
+
+def _strengths_within(last: Number, steps: int) -> list[Number]:
+    """Return the quarters of epochs and their quarters, below `last`."""
+    ends: list[Number] = list(range(math.ceil(last) + 1))
+    for _ in range(2):
+        between = [_steps_between({"strength": one}, {"strength": other}, steps) for one, other in pairwise(ends)]
+        ends = sorted({*ends, *chain.from_iterable(between)})
+    return [strength for strength in ends if 0 < strength < last]
 
 
 def find_level(

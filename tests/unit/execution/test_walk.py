@@ -6,9 +6,11 @@ import torch
 from harness.contracts import Strength
 from harness.errors import TrialError
 from harness.execution.job import Folders, Job
+from harness.execution.trial import erasing
 from harness.execution.trial import run as trial
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import measured_set
+from harness.execution.trial.tasks import PeakMemory
 from harness.execution.trial.walk import TOLERANCE, find_level, walk
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -23,6 +25,7 @@ DIAL = Strength("gamma", cumulative=False, off=0.0)
 LINE = {number: 1 - 0.05 * number for number in range(25)}
 """MA after each step: epochs have eight of them."""
 NAN = float("nan")
+CPU = torch.device("cpu")
 
 
 def walked(dial, walk_to, ma_at, level=0.75, stop=None):
@@ -99,13 +102,33 @@ def ma_by_hand(model, texts):
 
 def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec, tmp_path):
     artifacts = Artifacts(tmp_path)
-    found = walk(spec, artifacts, lambda message: None)
+    found, at_level, seconds = walk(spec, artifacts, PeakMemory(CPU), lambda message: None)
     assert found.reached
+    assert seconds > 0
     assert found.strength != round(found.strength), "within an epoch"
     [erasure] = erase(spec, artifacts, (found.strength,), lambda message: None)
     assert abs(ma_by_hand(erasure.erased.model, measured_set(spec)) - 0.75) <= TOLERANCE
+    weights = dict(at_level.erased.model.named_parameters())
+    assert all(torch.equal(weight, weights[name]) for name, weight in erasure.erased.model.named_parameters())
     assert found.nearest["strength"] == found.strength
-    assert walk(spec, Artifacts(tmp_path / "other"), lambda message: None) == found
+    assert walk(spec, Artifacts(tmp_path / "other"), PeakMemory(CPU), lambda message: None).record == found
+
+
+def test_the_epoch_that_passes_the_level_is_refined_without_training_it_again(spec, tmp_path, monkeypatch):
+    trained = []
+
+    def counted(spec, artifacts, strengths, progress):
+        trained.append(strengths)
+        return erase(spec, artifacts, strengths, progress)
+
+    monkeypatch.setattr(erasing, "erase", counted)
+    found = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None).record
+    assert len(trained) == 1
+    assert found.reached
+    monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", 0)
+    again = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None).record
+    assert again == found
+    assert len(trained) > 2
 
 
 def test_killed_between_walk_and_measurement_it_measures_what_the_walk_found(spec, tmp_path, monkeypatch):
@@ -142,4 +165,4 @@ def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
 
 def test_a_level_that_the_original_has_fails_the_trial(spec, tmp_path):
     with pytest.raises(TrialError, match=r"MA 0.9999 is 1.000, and the original has .* already"):
-        walk(replace(spec, until=Level(metric="ma", at=0.9999)), Artifacts(tmp_path), lambda message: None)
+        walk(replace(spec, until=Level(metric="ma", at=0.9999)), Artifacts(tmp_path), PeakMemory(CPU), print)
