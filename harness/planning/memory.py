@@ -1,15 +1,17 @@
 """Estimates of a trial's memory.
 
-The method's code runs on tensors without contents (torch's `FakeTensorMode`) until its first optimiser step.
+The method's code runs until its first optimiser step: on random weights, or, for all but small models, on tensors
+without contents (torch's `FakeTensorMode`).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -39,6 +41,8 @@ Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
 MAX_OPERATIONS = 2_000_000
 """Limit for code that waits for a fake value to change."""
+MAX_REAL_BYTES = 32 << 20
+"""Models with more bytes of weights are rehearsed without contents."""
 LARGE_SHARE = 1 / 20
 """Trials whose weights fill more than this share of their memory are sized before every run."""
 _ADVICE = (
@@ -82,16 +86,15 @@ class MemoryTracker(TorchDispatchMode):
                 return self._count(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
         return self._count(function(*args, **(kwargs or {})))
 
-    def loading(self, make: Callable[[], Any]) -> Any:
-        """Return a model with fake weights; only those are counted."""
+    def copying(self, model: Model) -> Model:
+        """Return a copy of the model, of which only weights are counted."""
         self._is_paused = True
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
-                model = make()
+            copied = copy.deepcopy(model)
         finally:
             self._is_paused = False
-        self._count([*model.parameters(), *model.buffers()])
-        return model
+        self._count([*copied.parameters(), *copied.buffers()])
+        return copied
 
     def _count(self, tensors: Any) -> Any:
         for leaf in (tensors,) if isinstance(tensors, torch.Tensor) else tree.tree_leaves(tensors):
@@ -141,7 +144,7 @@ class _FakeTask:
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
 
     def load_original(self) -> Model:
-        model = self._tracker.loading(lambda: unloaded_model(self._spec.model, layers=self._layers))
+        model = self._tracker.copying(_blank_model(self._spec.model, self._layers))
         self._models.append(weakref.ref(model))
         return model
 
@@ -159,6 +162,18 @@ class _FakeTask:
 
     def progress(self, message: str) -> None:
         pass
+
+
+@lru_cache(maxsize=4)
+def _blank_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
+    """Return a model with random weights; a large one has no contents, which is faster for it."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = unloaded_model(checkpoint, layers)
+    if _count_bytes(model) > MAX_REAL_BYTES:
+        return model
+    with torch.random.fork_rng(devices=[]):  # A method may choose blocks by their weights.
+        torch.manual_seed(0)
+        return unloaded_model(checkpoint, layers)
 
 
 def _made_up(source: Source, rows: int) -> Sequences:
@@ -264,8 +279,7 @@ def bytes_on_engine(spec: Trial, rehearsal: Rehearsal) -> int:
 @lru_cache(maxsize=64)
 def weights_bytes(checkpoint: Checkpoint) -> int:
     """Return the bytes of a model's fp32 weights and buffers."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        return _count_bytes(unloaded_model(checkpoint))
+    return _count_bytes(_blank_model(checkpoint))
 
 
 def _count_bytes(model: torch.nn.Module) -> int:

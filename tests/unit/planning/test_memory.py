@@ -112,7 +112,7 @@ def test_deepspeeds_buffers_are_shared_by_its_workers(specs):
 def test_the_tracker_counts_what_is_held_and_no_view_of_what_was_there_before():
     model = nn.Linear(100, 100, bias=False)
     with MemoryTracker() as tracker:
-        model = tracker.loading(lambda: model)
+        model = tracker.copying(model)
         assert (tracker.held, tracker.peak) == (40_000, 40_000)
         view = model.weight.detach().view(-1)[:10]
         copied = view.clone()
