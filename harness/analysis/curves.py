@@ -63,6 +63,7 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
                 points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, state_of_repeats(seeds)))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
+            points.sort(key=lambda point: point.strength)  # Walked points are rows of their own.
             model_curves.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
     return model_curves
 

@@ -79,6 +79,13 @@ def test_holes_are_left_out_and_their_curve_goes_on():
     assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
 
+def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
+    table = frame(*ROWS, ("emso", 1.5, 0, 0.15, 0.7, 21.5, 0.72, None))
+    table.loc[table["strength"] == 1.5, "until"] = "ma=0.75"
+    [emso] = [curve for curve in plane_curves(table, "mauve", "ma") if curve.variant == "emso"]
+    assert [point.strength for point in emso.points] == [1, 1.5, 2]
+
+
 @pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
 def test_nothing_to_draw_is_said(rows):
     figure = drawn(frame(*rows))
