@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,11 +39,7 @@ MAX_KEPT_BYTES = 16 * 2**30
 
 
 def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
-    """Return `ma` on the texts and `perplexity` on the validation texts.
-
-    MA is the table's under `exact`: teacher-forced over the continuation without its last token, the mean over
-    sequences. Where perplexity is NaN, so is MA.
-    """
+    """Return `ma` on the texts, as under `exact`, and `perplexity` on the validation texts; both are NaN if that is."""
     perplexity = scoring.own_perplexity(model, validation)
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
@@ -80,16 +76,10 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
-class Walk(NamedTuple):
-    """The record of a walk, the model at its end, and the seconds of erasing, without probing."""
-
-    record: record.Walked
-    found: erasing.Erasure | None
-    seconds: float
-
-
-def walk(spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callable[[str], None]) -> Walk:
-    """Return the strength at which a walked trial is at its level, or the nearest, and the model found there."""
+def walk(
+    spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callable[[str], None]
+) -> tuple[record.Walked, erasing.Erasure | None, float]:
+    """Return the record of a walk to a level, the model at its end, and the seconds of erasing, without probing."""
     assert spec.walk_to is not None
     texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
     with memory.not_counting():
@@ -128,7 +118,7 @@ def walk(spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callab
         probes=tuple(probes),
         reason=reason,
     )
-    return Walk(walked, found, seconds)
+    return walked, found, seconds
 
 
 def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, artifacts: Artifacts) -> float:
@@ -148,10 +138,7 @@ def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, a
 def _yield_walked(
     spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], folder: Path, progress: Callable[[str], None]
 ) -> Generator[erasing.Erasure, None, None]:
-    """Yield the models at these strengths: those in `folder`, or erased again.
-
-    The first pass keeps the models within its present epoch in `folder`, so that refining it repeats no training.
-    """
+    """Yield the models at these strengths; the first pass keeps those within its epoch in `folder` for the next."""
     kept = [folder / str(strength) for strength in strengths]
     if all(path.is_dir() for path in kept):
         yield from (erasing.read_erasure(spec, path) for path in kept)

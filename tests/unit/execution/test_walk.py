@@ -111,7 +111,7 @@ def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec
     weights = dict(at_level.erased.model.named_parameters())
     assert all(torch.equal(weight, weights[name]) for name, weight in erasure.erased.model.named_parameters())
     assert found.nearest["strength"] == found.strength
-    assert walk(spec, Artifacts(tmp_path / "other"), PeakMemory(CPU), lambda message: None).record == found
+    assert walk(spec, Artifacts(tmp_path / "other"), PeakMemory(CPU), lambda message: None)[0] == found
 
 
 def test_the_epoch_that_passes_the_level_is_refined_without_training_it_again(spec, tmp_path, monkeypatch):
@@ -122,12 +122,10 @@ def test_the_epoch_that_passes_the_level_is_refined_without_training_it_again(sp
         return erase(spec, artifacts, strengths, progress)
 
     monkeypatch.setattr(erasing, "erase", counted)
-    found = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None).record
-    assert len(trained) == 1
-    assert found.reached
+    found = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None)[0]
+    assert (found.reached, len(trained)) == (True, 1)
     monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", 0)
-    again = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None).record
-    assert again == found
+    assert walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None)[0] == found
     assert len(trained) > 2
 
 

@@ -80,8 +80,8 @@ def test_holes_are_left_out_and_their_curve_goes_on():
 
 
 def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
-    table = frame(*ROWS, ("emso", 1.5, 0, 0.15, 0.7, 21.5, 0.72, None))
-    table.loc[table["strength"] == 1.5, "until"] = "ma=0.75"
+    walked = frame(("emso", 1.5, 0, 0.15, 0.7, 21.5, 0.72, None)).assign(until="ma=0.75")
+    table = pd.concat([frame(*ROWS), walked])
     [emso] = [curve for curve in plane_curves(table, "mauve", "ma") if curve.variant == "emso"]
     assert [point.strength for point in emso.points] == [1, 1.5, 2]
 
