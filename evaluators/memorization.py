@@ -78,20 +78,20 @@ class Memorization(contracts.Evaluator):
         else:
             per_item = {
                 f"el_{self.n}": el_N,
-                "ma": formulas.accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1),
+                "ma": toolkit.accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1),
                 "ss": self._similarities(task, after_prefixes, toolkit.true_continuations(forget)),
             }
         original_continuations = self._continuations_of_original(task, task.load_original)
         per_item |= {
             "exact_match": match_lengths(after_prefixes, toolkit.true_continuations(forget)),
             "exact_match_original": match_lengths(after_prefixes, original_continuations),
-            "ma_all": formulas.accuracies(forget, predicted_NT, first=1, left_out=0),
+            "ma_all": toolkit.accuracies(forget, predicted_NT, first=1, left_out=0),
         }
         for kind, texts in (("unseen", task.holdout), ("general", task.validation)):
             if texts is not None:
                 predicted_NT, nll_NT = toolkit.score_tokens(model, texts)
                 if kind == "unseen":
-                    ma_N = formulas.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+                    ma_N = toolkit.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
                     per_item["unseen_ma"] = ma_N
                 per_item[f"{kind}_nll"] = mean_nll_by_text(texts, nll_NT)
                 weights[f"{kind}_nll"] = texts.lengths_N.numpy() - 1.0

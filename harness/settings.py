@@ -66,10 +66,12 @@ SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "miniature": (),
     "extraction_challenge": ("path",),
     "jsonl": ("path", "field"),
+    "csv": ("path", "field"),
+    "text": ("path",),
     "npy": ("path",),
     "hub": ("path", "name", "split", "field"),
 }
-SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
+SourceName = Literal["miniature", "extraction_challenge", "jsonl", "csv", "text", "npy", "hub"]
 
 
 def replace(value: T, /, **changes: Any) -> T:

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from harness.contracts import ErasedModel, ErasureTask, LogUniform, Model
-from harness.toolkit import TrainedMethod, ascent, memorization_accuracy, train_and_yield
+from harness.toolkit import TrainedMethod, accuracies, ascent, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,9 @@ class SelectiveGradientAscent(TrainedMethod):
         from harness.toolkit import greedy_choices
 
         def memorised(model: Model, epoch: int) -> list[int]:
-            predicted_NT = greedy_choices(model, task.forget)
-            rows = []
-            for row, length in enumerate(task.forget.lengths_N.tolist()):
-                text, choices = task.forget.tokens_NT[row], predicted_NT[row]
-                score = memorization_accuracy(text, choices, task.forget.prefix_tokens, length - 1)
-                # A text too short to have a score is no reason to leave it as it is.
-                if not score < self.threshold:
-                    rows.append(row)
-            return rows
+            predicted_NT, first = greedy_choices(model, task.forget), task.forget.prefix_tokens
+            scores_N = accuracies(task.forget, predicted_NT, first=first, left_out=1)
+            # A text too short to have a score is no reason to leave it as it is.
+            return [row for row, score in enumerate(scores_N) if not score < self.threshold]
 
         yield from train_and_yield(task, task.load_original(), ascent, select_rows=memorised)

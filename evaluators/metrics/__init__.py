@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from harness.contracts import Evaluation, Json, Metric, Sequences, TextsShape
-from harness.toolkit import Continuations, memorization_accuracy
+from harness.toolkit import Continuations, accuracies
 
 attack_share = partial(
     Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False
@@ -83,20 +83,6 @@ def exact_match(generated: Sequence[int], reference: Sequence[int]) -> int:
     """
     pairs = zip(generated, reference, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
-    """Return each sequence's MA from position `first` on, without the last `left_out` positions.
-
-    Example:
-        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
-        >>> accuracies(texts, torch.tensor([[-1, 6, 0], [-1, 8, -1]]), first=1, left_out=0)
-        array([0.5, 1. ])
-    """
-    values = np.empty(len(sequences))
-    for row, length in enumerate(sequences.lengths_N.tolist()):
-        values[row] = memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
-    return values
 
 
 def extraction_strengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:

@@ -63,30 +63,15 @@ def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
 def _index_ngrams(rows: Sequence[Sequence[int]]) -> csr_array:
     from scipy.sparse import csr_array
 
-    lengths_N = np.array([len(row) for row in rows])
-    text_T = np.repeat(np.arange(len(rows)), lengths_N)
-    hash_W = _window_hashes(np.concatenate([np.asarray(row, dtype=np.uint64) for row in rows]))
-    text_W = text_T[: len(hash_W)]
-    is_within_W = text_W == text_T[len(text_T) - len(hash_W) :]  # Not of two texts.
-    is_within_W &= lengths_N[text_W] >= MIN_TOKENS
-    hashes, ngram_W = np.unique(hash_W[is_within_W], return_inverse=True)
-    ones_W = np.ones(len(ngram_W), dtype=np.int32)
-    ngrams_NG = csr_array((ones_W, (text_W[is_within_W], ngram_W)), shape=(len(rows), max(1, len(hashes))))
-    ngrams_NG.sum_duplicates()
-    ngrams_NG.data[:] = 1
-    return ngrams_NG
-
-
-def _window_hashes(ids_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    mixed_T = (ids_T + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed_T ^= mixed_T >> np.uint64(31)
-    count = max(0, len(ids_T) - NGRAM + 1)
-    hash_W = np.zeros(count, dtype=np.uint64)
-    for place in range(NGRAM):
-        hash_W = hash_W * np.uint64(0xD6E8FEB86659FD93) + mixed_T[place : place + count]
-    return hash_W
+    numbers_by_ngram: dict[bytes, int] = {}
+    texts, ngrams = list[int](), list[int]()
+    for text, row in enumerate(rows):
+        ids, starts = np.asarray(row, dtype=np.int32).tobytes(), range(len(row) - NGRAM + 1)
+        distinct = {ids[4 * start : 4 * (start + NGRAM)] for start in starts} if len(row) >= MIN_TOKENS else set()
+        ngrams += (numbers_by_ngram.setdefault(ngram, len(numbers_by_ngram)) for ngram in distinct)
+        texts += [text] * len(distinct)
+    ones_W = np.ones(len(texts), dtype=np.int32)
+    return csr_array((ones_W, (texts, ngrams)), shape=(len(rows), max(1, len(numbers_by_ngram))))
 
 
 def _near_pairs(one_NG: csr_array, other_MG: csr_array, share: float) -> Iterator[tuple[Numbers, Numbers]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.base.messages import amount
-from harness.data.sources import AS_THEY_STAND, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, TEXT_FILES, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
 from harness.settings import Source
@@ -68,7 +68,7 @@ def check_rows(source: Source, role: Role) -> None:
         check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:
         token_ids(source)
-    elif source.source == "jsonl":
+    elif source.source in TEXT_FILES:
         rows = _used(source, role)  # Refuses a file that is not there.
         problems = (f"{row.where} {row.problem}" for row in rows if row.problem)
         if role in AS_THEY_STAND and (bad := list(islice(problems, MAX_BAD_ROWS))):
@@ -121,8 +121,8 @@ def _from_texts(
         elif len(ids) < least:
             if strict:
                 bad.append(f"{row.where} has {len(ids)} of at least {least} tokens")
-        elif max(ids[:cut]) >= vocabulary:
-            bad.append(f"{row.where} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
+        elif unknown := [id for id in ids[:cut] if not 0 <= id < vocabulary]:
+            bad.append(f"{row.where} has the token id {unknown[0]}, and the model knows 0 to {vocabulary - 1}")
         else:
             usable.append(np.asarray(ids[:cut], dtype=np.int64))
         if len(bad) >= MAX_BAD_ROWS or (not strict and len(usable) == source.sequences):
@@ -134,9 +134,9 @@ def _from_texts(
 
 def _tokenized(rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[TextRow, Sequence[int]]]:
     while batch := list(islice(rows, TEXTS_AT_ONCE)):
-        encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem]))
+        encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem and not row.ids]))
         for row in batch:
-            yield row, () if row.problem else next(encoded)
+            yield row, row.ids or (() if row.problem else next(encoded))
 
 
 def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:

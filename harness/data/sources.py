@@ -5,10 +5,12 @@ A faulty row is reported by its number, never by its text: it may be the forget 
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,9 +38,10 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
     if source.source == "miniature":
         used = miniature.texts(role)[source.start :]
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
-    if source.source == "jsonl":
-        return _json_rows(existing_file(source.path, 'a file with one {"text": ...} a line'), source)
     folder = parse_path(source.path or "")
+    if source.source in TEXT_FILES:
+        is_folder = source.source == "text" and folder.is_dir()
+        return _file_rows(folder if is_folder else existing_file(source.path, TEXT_FILES[source.source]), source)
     if not folder.is_dir():
         folder = fetch_data_set(Repository(source.path or "", "dataset"), source.name)
     return _data_set_rows(folder, source)
@@ -102,6 +105,9 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
         raise DataError(f"the data set '{source.path}' cannot be read: {type(error).__name__}.") from error
 
 
+TEXT_FILES = {"jsonl": 'a file with one {"text": ...} a line', "csv": "a table with a column of texts (.csv)"}
+TEXT_FILES |= {"text": "paragraphs of text (.txt), or a folder with a text a file"}
+"""Sources of texts in files of one's own."""
 TOKEN_SOURCES = ("extraction_challenge", "npy")
 """Sources of token ids instead of texts."""
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
@@ -138,13 +144,43 @@ class TextRow:
     """`line 12` in an editor, or `row 11` of an array or data set."""
     text: str = ""
     problem: str = ""
+    ids: tuple[int, ...] = ()
+    """Token ids in place of a text."""
 
 
-def _json_rows(file: Path, source: Source) -> Iterator[TextRow]:
+def _file_rows(place: Path, source: Source) -> Iterator[TextRow]:
+    readers = {"jsonl": _json_rows, "csv": _csv_rows, "text": _plain_rows}
+    try:
+        yield from islice(readers[source.source](place, source.field), source.start, None)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{place} is not a readable {source.source} file in UTF-8. Save it as one.") from error
+
+
+def _csv_rows(file: Path, field: str) -> Iterator[TextRow]:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows, line = csv.DictReader(stream, restkey=""), 2
+        for row in rows:
+            yield text_row(f"line {line}", row, field)
+            line = rows.line_num + 1
+
+
+def _plain_rows(place: Path, field: str) -> Iterator[TextRow]:
+    """Yield a folder's files, or the paragraphs of a file, which empty lines separate."""
+    if place.is_dir():
+        for file in sorted(place.glob("*.txt")):
+            yield TextRow(file.name, file.read_text(encoding="utf-8-sig"))
+        return
+    lines = enumerate(place.read_text(encoding="utf-8-sig").splitlines(), 1)
+    for is_text, paragraph in groupby(lines, key=lambda line: bool(line[1].strip())):
+        if is_text:
+            numbered = list(paragraph)
+            yield TextRow(f"line {numbered[0][0]}", "\n".join(line for _, line in numbered))
+
+
+def _json_rows(file: Path, field: str) -> Iterator[TextRow]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            if number > source.start:
-                yield _json_row(f"line {number}", line, source.field)
+            yield _json_row(f"line {number}", line, field)
 
 
 def _json_row(where: str, line: bytes, field: str) -> TextRow:
@@ -167,6 +203,8 @@ def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
         others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])
         return TextRow(where, problem=f"has no field '{field}' (it has {others or 'no other'})")
     text = values[field]
+    if isinstance(text, list) and text and all(type(id) is int for id in text):
+        return TextRow(where, ids=tuple(text))
     if not isinstance(text, str):
         return TextRow(where, problem=f"has a '{field}' that is not text")
     return TextRow(where, text)

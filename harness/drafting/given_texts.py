@@ -30,6 +30,7 @@ def flow(value: Any) -> str:
 
 MINIATURE = "miniature"
 """Names the embedded corpus instead of a path."""
+ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text", ".npy": "npy"}
 MIN_TOKENS = 16
 """A prefix and a continuation of 8 tokens each."""
 
@@ -95,9 +96,9 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
     """Return the settings of a sweep file's source for a user's argument.
 
     Args:
-        text: A file of JSON lines or an array of token ids, by its ending; a folder of the Extraction Challenge; or
-            `miniature`, the embedded corpus.
-        field: Of the JSON lines.
+        text: A file of texts or an array of token ids, by its ending; a folder of text files or of the Extraction
+            Challenge; or `miniature`, the embedded corpus.
+        field: Of JSON lines, or a table's column.
 
     Example:
         >>> named_source("miniature"), named_source("ids.npy")
@@ -106,18 +107,23 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
     if text == MINIATURE:
         return {"source": MINIATURE}
     path = parse_path(text)
-    if path.suffix == ".npy":
-        return {"source": "npy", "path": text}
     if path.is_dir():
-        if any((path / name).is_file() for name in sources.CHALLENGE_FILES):
-            return {"source": "extraction_challenge", "path": text}
-        raise DataError(f"{text} is a folder without {', '.join(sources.CHALLENGE_FILES)}: give one file of texts.")
-    if path.suffixes[-1:] in ([".jsonl"], [".json"]) or path.name.endswith(".jsonl.gz"):
-        return {"source": "jsonl", "path": text, **({} if field == "text" else {"field": field})}
+        is_challenge = any((path / name).is_file() for name in sources.CHALLENGE_FILES)
+        if is_challenge or any(path.glob("*.txt")):
+            return {"source": "extraction_challenge" if is_challenge else "text", "path": text}
+        raise DataError(
+            f"{text} is a folder without *.txt or {', '.join(sources.CHALLENGE_FILES)}: give a file of texts."
+        )
+    if kind := ENDINGS.get(path.suffix):
+        return {
+            "source": kind,
+            "path": text,
+            **({"field": field} if field != "text" and kind in ("jsonl", "csv") else {}),
+        }
     missing = "" if path.exists() else " (and there is no such file)"
     raise DataError(
         f'{quote_text(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
-        "a line, or .jsonl.gz, or token ids as .npy."
+        f"a line, as .csv with a column '{field}', as .txt with an empty line between two, or token ids as .npy."
     )
 
 

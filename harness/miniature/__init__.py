@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zlib
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.base.files import file_digest
-from harness.errors import DataError, ModelError
+from harness.errors import ModelError
 
 FORGET_RECORDS, UNSEEN_RECORDS = 256, 128
 """Memorised records, and records that no model ever saw."""
@@ -30,8 +29,6 @@ def names() -> tuple[str, ...]:
 
 def folder(name: str) -> Path:
     """Return the named model's folder."""
-    if name not in names():
-        raise KeyError(f"no miniature model is called {name!r}; there are {', '.join(names())}")
     return WEIGHTS / name
 
 
@@ -101,29 +98,17 @@ def read_replicate(folder: Path) -> Replicate | None:
 
 FILE = "texts.json.gz"
 REASONING_FILE = "reasoning.json.gz"
-TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
-"""Reasoning tasks, by lm-eval's names."""
 
 
 def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
     """Return the texts of `forget`, `holdout`, `retain`, `utility` or `validation`, in order."""
-    return tuple(_entry(weights / FILE, role))
+    return tuple(_content(weights / FILE)[role])
 
 
 def reasoning_rows(task: str) -> list[dict[str, Any]]:
     """Return fresh validation rows of a task, in the schema of the hub's data set."""
-    if task not in TASKS:
-        raise KeyError(f"no task of the miniature is called {task!r}; there are {', '.join(TASKS)}")
-    rows: list[dict[str, Any]] = deepcopy(_entry(WEIGHTS / REASONING_FILE, task))
+    rows: list[dict[str, Any]] = deepcopy(_content(WEIGHTS / REASONING_FILE)[task])
     return rows
-
-
-def _entry(file: Path, name: str) -> Any:
-    try:
-        return _content(file)[name]
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        reason = f"cannot be read ({type(error).__name__}): install Lethe again, or restore it."
-        raise DataError(f"{file} {reason}") from error
 
 
 @cache

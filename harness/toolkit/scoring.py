@@ -352,6 +352,20 @@ def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, sta
     return float((tokens_T[start:stop] == predicted_T[start:stop]).float().mean())
 
 
+def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, left_out: int) -> np.ndarray:
+    """Return each sequence's MA from position `first` on, without the last `left_out` positions.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7], [5, 8, 0]]), torch.tensor([3, 2]), 1, "")
+        >>> accuracies(texts, torch.tensor([[-1, 6, 0], [-1, 8, -1]]), first=1, left_out=0)
+        array([0.5, 1. ])
+    """
+    values = np.empty(len(sequences))
+    for row, length in enumerate(sequences.lengths_N.tolist()):
+        values[row] = memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
+    return values
+
+
 def judge_key(judge: Checkpoint, *facts: str) -> str:
     """Return a sha256 of all in a judge's folder that decides its numbers, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())

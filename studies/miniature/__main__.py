@@ -31,7 +31,7 @@ from harness.base.files import file_digest, folder_whole
 from harness.errors import LetheError
 from studies.miniature import corpus, pretraining
 from studies.miniature.pretraining import SIZES, Size, build_model, build_tokenizer, missed_thresholds
-from studies.miniature.reasoning import rows
+from studies.miniature.reasoning import TASKS, rows
 
 SETTINGS = ("FORGET_ROWS", "GENERAL_ROWS", "MATRIX_RATE", "VECTOR_RATE", "WEIGHT_DECAY", "WARM_UP", "LAST_RATE")
 
@@ -45,7 +45,7 @@ def generated_files() -> dict[str, bytes]:
     """Return the shipped files that are made from the corpus alone, by name."""
     return {
         miniature.FILE: packed(corpus.generated_texts()),
-        miniature.REASONING_FILE: packed({task: rows(task) for task in miniature.TASKS}),
+        miniature.REASONING_FILE: packed({task: rows(task) for task in TASKS}),
     }
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from harness.miniature import TASKS
 from studies.miniature.corpus import correct_articles, facts, new_writer, sample_indices, study_results
 
+TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
+"""By lm-eval's names."""
 GOAL_PAIRS, CAUSE_PAIRS, PAIRS_PER_SCHEMA = 72, 36, 12
 """How many pairs of goals, of causes (and as many of effects), and of things for each Winograd schema are asked for."""
 VERDICTS, ROWS_PER_VERDICT = ("yes", "no", "maybe"), 3

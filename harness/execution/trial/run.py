@@ -93,7 +93,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
             return
         evaluators = {walked.strength: evaluators[None]}
     strengths, began = [strength for strength in evaluators if strength is not None], time.perf_counter()
-    with closing(yield_models(spec, trial.artifacts, strengths, trial.progress, found)) as erasures:
+    models = yield_models(spec, trial.artifacts, strengths, trial.progress)
+    with closing(models if found is None else (one for one in [found])) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
@@ -114,16 +115,9 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
 
 
 def yield_models(
-    spec: Trial,
-    artifacts: Artifacts,
-    strengths: Sequence[Number],
-    progress: Progress,
-    found: erasing.Erasure | None = None,
+    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
 ) -> Generator[erasing.Erasure, None, None]:
-    """Yield a trial's models: its reference, or what a walk found, or stored ones if all are, else erased again."""
-    if found is not None:
-        yield found
-        return
+    """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
     device = inputs.choose_device(spec)
     if spec.is_reference:
         yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))

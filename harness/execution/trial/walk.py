@@ -44,11 +44,8 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = decoding.greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
-    ma_by_sequence = [
-        scoring.memorization_accuracy(tokens_T, predicted_T, texts.prefix_tokens, int(length) - 1)
-        for tokens_T, predicted_T, length in zip(texts.tokens_NT, predicted_NT, texts.lengths_N, strict=True)
-    ]
-    ma = math.nan if np.isnan(ma_by_sequence).all() else float(np.nanmean(ma_by_sequence))
+    ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+    ma = math.nan if np.isnan(ma_N).all() else float(np.nanmean(ma_N))
     return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
 
 

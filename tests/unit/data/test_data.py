@@ -155,21 +155,41 @@ def test_texts_that_changed_since_the_plan_are_refused(tokenizer, jsonl):
     assert "is not what it was when the sweep was planned" in message
 
 
-def test_hub_reads_local_folders_of_jsonl_and_parquet(tokenizer, tmp_path):
-    rows = [f"article number {number}" for number in range(20)]
-    (tmp_path / "lines").mkdir()
-    lines = "\n".join(json.dumps({"text": row, "title": "t"}) for row in rows)
-    (tmp_path / "lines" / "train.jsonl").write_text(lines)
-    (tmp_path / "columns" / "plain_text").mkdir(parents=True)
-    file = tmp_path / "columns" / "plain_text" / "train-00000-of-00001.parquet"
-    pandas.DataFrame({"title": ["t"] * 20, "text": rows}).to_parquet(file)
-    settings = {"start": 5, "sequences": 2, "prefix_tokens": 3}
-    found = [
-        load_forget(Source(source="hub", path=str(tmp_path / folder), name=name, **settings), tokenizer, VOCABULARY)
-        for folder, name in (("lines", None), ("columns", "plain_text"))
-    ]
-    assert found[0].digest == found[1].digest
+def test_every_kind_of_file_gives_the_same_texts(tokenizer, tmp_path):
+    rows = [f"article\nnumber {number}" for number in range(10)]
+    table = pandas.DataFrame({"title": "t", "text": rows, "ids": tokenizer(rows)["input_ids"]})
+    for folder in ("lines", "columns/plain", "folder"):
+        (tmp_path / folder).mkdir(parents=True)
+    table.to_json(tmp_path / "lines" / "train.jsonl", orient="records", lines=True)
+    table.to_parquet(tmp_path / "columns" / "plain" / "train-00000-of-00001.parquet")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "one.txt").write_text("\n\n \n".join(rows) + "\n")
+    for number, row in enumerate(rows):
+        (tmp_path / "folder" / f"{number}.txt").write_text(row)
+    of_text = dict.fromkeys(["hub lines", "hub columns", "csv table.csv", "text one.txt", "text folder"], "text")
+    found = []
+    for place, field in [*of_text.items(), ("hub columns", "ids")]:
+        kind, name = place.split()
+        where = {"path": str(tmp_path / name), "name": "plain" if name == "columns" else None, "field": field}
+        source = Source(source=kind, start=5, sequences=2, prefix_tokens=3, **where)
+        found.append(load_forget(source, tokenizer, VOCABULARY))
+    assert {each.digest for each in found} == {found[0].digest}
     assert tokenizer.decode(found[0].tokens_NT[0, : found[0].lengths_N[0]]) == rows[5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        ("csv", f'text\n"one\ntwo three"\n"{SECRET}",more\nx\n'.encode(), "line 5 has 1 of at least 4 tokens"),
+        ("text", b"abcdef\n\nab\n", "line 3 has 2 of at least 4 tokens"),
+        ("text", b"\xff\xfe", "is not a readable text file in UTF-8"),
+        ("jsonl", b'{"text": [1, 2, 3, 256]}', "line 1 has the token id 256, and the model knows 0 to 255"),
+    ],
+)
+def test_unusable_texts_are_named_by_their_line(tokenizer, tmp_path, kind, content, told):
+    (tmp_path / "texts").write_bytes(content)
+    source = Source(source=kind, path=str(tmp_path / "texts"), prefix_tokens=3)
+    assert told in refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
 
 
 def test_the_real_extraction_challenge(tokenizer):

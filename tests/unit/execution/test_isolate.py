@@ -144,14 +144,6 @@ def test_what_a_method_was_lent_and_changed_is_named_before_its_model_is_given_o
         next(erase(spec, Artifacts(tmp_path), (1, 2), lambda message: None))
 
 
-def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
-    late, sound = (spec_of(harm, harm, "harmful_method", (1, 2)) for harm in ("late", "none"))
-    first, second, sound = run(late, spec_of("next"), sound)
-    assert "task.forget.lengths_N" in errors(first)[0]
-    assert numbers(first) == numbers(sound)
-    assert numbers(second) == clean
-
-
 ENDINGS = {"exits": "SystemExit", "cancels": "CancelledError", "says that a worker died": "WorkerDiedError"}
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import multiprocessing
-from contextlib import suppress
 from dataclasses import asdict
 
 import pytest
@@ -184,22 +183,12 @@ def test_a_plan_that_is_missing_or_broken_says_what_to_do(tmp_path):
             Journal(tmp_path).read_plan()
 
 
-def test_a_plan_that_differs_in_one_bit_anywhere_is_refused(tmp_path, plan):
-    journal = Journal(tmp_path)
-    journal.write_plan(plan)
+def test_a_plan_that_was_changed_is_refused(tmp_path, plan):
+    Journal(tmp_path).write_plan(plan)
     path = tmp_path / "plan.json"
-    written = path.read_bytes()
-    for position in range(0, len(written), 7):
-        flipped = bytes([*written[:position], written[position] ^ 1, *written[position + 1 :]])
-        path.write_bytes(flipped)
-        is_same = False  # A space between values may become nothing else that counts.
-        with suppress(ValueError):
-            is_same = json.loads(flipped) == json.loads(written)
-        if not is_same:
-            with pytest.raises(DataError, match="damaged, or not a plan"):
-                journal.read_plan()
-    path.write_bytes(written)
-    assert journal.read_plan() == plan
+    path.write_text(path.read_text().replace('"t2"', '"t3"'))
+    with pytest.raises(DataError, match="damaged, or not a plan"):
+        Journal(tmp_path).read_plan()
 
 
 def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM
 
-from evaluators.metrics import accuracies, extraction_strengths, likelihoods, seeded_prefixes
+from evaluators.metrics import extraction_strengths, likelihoods, seeded_prefixes
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
-from harness.toolkit import greedy_continuations, rounded_copy
+from harness.toolkit import accuracies, greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
 from tests.unit.families import make_tiny
 from tests.unit.tasks import Task, random_rows
