@@ -116,7 +116,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
         if len(named := rows[rows["verdict"] == word]["label"]):
             sentences.append(f"{word}: {_names(named)}")
-    said = "; ".join(sentences) or f"no {MIN_RUNS} runs got both there, so no verdict"
+    said = "; ".join(sentences) or f"no other sound method has {MIN_RUNS} runs there too, so no verdict"
     return f"{runs} runs, against {reference['label'].iloc[0]}: {said}."
 
 
