@@ -67,7 +67,7 @@ def settings_of(name):
 def spec_of(name, engine):
     """Return a trial whose global batches of seven, of 24 sequences, share out unevenly."""
     spec = replace(small_spec(METHODS.configure(name, settings_of(name)).reference), method=name, engine=engine)
-    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7))
+    return replace(spec, settings=settings_of(name), training=replace(spec.training, micro_batch=2, global_batch=7))
 
 
 def on_two_workers(names, engine, folder):
@@ -75,7 +75,7 @@ def on_two_workers(names, engine, folder):
     given = []
     for name in names:
         settings = settings_of(name)
-        data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
+        data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]]}
         given.append((spec_of(name, engine).model_dump_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
