@@ -136,9 +136,9 @@ def _yield_walked(
     spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], folder: Path, progress: Callable[[str], None]
 ) -> Generator[erasing.Erasure, None, None]:
     """Yield the models at these strengths; the first pass keeps those within its epoch in `folder` for the next."""
-    kept = [folder / str(strength) for strength in strengths]
-    if all(path.is_dir() for path in kept):
-        yield from (erasing.read_erasure(spec, path) for path in kept)
+    kept_folders = [folder / str(strength) for strength in strengths]
+    if all(path.is_dir() for path in kept_folders):
+        yield from (erasing.read_erasure(spec, path) for path in kept_folders)
         return
     within: set[Number] = set()
     if strengths[-1] == spec.walk_to and METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
