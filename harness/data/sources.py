@@ -99,8 +99,9 @@ def _data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     try:
         # Streaming reads no more than is used, and leaves no copy in the cache.
         loaded: Any = builder.as_streaming_dataset(split=source.split)
-        for number, row in enumerate(loaded.skip(source.start), source.start):
-            yield text_row(f"row {number}", row, source.field)
+        for number, values in enumerate(loaded.skip(source.start), source.start):
+            if row := text_row(f"row {number}", values, source):
+                yield row
     except Exception as error:  # The reader's own message is withheld, since it may quote a line that it cannot parse.
         raise DataError(f"the data set '{source.path}' cannot be read: {type(error).__name__}.") from error
 
@@ -151,53 +152,53 @@ class TextRow:
 def _file_rows(place: Path, source: Source) -> Iterator[TextRow]:
     readers = {"jsonl": _json_rows, "csv": _csv_rows, "text": _plain_rows}
     try:
-        yield from islice(readers[source.source](place, source.field), source.start, None)
+        for where, values in islice(readers[source.source](place), source.start, None):
+            if row := text_row(where, values, source):
+                yield row
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{place} is not a readable {source.source} file in UTF-8. Save it as one.") from error
 
 
-def _csv_rows(file: Path, field: str) -> Iterator[TextRow]:
+def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows, line = csv.DictReader(stream, restkey=""), 2
         for row in rows:
-            yield text_row(f"line {line}", row, field)
+            yield f"line {line}", row
             line = rows.line_num + 1
 
 
-def _plain_rows(place: Path, field: str) -> Iterator[TextRow]:
+def _plain_rows(place: Path) -> Iterator[tuple[str, Any]]:
     """Yield a folder's files, or the paragraphs of a file, which empty lines separate."""
     if place.is_dir():
         for file in sorted(place.glob("*.txt")):
-            yield TextRow(file.name, file.read_text(encoding="utf-8-sig"))
+            yield file.name, {"text": file.read_text(encoding="utf-8-sig")}
         return
     lines = enumerate(place.read_text(encoding="utf-8-sig").splitlines(), 1)
     for is_text, paragraph in groupby(lines, key=lambda line: bool(line[1].strip())):
         if is_text:
             numbered = list(paragraph)
-            yield TextRow(f"line {numbered[0][0]}", "\n".join(line for _, line in numbered))
+            yield f"line {numbered[0][0]}", {"text": "\n".join(line for _, line in numbered)}
 
 
-def _json_rows(file: Path, field: str) -> Iterator[TextRow]:
+def _json_rows(file: Path) -> Iterator[tuple[str, Any]]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            yield _json_row(f"line {number}", line, field)
+            try:
+                # utf-8-sig: a file saved on Windows may begin with a byte order mark.
+                yield f"line {number}", json.loads(line.decode("utf-8-sig")) if line.strip() else ""
+            except ValueError:
+                yield f"line {number}", None
 
 
-def _json_row(where: str, line: bytes, field: str) -> TextRow:
-    if not line.strip():
+def text_row(where: str, values: Any, source: Source) -> TextRow | None:
+    """Return the text in a row's field, or its fault; None if the row is not among those that `source.where` names."""
+    field = source.field
+    if values == "":
         return TextRow(where, problem="is empty")
-    try:
-        # utf-8-sig: a file saved on Windows may begin with a byte order mark.
-        value = json.loads(line.decode("utf-8-sig"))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+    if not isinstance(values, Mapping):
         return TextRow(where, problem=f'is not an object {{"{field}": ...}} of JSON in UTF-8')
-    return text_row(where, value, field)
-
-
-def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
-    """Return the text in a row's field, or its fault."""
+    if any(str(values.get(name)) != str(wanted) for name, wanted in source.where):
+        return None
     if field not in values:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
         others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])

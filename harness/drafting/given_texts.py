@@ -46,6 +46,8 @@ class Given(NamedTuple):
     prefix_tokens: int | None = None
     sequence_tokens: int | None = None
     sequences: int | None = None
+    models: tuple[Mapping[str, str], ...] = ()
+    """Entries of a sweep file in place of `model`."""
 
 
 class ReadTexts(NamedTuple):
@@ -59,12 +61,13 @@ class ReadTexts(NamedTuple):
     """Tokens of each text, cut; none for the embedded corpus, whose lengths are known."""
 
     def settings(self) -> dict[str, Any]:
-        """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
+        """Return parts of a sweep file: `models`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
         given, (prefix, length) = self.given, sections.MINIATURE_TOKENS
         cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
         model = {"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model
         holdout = flow(named_source(given.unseen, given.field)) if given.unseen else ""
-        parts = {"model": flow(model), "forget": flow(dict(self.forget)), "holdout": holdout}
+        models = ", ".join(flow(dict(entry)) for entry in given.models) or flow(model)
+        parts = {"models": models, "forget": flow(dict(self.forget)), "holdout": holdout}
         return parts | {"continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"]}
 
 

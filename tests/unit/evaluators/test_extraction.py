@@ -119,9 +119,23 @@ def texts_of(model):
     return texts
 
 
-def measure(model, texts, make_sequences, prefixes=ALL):
-    forget = make_sequences(texts, prefix_tokens=LONG_PREFIX)
-    return PrefixStress(tokens=KEPT, prefixes=prefixes).evaluate(model, SimpleNamespace(forget=forget))
+def measure(model, texts, make_sequences, prefixes=ALL, before=None, offset=2):
+    others = before and make_sequences(before, prefix_tokens=1)
+    task = SimpleNamespace(forget=make_sequences(texts, prefix_tokens=LONG_PREFIX), validation=others)
+    return PrefixStress(tokens=KEPT, prefixes=prefixes, offset=offset).evaluate(model, task)
+
+
+def test_behind_another_text_it_is_what_decoding_from_there_gives(stressed, make_sequences):
+    texts, before = texts_of(stressed)[:5], [[9], [8, 4, 6], [2, 3]]
+    for number, other in enumerate(([8, 4], [2, 3], [8, 4])):  # What is too short stands before none.
+        begun = [*other, *texts[number][:LONG_PREFIX]]
+        texts[number] = [*texts[number][:LONG_PREFIX], *said_after(stressed, begun, 4)]
+        texts[number][-1 - number] = (texts[number][-1 - number] + (number > 0)) % 12
+    found = measure(stressed, texts[:3], make_sequences, before=before)
+    assert found.per_item["deeper_match_share"] == pytest.approx([1.0, 0.5, 0.25])
+    for unknown in ({"before": None}, {"before": [[9]]}, {"before": before, "offset": 3000}):
+        values = measure(stressed, texts[:3], make_sequences, **unknown).per_item["deeper_match_share"]
+        assert all(map(math.isnan, values)), unknown
 
 
 def test_it_is_what_decoding_every_prompt_alone_gives(stressed, make_sequences):
@@ -129,7 +143,7 @@ def test_it_is_what_decoding_every_prompt_alone_gives(stressed, make_sequences):
     measured = measure(stressed, texts, make_sequences)
     expected = [naive_scores(stressed, text) for text in texts]
     names = ["prefix_match", "prefix_match_share", "near_verbatim_75", "near_verbatim_95"]
-    assert list(measured.numbers) == names
+    assert list(measured.numbers) == [*names, "deeper_match_share"]
     for name, values in zip(names, zip(*expected, strict=True), strict=True):
         assert measured.per_item[name].tolist() == pytest.approx(list(values)), name
         assert measured.numbers[name] == pytest.approx(sum(values) / len(values))

@@ -1,0 +1,113 @@
+"""Passages of a corpus that a model recites, as a forget set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.progress import track
+from torch.nn.utils.rnn import pad_sequence
+
+from harness.analysis.recitation import MIN_TOKENS, TOKENS
+from harness.base.files import digest_of, write_whole
+from harness.base.messages import amount
+from harness.contracts import Checkpoint, Sequences
+from harness.data import overlap, sources
+from harness.drafting.given_texts import Given, named_source
+from harness.errors import DataError, TrialError
+from harness.models import loading, resolving
+from harness.models.tokenizing import decoded, token_lists
+from harness.settings import Source
+from harness.toolkit.device import device_for
+from harness.toolkit.scoring import score_tokens
+
+PASSAGE_TOKENS = 100
+"""Default length: 50 tokens are given, and 50 must follow."""
+PASSAGES_AT_ONCE = 32
+
+
+class Passage(NamedTuple):
+    """A part of a corpus's text."""
+
+    where: str
+    """`line 12`."""
+    place: tuple[int, int]
+    """Number of its text, and its position there in halves of a passage."""
+    text: str
+    ids: tuple[int, ...]
+    recited: int = 0
+    """Tokens after the prefix that the model puts first, before its first mistake."""
+
+
+def write_recited(given: Given, file: Path) -> str:
+    """Write the passages that a model recites, and others next to them; return a sentence about both.
+
+    A passage is recited if the model puts first each of the 50 tokens after the prefix, or all of a shorter rest. Of
+    passages that overlap or nearly repeat another, the first is taken.
+
+    Raises:
+        DataError: The corpus has no passage that is long enough.
+        TrialError: The model recites none.
+    """
+    model, length = resolving.resolve_original(given.model, given.tokenizer), given.sequence_tokens or PASSAGE_TOKENS
+    prefix = given.prefix_tokens or length // 2
+    passages = list(_passages(given, model, length, prefix))
+    if not passages:
+        least = f"{prefix + MIN_TOKENS} tokens (a prefix of {prefix}, and {MIN_TOKENS} that follow)"
+        raise DataError(f"{given.texts} has no text of at least {least}: set --prefix-tokens lower.")
+    measured = _measured(model, passages, prefix)
+    recited = _distinct([each for each in measured if each.recited >= min(TOKENS, len(each.ids) - prefix)])
+    if not recited:
+        longest = max(measured, key=lambda passage: passage.recited)
+        most = f"the longest recited part has {amount(longest.recited, 'token')} ({longest.where})"
+        raise TrialError(f"{given.model} recites none of {amount(len(passages), 'passage')} of {given.texts}: {most}.")
+    touched = {(number, at + step) for number, at in (each.place for each in recited) for step in (-1, 0, 1)}
+    others = _distinct([*recited, *(each for each in measured if each.place not in touched)])[len(recited) :]
+    rest = file.with_name(f"{file.stem}.others{file.suffix}")
+    for path, chosen in ((file, recited), (rest, others)):
+        lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in chosen]
+        write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "passages")
+    written = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
+    also = f"{rest} has {len(others)} that it does not recite: candidates for unseen texts, if it never read them"
+    return f"{written}; {also}."
+
+
+def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iterator[Passage]:
+    tokenizer, half = loading.load_tokenizer(model), length // 2
+    rows = sources.texts(Source(**named_source(given.texts, given.field)), "retain")
+    for number, row in enumerate(row for row in rows if not row.problem):
+        (ids,) = [list(row.ids)] if row.ids else token_lists(tokenizer, [row.text], starts=False)
+        for at, start in enumerate(range(0, max(1, len(ids) - half), half)):
+            (text,) = decoded(tokenizer, [ids[start : start + length]])
+            # As a sweep will read it: a text that begins within a word has other tokens.
+            (read,) = token_lists(tokenizer, [text])
+            if len(read) >= prefix + MIN_TOKENS:
+                yield Passage(row.where, (number, at), text, tuple(read[:length]))
+
+
+def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> list[Passage]:
+    loaded, measured = loading.load_model(model).to(device_for(torch.cuda.is_available())), []
+    for start in track(range(0, len(passages), PASSAGES_AT_ONCE), description="passages", transient=True):
+        batch = passages[start : start + PASSAGES_AT_ONCE]
+        rows = [torch.tensor(passage.ids) for passage in batch]
+        texts = Sequences(pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows]), prefix, "")
+        predicted_NT, _ = score_tokens(loaded, texts)
+        for passage, tokens_T, predicted_T in zip(batch, rows, predicted_NT, strict=True):
+            is_right = predicted_T[prefix : len(tokens_T)] == tokens_T[prefix:]
+            measured.append(passage._replace(recited=int(is_right.long().cumprod(0).sum())))
+    return measured
+
+
+def _distinct(passages: Sequence[Passage]) -> list[Passage]:
+    rows = [passage.ids for passage in passages]
+    groups, chosen = overlap.near_duplicate_groups(rows, [digest_of(row) for row in rows]), dict[int, Passage]()
+    places = set[tuple[int, int]]()
+    for group, passage in zip(groups, passages, strict=True):
+        number, at = passage.place
+        if group not in chosen and (number, at - 1) not in places:
+            chosen[group] = passage
+            places.add(passage.place)
+    return list(chosen.values())

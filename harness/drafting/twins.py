@@ -1,0 +1,131 @@
+"""Twins: a model that was taught texts until it recites them, and the same model trained as long without them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from harness.base.files import folder_whole, write_whole
+from harness.base.messages import tell
+from harness.contracts import Model, Sequences, Training
+from harness.data import sequences
+from harness.drafting import first_sweep
+from harness.drafting.given_texts import Given, ReadTexts, named_source, read_given
+from harness.errors import DataError, TrialError
+from harness.execution.environment import versions
+from harness.execution.trial.memorized import accuracy
+from harness.models import loading, resolving
+from harness.reporting.section import fill_template
+from harness.settings import Engine, Source
+from harness.toolkit import finetune
+from harness.toolkit.device import device_for
+from harness.toolkit.losses import Batch, mean_nll
+
+MIN_MA = 0.99
+"""MA over all positions from which a model recites its texts."""
+FACTS_FILE = "twins.json"
+KINDS = ("memorised", "twin")
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Texts and settings of both trainings."""
+
+    read: ReadTexts
+    forget: Sequences
+    retain: Sequences
+    training: Training
+    max_epochs: int
+
+    def facts(self, kind: str, seed: int) -> dict[str, Any]:
+        """Return all that decides a model's weights."""
+        about = {"model": self.read.model.digest, "forget": self.forget.digest, "retain": self.retain.digest}
+        return {"kind": kind, "seed": seed, **about, "training": self.training.identity()}
+
+
+def read_lessons(given: Given, retain: str, training: Training, max_epochs: int) -> Lessons:
+    """Return the texts of both trainings.
+
+    Raises:
+        DataError: A text is in both sets, or cannot be used.
+    """
+    read = read_given(given, first_sweep.MAX_TEXTS)
+    tokenizer, vocabulary = loading.load_tokenizer(read.model), loading.vocabulary(read.model)
+    forget = sequences.load_forget(Source(**read.forget), tokenizer, vocabulary)
+    kept = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
+    lessons = Lessons(read, forget, sequences.load_retain(kept, tokenizer, vocabulary), training, max_epochs)
+    if shared := sequences.find_shared_texts(lessons.retain, forget):
+        found = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
+        raise DataError(f"{retain}: {found}: the twin would learn what it must never see. Remove them.")
+    return lessons
+
+
+def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[str, str], ...]:
+    """Return the sweep file's `models`, one a seed; folders that are there already are kept.
+
+    Both models of a seed take as many steps, and the same retain texts in the same order.
+
+    Raises:
+        TrialError: The model did not learn the texts.
+        DataError: A folder was made with other settings.
+    """
+    entries = []
+    for seed in seeds:
+        folders = {kind: out / f"seed-{seed}" / kind for kind in KINDS}
+        taught = _made(lessons, folders["memorised"], "memorised", seed, lessons.max_epochs)
+        _made(lessons, folders["twin"], "twin", seed, taught["epochs"])
+        entry = {"id": str(folders["memorised"]), "retrained": str(folders["twin"])}
+        entries.append(entry | ({"replicate_of": out.name} if len(seeds) > 1 else {}))
+    return tuple(entries)
+
+
+def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> dict[str, Any]:
+    facts = lessons.facts(kind, seed)
+    if (folder / FACTS_FILE).is_file():
+        made: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+        if changed := [name for name in facts if made.get(name) != facts[name]]:
+            other = f"{folder} was made with another {' and '.join(changed)}"
+            raise DataError(f"{other}: name another --out, or remove the folder.")
+        tell(f"{folder} is there: it is kept.")
+        return made
+    model = loading.load_model(lessons.read.model).to(device_for(torch.cuda.is_available()))
+    facts |= _train(lessons, model, kind, seed, epochs)
+    with folder_whole(folder, "a twin") as temporary:
+        loading.save_model(model, temporary)
+        resolving.copy_tokenizer(lessons.read.model, temporary)
+        shown = {**facts, "given": lessons.read.given, "training": lessons.training, "versions": versions()}
+        write_whole(temporary / "README.md", fill_template("harness.drafting", "twin.md.j2", **shown))
+        write_whole(temporary / FACTS_FILE, json.dumps(facts))
+    return facts
+
+
+def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) -> dict[str, Any]:
+    about = {"forget": lessons.forget, "retain": lessons.retain, "training": lessons.training, "engine": Engine()}
+    about |= {"validation_perplexity": lambda model: math.nan, "progress": lambda message: None}
+    task: Any = SimpleNamespace(seed=seed, **about)
+    loss, ma = _retain_loss if kind == "twin" else _both_losses, math.nan
+    for epoch in finetune.train(task, model, loss, epochs):
+        ma = accuracy(model, lessons.forget)
+        tell(f"seed {seed}, {kind}: MA {ma:.3f} on the forget set after {epoch.number} of {epochs} epochs")
+        if kind == "memorised" and ma >= MIN_MA:
+            break
+    if kind == "memorised" and ma < MIN_MA:
+        remedy = f"Allow more (--epochs), or another rate (--learning-rate {lessons.training.learning_rate:g})"
+        missed = f"MA is {ma:.3f} after {epochs} epochs, and {MIN_MA} are needed"
+        raise TrialError(f"{lessons.read.given.model} has not learnt {lessons.read.given.texts}: {missed}. {remedy}.")
+    return {"epochs": epoch.number, "steps": epoch.notes.get("total_steps", 0), "ma": round(ma, 4)}
+
+
+def _both_losses(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+    return mean_nll(model, forget) + mean_nll(model, retain)
+
+
+def _retain_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+    return mean_nll(model, retain)

