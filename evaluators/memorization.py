@@ -81,7 +81,9 @@ class Memorization(contracts.Evaluator):
                 "ma": toolkit.accuracies(forget, predicted_NT, first=forget.prefix_tokens, left_out=1),
                 "ss": self._similarities(task, after_prefixes, toolkit.true_continuations(forget)),
             }
-        original_continuations = self._continuations_of_original(task, task.load_original)
+        original_continuations = after_prefixes
+        if not task.is_original:
+            original_continuations = self._continuations_of_original(task, task.load_original)
         per_item |= {
             "exact_match": match_lengths(after_prefixes, toolkit.true_continuations(forget)),
             "exact_match_original": match_lengths(after_prefixes, original_continuations),

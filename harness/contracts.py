@@ -177,6 +177,8 @@ class EvaluationTask(Protocol):
     """General texts that no training reads."""
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
+    is_original: bool
+    """Whether the measured model is the original."""
 
     def progress(self, message: str) -> None: ...
     def generations(self, definition: Definition) -> Generations: ...

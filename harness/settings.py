@@ -771,6 +771,11 @@ class Trial(Strict):
         return self.method in REFERENCE_ROWS
 
     @property
+    def is_of_original(self) -> bool:
+        """Return whether the original is measured."""
+        return self.is_reference and self.retrained is None
+
+    @property
     def memorized_training(self) -> Training:
         """Return the training of the memorised model, which trains all weights."""
         made = self.memorization

@@ -122,7 +122,7 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
 def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
     model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
     lacking = [each for each in trial.spec.evaluators if not tasks.is_prepared(model, each, artifacts)]
-    if not any(each in remaining for each in lacking):
+    if trial.spec.is_of_original or not any(each in remaining for each in lacking):
         return ()
     return (f"prepare-{model.short_name}-{digest_of([tasks.prepared_key(model, each) for each in lacking])[:8]}",)
 

@@ -300,7 +300,8 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
     for source, most in ((spec.forget, decoding.SEQUENCES_AT_ONCE), (spec.utility, decoding.ROWS_AT_ONCE[device])):
         rows = min(source.rows, rows_at_once(config.vocab_size, source.longest, torch.device(device), most))
         tokens = rows * source.longest
-        continued = min(decoding.CACHE_BYTES[device], token_bytes * tokens * source.longest)
+        most_bytes = decoding.cache_bytes(device, weights_bytes(spec.model))
+        continued = min(most_bytes, token_bytes * tokens * source.longest)
         held.append(tokens * token_bytes + continued + 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
     return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))
 

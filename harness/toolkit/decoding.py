@@ -21,13 +21,21 @@ from harness.toolkit.stepping import LogitPrecision, Prefilled
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values of rows generated at once."""
+MAX_CACHED_WEIGHTS = 64 << 20
+"""Bytes of weights from which a CPU reads them from memory at each step: more rows then share that."""
 MIN_ROWS = 16
 """Each step reads all weights, and fewer rows round differently."""
 SEQUENCES_AT_ONCE = 64
+
 Start = tuple[int, int]
 """(first generated position, row)."""
 Choose = Callable[[Tensor, Tensor], Tensor]
 """(logits_BV, draws_B) to tokens_B."""
+
+
+def cache_bytes(device_type: str, weights: int) -> int:
+    """Return the bytes of keys and values of rows generated at once by a model with so many bytes of weights."""
+    return weights if device_type == "cpu" and weights > MAX_CACHED_WEIGHTS else CACHE_BYTES[device_type]
 
 
 @dataclass(frozen=True)
@@ -165,7 +173,8 @@ def _continue(
     precision: LogitPrecision,
 ) -> tuple[list[Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
-    at_once = max(MIN_ROWS, stepping.rows_in_caches(source, length, CACHE_BYTES[device.type]))
+    most_bytes = cache_bytes(device.type, sum(weight.nbytes for weight in model.parameters()))
+    at_once = max(MIN_ROWS, stepping.rows_in_caches(source, length, most_bytes))
     done: list[Tensor] = []
     near_ties = 0
     for number in range(0, len(starts), at_once):

@@ -34,7 +34,7 @@ class Task:
 def evaluation_task(forget, **given):
     """Return a task of an evaluator that has what is given, and computes anew what trials share."""
     shared = {"cached": lambda key, make: make(), "original_digest": lambda: "o", "retrained_digest": lambda: "r"}
-    return SimpleNamespace(**{"forget": forget, **shared, **given})
+    return SimpleNamespace(**{"forget": forget, "is_original": False, **shared, **given})
 
 
 def weights(model):

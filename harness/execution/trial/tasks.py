@@ -122,6 +122,7 @@ class EvaluatingTask(_TrialTask):
         """Copy the trial's texts and tokenizer."""
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
+        self.is_original: bool = self.spec.is_of_original
         self.forget: Sequences = inputs.measured_set(self.spec)
         more = inputs.more_texts(self.spec, self.texts)
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
@@ -267,8 +268,9 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
 
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
-    """Compute the missing arrays of a trial's original."""
-    unprepared = [each for each in spec.evaluators if not is_prepared(spec.model, each, artifacts)]
+    """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
+    evaluators = () if spec.is_of_original else spec.evaluators
+    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
         for each in unprepared:
