@@ -6,7 +6,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CEILINGS = {"source lines": 17_000, "source files": 180, "test lines": 15_000, "words of docs": 29_000}
+CEILINGS = {"source lines": 17_000, "source files": 180, "test lines": 15_000, "words of docs": 20_000}
 """Each step of halving the house lowers them."""
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 

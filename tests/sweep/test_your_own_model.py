@@ -1,4 +1,4 @@
-"""docs/your-own-model.md, command by command: a GPT-NeoX in the hub's cache, 200 letters, an erased checkpoint."""
+"""docs/data.md, command by command: a GPT-NeoX in the hub's cache, 200 letters, an erased checkpoint."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from harness.drafting.first_sweep import PROPOSED
 from harness.plugins import METHODS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "your-own-model.md").read_text()
+PAGE = (ROOT / "docs" / "data.md").read_text()
 COMMANDS = [shlex.split(line) for line in re.findall(r"(?m)^    (.*)$", PAGE.partition("```python")[0])]
 AUDIT, INIT, PLAN, FIRST, ALL, EXPORT = COMMANDS
 

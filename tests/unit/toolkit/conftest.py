@@ -1,17 +1,15 @@
 """What the tests of the toolkit share: texts, a model in fp64, and the examples of the guide."""
 
-import re
-from collections.abc import Iterator, Sequence
+import runpy
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from harness import contracts, toolkit
 from tests.unit.tasks import random_rows
 
-GUIDE = Path(__file__).parents[3] / "docs" / "add-a-method.md"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 @pytest.fixture
@@ -38,13 +36,5 @@ def in_fp64():
 
 @pytest.fixture
 def example():
-    """Return a runner of the guide's only example that has these words, which returns what that defines."""
-
-    def run(words, **given):
-        [code] = [block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if words in block]
-        names = {"torch": torch, **vars(toolkit), **vars(contracts), "Iterator": Iterator, "Sequence": Sequence}
-        names |= given
-        exec(code, names)
-        return names
-
-    return run
+    """Return a reader of an example of the method guide, by its file's name, which returns its module's names."""
+    return lambda name: runpy.run_path(str(EXAMPLES / f"{name}.py"))

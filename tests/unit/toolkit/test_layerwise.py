@@ -10,7 +10,7 @@ import torch
 
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
-from harness.models.blocks import FAMILIES, Block, blocks
+from harness.models.blocks import FAMILIES, blocks
 from harness.settings import replace
 from harness.toolkit import (
     gradients_by_layer,
@@ -77,7 +77,7 @@ def test_the_deepest_layer_comes_first_and_only_what_is_wanted(model, batches):
 
 
 def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches, example):
-    chosen, _ = example("gradients_by_layer(", Block=Block, blocks=blocks)["select"](model, batches)
+    chosen, _ = example("select_blocks")["select"](model, batches)
     [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
     slopes = {block: float(block.of(whole[block.parameter]).norm()) for block in blocks(model)}
     assert [slopes[block] for block in chosen] == sorted(slopes.values(), reverse=True)[:2]
@@ -261,6 +261,6 @@ def test_the_example_of_the_guide_erases(three_texts, example):
     task = SimpleNamespace(load_original=lambda: model, forget=three_texts, retain=three_texts, training=TRAINING)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     with torch.no_grad():
-        next(iter(example("second_moments(")["erase"](SimpleNamespace(step=0.05), task)))
+        next(iter(example("edit_weights")["erase"](task, 0.05)))
     changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
     assert changed == [f"transformer.h.1.mlp.{name}.weight" for name in ("c_fc", "c_proj")]

@@ -5,7 +5,6 @@ Activation checkpointing: less memory and, in every part, not one bit of a diffe
 
 import copy
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -162,7 +161,7 @@ def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, part
 
 def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, texts, example):
     task = Task(*texts, load_original=lambda: copy.deepcopy(in_fp64))
-    [erased] = example("without_conflict")["erase"](SimpleNamespace(ascent=ascent), task)
+    [erased] = example("gradient_of_two_terms")["erase"](task)
     plain, _ = trained(in_fp64, task, LossTerms(ascent, nll))
     assert largest_change(weights(erased.model), plain) > 1e-4, "a conflict was taken away"
     assert erased.notes["forget_loss_mean"] < 0 < erased.notes["retain_loss_mean"]
