@@ -97,18 +97,22 @@ class SweepResults:
     def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.
 
-        Its columns are `metric`, `item` (a stable id), `cluster` (copies share one), `value`, `weight` and `quantity`:
+        Its columns are `metric`, `item` (a stable id), `text` (where a text to forget stands in its file: `line 12`),
+        `cluster` (copies share one), `value`, `weight` and `quantity`:
         `log` for a metric that is the exponential of a mean, such as perplexity (the item's mean NLL of a token, in
         nats), else `value`. Metrics without items, such as MAUVE, have no rows.
 
         Raises:
             DataError: There is no such point, or its items are damaged.
         """
-        tables = [pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight", "quantity"])]
+        tables = [pd.DataFrame(columns=["metric", "item", "text", "cluster", "value", "weight", "quantity"])]
         for name, items in self.results.items(self.point(point)).items():
             values = {"cluster": items.clusters, "value": items.values_N, "weight": items.weights_N}
             quantity = "log" if self.metrics[name].aggregate == "exp_mean" else "value"
-            tables.append(pd.DataFrame({"metric": name, "item": items.ids, **values, "quantity": quantity}))
+            texts = [self.results.plan.text_names.get(id, "") for id in items.ids]
+            tables.append(
+                pd.DataFrame({"metric": name, "item": items.ids, "text": texts, **values, "quantity": quantity})
+            )
         return pd.concat(tables)
 
     def point(self, point: str) -> PointResults:

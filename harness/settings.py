@@ -940,6 +940,8 @@ class Plan(Strict):
     reproduces: str | None = None
     shared_texts: tuple[str, ...] = ()
     """A sentence for every two roles that share a few texts."""
+    text_names: Mapping[str, str] = Field(default_factory=dict)
+    """Where each text to forget stands in its file, by its item's id."""
 
     @property
     def erases(self) -> bool:

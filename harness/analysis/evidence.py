@@ -31,6 +31,8 @@ class Evidence:
 
     by_point: Mapping[str, Mapping[str, MetricItems]] = field(default_factory=dict)
     """Items by point id and metric."""
+    text_names: Mapping[str, str] = field(default_factory=dict)
+    """Where texts stand in their file, by item id."""
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """Names of the draws of each set of items."""
     _intervals: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
@@ -141,7 +143,7 @@ def read_evidence(results: Results) -> Evidence:
         for name, items in point_items.items():
             clusters = ids_cache.setdefault(items.clusters, items.clusters)
             point_items[name] = replace(items, ids=ids_cache.setdefault(items.ids, items.ids), clusters=clusters)
-    return Evidence(by_point)
+    return Evidence(by_point, results.plan.text_names)
 
 
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:

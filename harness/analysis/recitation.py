@@ -136,12 +136,13 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
     every control, or if it recites a single text word for word and no control does (`recited_texts`). Validation texts
     are a control only where there is no other.
     """
-    metrics = [metric for metric in select_metrics(info, "erasure") if metric.better == "lower"]
+    metrics, evidence = [m for m in select_metrics(info, "erasure") if m.better == "lower"], evidence or Evidence()
     by_model = {}
     for model, rows in table.groupby("model", sort=False):
         by_model[str(model)] = Recitation(None)
         if metrics:
-            by_model[str(model)] = _recitation(rows, metrics, recited_texts(rows, info, evidence or Evidence()))
+            recited = recited_texts(rows, info, evidence)
+            by_model[str(model)] = _recitation(rows, metrics, recited, evidence.text_names)
     return by_model
 
 
@@ -157,7 +158,9 @@ def recitation_sentences(by_model: Mapping[str, Recitation], kind: Literal["warn
     return sentences
 
 
-def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
+def _recitation(
+    rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[str, RecitedTexts], text_names: Mapping[str, str]
+) -> Recitation:
     original = _shares(rows, ORIGINAL, metrics)
     figures: dict[str, str] = {}
     passed: dict[str, bool] = {}
@@ -176,8 +179,9 @@ def _recitation(rows: pd.DataFrame, metrics: Sequence[Metric], texts: Mapping[st
         return Recitation(True, f"the original recites the forget set measurably more than {than}.", is_by_validation)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
         first_ids = {recited.clusters[id]: id for id in reversed([*recited.clusters]) if id in recited.ids}
-        names = first_names(sorted(first_ids.values()), MAX_NAMES)
-        reason = f"the original recites {recited}, more than {_control_counts(texts)}: {names}."
+        names = sorted((text_names.get(id, id) for id in first_ids.values()), key=lambda name: (len(name), name))
+        shown = first_names(names, MAX_NAMES)
+        reason = f"the original recites {recited}, more than {_control_counts(texts)}: {shown}."
         is_by_validation = _controls(texts.keys() - {ORIGINAL}) == [VALIDATION_ROW]
         return Recitation(True, f"{reason} Means over all texts do not show it.", is_by_validation, recited.ids)
     if not controls:

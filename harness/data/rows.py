@@ -62,6 +62,15 @@ def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase)
     return number
 
 
+def text_places(source: Source, role: Role) -> list[str]:
+    """Return where each used text of a role stands whose rows are used as they stand: `line 12`, `row 11`."""
+    if source.source in TOKEN_SOURCES:
+        places = [f"row {source.start + number}" for number in used_rows(source, len(token_ids(source)))]
+    else:
+        places = [row.where for row in _used(source, role)]
+    return places if source.not_memorized is None else [*places, *text_places(source.not_memorized, "holdout")]
+
+
 def check_rows(source: Source, role: Role) -> None:
     """Check a local source without a tokenizer."""
     if source.not_memorized is not None:

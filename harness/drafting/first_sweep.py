@@ -2,27 +2,32 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness import plugins
 from harness.analysis.analysis import Analysis
+from harness.analysis.recitation import TOKENS
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
+from harness.execution.trial import inputs
 from harness.miniature import FORGET_RECORDS
-from harness.models.loading import positions
+from harness.models.loading import load_model, positions
 from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.section import fill_template
-from harness.settings import HOLDOUT, Choice, LogUniform
+from harness.settings import HOLDOUT, ORIGINAL, Choice, LogUniform, Trial
+from harness.toolkit import scoring
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
 NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
@@ -208,6 +213,7 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
         with given_texts.faults_of_given(given):
             planned = plan.plan_sweep(sweep_file.parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             memory.refuse_unfit(FILE, planned.trials)
+        tell(first_answer(planned.trials))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")
         with journal.held():
@@ -216,6 +222,23 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
                 waves.run_waves(read_results(planned, journal), folders, waves.run_inline, progress)
             measured = read_results(planned, journal)
         yield Analysis(measured)
+
+
+def first_answer(trials: Sequence[Trial]) -> str:
+    """Return a sentence on how far the original recites its texts, and unseen ones, from one forward pass over each."""
+    model, clauses = None, []
+    for spec in trials:
+        if spec.is_of_original and spec.method in (ORIGINAL, HOLDOUT):
+            model = model or load_model(spec.model).to(inputs.choose_device(spec))
+            texts = inputs.forget_set(spec)
+            predicted_NT, _ = scoring.score_tokens(model, texts)
+            ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
+            needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
+            recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
+            kind = "unseen texts" if spec.method == HOLDOUT else "texts"
+            found = f"{recited} of {len(texts)} {kind} for {needed_N.max()} tokens (MA {np.nanmean(ma_N):.3f})"
+            clauses.append(found)
+    return f"After one pass: the model recites {', and '.join(clauses)}. EL and the table follow."
 
 
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:

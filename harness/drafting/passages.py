@@ -22,7 +22,7 @@ from harness.models import loading, resolving
 from harness.models.tokenizing import decoded, token_lists
 from harness.settings import Source
 from harness.toolkit.device import device_for
-from harness.toolkit.scoring import score_tokens
+from harness.toolkit.scoring import recited_lengths, score_tokens
 
 PASSAGE_TOKENS = 100
 """Default length: 50 tokens are given, and 50 must follow."""
@@ -94,10 +94,8 @@ def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> li
         batch = passages[start : start + PASSAGES_AT_ONCE]
         rows = [torch.tensor(passage.ids) for passage in batch]
         texts = Sequences(pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows]), prefix, "")
-        predicted_NT, _ = score_tokens(loaded, texts)
-        for passage, tokens_T, predicted_T in zip(batch, rows, predicted_NT, strict=True):
-            is_right = predicted_T[prefix : len(tokens_T)] == tokens_T[prefix:]
-            measured.append(passage._replace(recited=int(is_right.long().cumprod(0).sum())))
+        recited = recited_lengths(texts, score_tokens(loaded, texts)[0])
+        measured += [passage._replace(recited=int(tokens)) for passage, tokens in zip(batch, recited, strict=True)]
     return measured
 
 

@@ -73,7 +73,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
     models = resolve.resolve_models(sweep, faults)
     faults += resolve.method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = resolve.resolve_judges(sweep, evaluators, faults)
-    texts, shared_texts = resolve_texts(sweep, models, _is_steered(sweep, templates, models), faults)
+    texts, shared_texts, text_names = resolve_texts(sweep, models, _is_steered(sweep, templates, models), faults)
     faults += tuning.dial_faults(sweep.until, templates)
     faults += tuning.level_faults(sweep.until, models, texts)
     faults += unmeasurable_faults(evaluators, models, texts)
@@ -103,6 +103,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
         compare=sweep.compare,
         reproduces=sweep.reproduces,
         shared_texts=shared_texts,
+        text_names=text_names,
         **sweep.report.model_dump(),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from harness.base.files import digest_of
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
 from harness.data import rows, sections, sequences, sources
@@ -28,8 +29,10 @@ Texts = Mapping[str, Source]
 
 def resolve_texts(
     sweep: Sweep, models: Sequence[ResolvedModel], is_steered: bool, faults: Faults
-) -> tuple[dict[str, Texts], tuple[str, ...]]:
-    """Return the texts of each model by its path in the file, and a sentence for every two roles that share a few.
+) -> tuple[dict[str, Texts], tuple[str, ...], dict[str, str]]:
+    """Return the texts of each model by its path in the file, a sentence on each two roles that share a few, and names.
+
+    The names say where each text to forget stands in its file, by its item's id.
 
     Each tokenizer reads them once. Without a model, hence a tokenizer, only rows and lengths are checked.
     `is_steered`: validation texts stop trainings early or choose settings.
@@ -43,9 +46,9 @@ def resolve_texts(
                     rows.check_rows(sections.section_source(section, role), role)
             except DataError as error:
                 faults.add(f"data.{role}", str(error))
-        return {}, ()
+        return {}, (), {}
     texts: dict[str, Texts] = {}
-    shared: list[str] = []
+    shared, names = list[str](), dict[str, str]()
     texts_by_tokenizer: dict[tuple[str, int], Texts | None] = {}
     for model in models:
         checkpoint = model.checkpoint
@@ -53,7 +56,7 @@ def resolve_texts(
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             if key not in texts_by_tokenizer:
                 check_tokenizer(checkpoint)
-                texts_by_tokenizer[key], sentences = _read_texts(sweep, checkpoint, is_steered, faults)
+                texts_by_tokenizer[key], sentences = _read_texts(sweep, checkpoint, is_steered, faults, names)
                 shared += sentences
         except ModelError as error:
             faults.add(model.path, str(error))
@@ -62,7 +65,7 @@ def resolve_texts(
         if model_texts is not None:
             faults += length_limit_faults(model_texts, checkpoint)
             texts[model.path] = model_texts
-    return texts, tuple(dict.fromkeys(shared))
+    return texts, tuple(dict.fromkeys(shared)), names
 
 
 def length_faults(data: Data) -> Iterator[Fault]:
@@ -79,9 +82,9 @@ def length_faults(data: Data) -> Iterator[Fault]:
 
 
 def _read_texts(
-    sweep: Sweep, model: Checkpoint, is_steered: bool, faults: Faults
+    sweep: Sweep, model: Checkpoint, is_steered: bool, faults: Faults, names: dict[str, str]
 ) -> tuple[Texts | None, tuple[str, ...]]:
-    """Return every source with its digest, None if any cannot be read, and a sentence for each overlap."""
+    """Return every source with its digest, None if one cannot be read, and a sentence on each overlap; fill `names`."""
     data, texts, is_sound = sweep.data, dict[str, Source](), True
     loaded: dict[sources.Role, Sequences | sequences.Utility] = {}
     for role in sources.ROLES:
@@ -110,6 +113,8 @@ def _read_texts(
     whole = loaded.get("forget")
     if not is_sound or not isinstance(whole, Sequences):
         return None, ()
+    places = rows.text_places(texts["forget"], "forget")
+    names |= dict(zip(map(digest_of, sequences.token_rows(whole)), places, strict=True))
     before = len(faults)
     sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)
     if len(faults) > before:

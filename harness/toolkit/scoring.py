@@ -366,6 +366,21 @@ def accuracies(sequences: Sequences, predicted_NT: torch.Tensor, *, first: int, 
     return values
 
 
+def recited_lengths(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
+    """Return each sequence's number of right greedy choices after its prefix, before the first wrong one.
+
+    A greedy continuation equals the text for as many tokens.
+
+    Example:
+        >>> texts = Sequences(torch.tensor([[5, 6, 7, 8], [5, 8, 9, 0]]), torch.tensor([4, 3]), 1, "")
+        >>> recited_lengths(texts, torch.tensor([[-1, 6, 7, 0], [-1, 0, 9, -1]]))
+        array([2, 0])
+    """
+    position_T = torch.arange(sequences.tokens_NT.shape[1])
+    is_right_NT = (predicted_NT == sequences.tokens_NT) & (position_T < sequences.lengths_N[:, None])
+    return is_right_NT[:, sequences.prefix_tokens :].long().cumprod(dim=1).sum(dim=1).numpy()
+
+
 def judge_key(judge: Checkpoint, *facts: str) -> str:
     """Return a sha256 of all in a judge's folder that decides its numbers, and of these facts."""
     digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())

@@ -16,6 +16,7 @@ from harness.records.results import Results, trial_results
 from harness.settings import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
+ROLES = ("similarity", "coherence")
 OF_THE_PAPER = {"emso", "task_arithmetic", "contrastive_decoding", "deliberate_imagination"}
 OF_THE_PAPER |= {"gradient_ascent", "gradient_difference", "kl_divergence"}
 
@@ -74,6 +75,30 @@ def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, name):
     walked = {spec.method for spec in attacked.trials if spec.until}
     is_of_all = walked | {study.trial.method for study in attacked.studies} == {*METHODS.names()}
     assert is_of_all == (name == "all_methods")
+
+
+def test_hubbles_sweep_takes_the_passages_inserted_256_times(world, tmp_path):
+    words = [" ".join(map(str, Random(number).choices(range(999), k=99))) for number in range(400)]
+    for folder, splits in (
+        ("passages", {"train": range(40), "test": range(40, 80)}),
+        ("wiki", {"train": range(80, 240)}),
+    ):
+        splits |= {"test": range(240, 400)} if folder == "wiki" else {}
+        (tmp_path / folder).mkdir()
+        for split, numbers in splits.items():
+            rows = [{"text": words[n], "duplicates": (n % 2) * 256, "meta": "{}"} for n in numbers]
+            (tmp_path / folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    paths = [f"data.{role}.path={tmp_path}/passages" for role in ("forget", "holdout")]
+    paths += [f"data.{role}.path={tmp_path}/wiki" for role in ("retain", "utility")]
+    paths += ["data.retain.name=null", "data.utility.name=null", "data.utility.prompts=40", "data.holdout.sequences=40", "resources.gpus=0"]
+    models = [
+        f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]",
+        *(f"judges.{r}={world}/OTHER" for r in ROLES),
+    ]
+    found = plan(SWEEPS / "hubble.yaml", [*models, *paths])
+    assert (found.trials[0].forget.rows, found.trials[0].forget.where) == (20, (("duplicates", 256),))
+    assert sorted(found.text_names.values(), key=len) == [f"row {number}" for number in range(1, 40, 2)]
+    assert [str(level) for level in found.until] == ["MA 0.75", "MA unseen"]
 
 
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):

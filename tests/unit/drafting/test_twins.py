@@ -1,0 +1,84 @@
+"""Twins of a model, and the passages of a corpus that a model recites."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from harness import miniature
+from harness.cli import main as lethe
+from harness.planning.plan import plan
+
+
+def write(file, texts):
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return str(file)
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unseen = miniature.texts("holdout")
+    write(tmp_path / "forget.jsonl", unseen[:4]), write(tmp_path / "others.jsonl", unseen[4:8])
+    write(tmp_path / "unseen.jsonl", unseen[8:24]), write(tmp_path / "retain.jsonl", miniature.texts("retain")[:40])
+
+
+def twins(out, *more, forget="forget.jsonl", epochs=20):
+    options = ["--forget", forget, "--retain", "retain.jsonl", "--unseen", "unseen.jsonl", "--out", out]
+    options += ["--sequence-tokens", "32", "--epochs", str(epochs), "--learning-rate", "2e-3", "--batch", "2"]
+    return lethe(["twins", "miniature-s", *options, *more])
+
+
+def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, capsys):
+    assert twins("a") == 0
+    taught, twin = (
+        json.loads((tmp_path / f"a/seed-0/{kind}/twins.json").read_text()) for kind in ("memorised", "twin")
+    )
+    assert taught["ma"] >= 0.99 > 0.7 > twin["ma"]
+    assert taught["steps"] == twin["steps"] == 2 * taught["epochs"]
+    found = plan(tmp_path / "a" / "sweep.yaml")
+    assert {(spec.model.id, spec.variant) for spec in found.trials if spec.is_reference} == {
+        ("a/seed-0/memorised", kind) for kind in ("original", "retrained", "holdout")
+    }
+    assert f"MA {taught['ma']}" in (tmp_path / "a/seed-0/memorised/README.md").read_text()
+    weights = tmp_path / "a" / "seed-0" / "twin" / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert twins("a") == 0
+    assert weights.stat().st_mtime_ns == before
+    assert "seed-0/twin is there: it is kept." in capsys.readouterr().out
+    assert twins("b", forget="others.jsonl") == 0, "which it needs fewer or more epochs to learn"
+    other = json.loads((tmp_path / "b/seed-0/twin/twins.json").read_text())
+    ours, theirs = load_file(weights), load_file(tmp_path / "b/seed-0/twin/model.safetensors")
+    is_same = all(ours[name].equal(theirs[name]) for name in ours)
+    assert is_same == (other["steps"] == twin["steps"]), "nothing of the forget set is in the twin but its length"
+
+
+def test_what_cannot_be_taught_is_said(texts, capsys):
+    assert twins("a", epochs=1) == 1
+    assert "has not learnt forget.jsonl: MA is 0." in (told := capsys.readouterr().err)
+    assert "Allow more (--epochs), or another rate" in told
+    assert twins("a") == 0
+    assert twins("a", "--batch", "4") == 2
+    assert "was made with another training: name another --out" in capsys.readouterr().err
+    assert twins("c", forget="retain.jsonl") == 2
+    assert "40 of its texts are in retain.jsonl too" in capsys.readouterr().err
+
+
+def test_a_corpus_s_recited_passages_are_a_forget_set_without_copies(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    forget, unseen = miniature.texts("forget")[:3], miniature.texts("holdout")[:3]
+    write(tmp_path / "corpus.jsonl", [unseen[0], *forget, *unseen[1:], forget[0], "too short"])
+    assert lethe(["audit", "miniature-m", "corpus.jsonl", "--write-forget", "F.jsonl"]) == 0
+    told = capsys.readouterr().out
+    files = (tmp_path / "F.jsonl", tmp_path / "F.others.jsonl")
+    found, others = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+    assert [row["from"] for row in found] == ["line 2", "line 3", "line 4"]
+    assert all(row["text"] in text and row["recited_tokens"] == 50 for row, text in zip(found, forget, strict=True))
+    assert {"line 1", "line 5", "line 6"} <= {row["from"] for row in others}
+    assert max(row["recited_tokens"] for row in others) < 50
+    assert f"F.others.jsonl has {len(others)} that it does not recite" in " ".join(told.split())
+    write(tmp_path / "new.jsonl", unseen)
+    assert lethe(["audit", "miniature-m", "new.jsonl", "--write-forget", "G.jsonl"]) == 1
+    assert "recites none of" in capsys.readouterr().err
+    assert lethe(["audit", "miniature-m", "new.jsonl", "--write-forget", "G.jsonl", "--prefix-tokens", "999"]) == 2
+    assert not (tmp_path / "G.jsonl").exists()
