@@ -213,9 +213,10 @@ def twins(
 
     given = given_texts.Given(model, forget, unseen, field, tokenizer, prefix_tokens, sequence_tokens)
     training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
-    entries = make_twins(read_lessons(given, retain, training, epochs), out, seed or [0])
+    lessons = read_lessons(given, retain, training, epochs)
+    entries = make_twins(lessons, out, seed or [0])
     file = out / "sweep.yaml"
-    taught = given._replace(model=entries[0]["id"], tokenizer=None, models=entries)
+    taught = given._replace(model=entries[0]["id"], tokenizer=None, models=entries, sequences=len(lessons.forget))
     with given_texts.faults_of_given(taught):
         content, _ = first_sweep.first_sweep(taught, usable_name(out.name), file, retain, utility, is_probed=False)
     write_whole(file, content, "the sweep file")

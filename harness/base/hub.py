@@ -33,6 +33,13 @@ class Repository:
         return (DataError if self.kind == "dataset" else ModelError)(f"{self} {reason}")
 
 
+def home() -> Path:
+    """Return the folder of the hub's files of this user."""
+    from huggingface_hub.constants import HF_HOME
+
+    return Path(HF_HOME)
+
+
 def commit(repository: Repository) -> str:
     """Return a repository's commit: the cached one, else the newest."""
     return (cached(repository, ()) or _downloaded(repository, ())).name

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from harness.execution.progress import SweepProgress
 from harness.execution.trial import inputs
 from harness.miniature import FORGET_RECORDS
 from harness.models.loading import load_model, positions
+from harness.models.resolving import resolve_original
 from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
 from harness.records.journal import Journal
@@ -28,6 +29,7 @@ from harness.records.results import read_results
 from harness.reporting.section import fill_template
 from harness.settings import HOLDOUT, ORIGINAL, Choice, LogUniform, Trial
 from harness.toolkit import scoring
+from harness.toolkit.decoding import MAX_CACHED_WEIGHTS
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
 NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
@@ -106,16 +108,34 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
             yield row
 
 
-MAX_TEXTS = 512
-"""Default number of texts: more take long and hardly change results."""
+class Sizes(NamedTuple):
+    """Sizes of a first sweep."""
+
+    texts: int
+    """More take long and hardly change results."""
+    tokens: int | None
+    """Of the longest text; None: the usual ones."""
+    prompts: int
+    reference_tokens: int
+    el_prefixes: int
+
+
+USUAL = Sizes(texts=512, tokens=None, prompts=256, reference_tokens=128, el_prefixes=8)
+"""As many prompts as MAUVE needs; EL after eight prefixes of each text is that after all to 0.01."""
+ON_A_CPU = Sizes(texts=32, tokens=96, prompts=32, reference_tokens=48, el_prefixes=2)
+"""For models whose weights a CPU reads from memory at each step: the sweep ends within an hour or two."""
 STEPS = 16
 """Optimiser steps of an epoch, so that an early stop can distinguish epochs."""
-PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
-"""Utility texts, as MAUVE needs."""
+PROMPT_TOKENS = 32
 PROBED_BYTES = 1_000_000_000
 """Bytes of weights above which probing on a CPU takes too long."""
-EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
-"""EL after every prefix takes long; eight prefixes of each text give the same to 0.01."""
+
+
+def choose_sizes(model: Checkpoint) -> Sizes:
+    """Return the sizes that this machine measures a model of this size with in good time."""
+    machine = this_machine()
+    is_slow = memory.weights_bytes(model) > MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
+    return ON_A_CPU if is_slow else USUAL
 
 
 def first_sweep(
@@ -132,22 +152,25 @@ def first_sweep(
 def _file_parts(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
 ) -> dict[str, Any]:
-    read = given_texts.read_given(given, MAX_TEXTS)
+    sizes = choose_sizes(resolve_original(given.model, given.tokenizer))
+    given = given._replace(sequence_tokens=given.sequence_tokens or sizes.tokens)
+    read = given_texts.read_given(given, sizes.texts)
     is_embedded, lengths = given.texts == given_texts.MINIATURE, read.lengths
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if not is_embedded:
         about_texts = f"{amount(len(lengths), 'text')} of {min(lengths)} to {max(lengths)} tokens; longer ones are cut."
-    count = min(FORGET_RECORDS if is_embedded else len(lengths), MAX_TEXTS)
+    count = min(FORGET_RECORDS if is_embedded else len(lengths), given.sequences or sizes.texts)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     is_miniature = given_texts.is_miniature(read.model.id)
     kept = given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field))
-    parts = read.settings() | {"retain": kept, "utility": _utility_texts(read.model, utility, given.field)}
+    parts = read.settings() | {"retain": kept, "utility": _utility_texts(read.model, utility, given.field, sizes)}
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
     parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
     parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
+    parts["el_prefixes"] = sizes.el_prefixes
     parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
     return parts | {"weights_bytes": memory.weights_bytes(read.model), "resources": _resources(cpus=1)}
 
@@ -157,12 +180,12 @@ def _resources(cpus: int) -> str:
     return given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0})
 
 
-def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
+def _utility_texts(model: Checkpoint, utility: str | None, field: str, sizes: Sizes) -> str:
     source = given_texts.named_source(utility or given_texts.MINIATURE, field)
-    prompts, longest = PROMPTS, min(positions(model), PROMPT_TOKENS + REFERENCE_TOKENS)
+    prompts, longest = sizes.prompts, min(positions(model), PROMPT_TOKENS + sizes.reference_tokens)
     if utility:  # The other half is for validation, which takes what follows.
         lengths = sorted(given_texts.read_lengths(source, "utility", model, longest), reverse=True)
-        prompts = min(PROMPTS, max(1, len(lengths) // 2))
+        prompts = min(sizes.prompts, max(1, len(lengths) // 2))
         longest = lengths[prompts - 1]
     cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": max(1, longest - PROMPT_TOKENS)}
     return given_texts.flow(source | cut)
@@ -172,7 +195,8 @@ def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]
     left_out: dict[str, str] = {}
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
     recited = {"extraction": {"tokens": min(50, parts["continuation_tokens"])}}
-    evaluators = list(evaluator_lines({**EVALUATOR_SETTINGS, **recited}, has_holdout=has_holdout))
+    settings = {"memorization": {"el_prefixes": parts["el_prefixes"]}, **recited}
+    evaluators = list(evaluator_lines(settings, has_holdout=has_holdout))
     while True:
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):

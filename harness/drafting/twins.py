@@ -56,7 +56,7 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     Raises:
         DataError: A text is in both sets, or cannot be used.
     """
-    read = read_given(given, first_sweep.MAX_TEXTS)
+    read = read_given(given, first_sweep.USUAL.texts)
     tokenizer, vocabulary = loading.load_tokenizer(read.model), loading.vocabulary(read.model)
     forget = sequences.load_forget(Source(**read.forget), tokenizer, vocabulary)
     kept = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.base import hub
 from harness.base.files import folder_whole, known_digest, locked, write_whole
 from harness.base.messages import tell
 from harness.errors import ModelError
@@ -56,9 +57,7 @@ def converted(file: Path) -> Path:
 
     It lies in `HF_HOME`/lethe, where the hub's cache lies too.
     """
-    from huggingface_hub.constants import HF_HOME
-
-    folder = Path(HF_HOME) / "lethe" / f"{file.stem}-{known_digest(file)[:12]}"
+    folder = hub.home() / "lethe" / f"{file.stem}-{known_digest(file)[:12]}"
     with locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
         if not folder.is_dir():
             tell(f"{file.name} is converted into {folder}: once, for a minute.")
