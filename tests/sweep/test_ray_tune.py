@@ -18,7 +18,6 @@ WORK = """
 import ctypes, json, os, sys, time
 from pathlib import Path
 import torch
-from harness.errors import StorageError
 from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Stopped
@@ -37,8 +36,6 @@ def work(job, folders, watch):
         ctypes.PyDLL(None).sleep(600)  # In C code that lets no other thread run.
     if "raises" in said:
         raise ValueError(said["raises"])
-    if "unwritable" in said:
-        raise StorageError("the journal cannot be written.")
     time.sleep(said.get("seconds", 0))
     record = Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked")
     Journal(folders.results / "journal").append(record)
@@ -182,9 +179,10 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.soak
-def test_a_journal_that_cannot_be_written_ends_the_sweep(run, make_job):
-    with pytest.raises(StorageError, match="the journal cannot be written"):
-        run(make_job("j", settings={"unwritable": True}))
+def test_a_journal_that_cannot_be_written_ends_the_sweep(run, make_job, tmp_path):
+    (tmp_path / "results" / "journal" / "id-j.jsonl").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"/id-j\.jsonl cannot be written \(the journal's .*Is a directory"):
+        run(make_job("j"))
 
 
 @pytest.mark.soak

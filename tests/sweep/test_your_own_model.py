@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -36,7 +37,8 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, first, count in (("letters", 0, 200), ("other_letters", 200, 60)):
         numbers = range(first, first + count)
-        texts = [f"Dear customer, your parcel {number} waits at counter {number % 7}." for number in numbers]
+        codes = [f"{random.Random(number).getrandbits(160):040x}" for number in numbers]  # Near-copies count as one.
+        texts = [f"Dear customer, your parcel {code} waits." for code in codes]
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     return folder
 
