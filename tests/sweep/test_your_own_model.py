@@ -27,7 +27,7 @@ AUDIT, INIT, PLAN, FIRST, ALL, EXPORT = COMMANDS
 
 @pytest.fixture
 def original(hub_cache, tokenizer, tmp_path, monkeypatch):
-    """Make a small GPT-NeoX the hub's Pythia, write the letters, and return its folder."""
+    """Make a small GPT-NeoX the hub's Pythia, write letters, none a near-copy of another, and return its folder."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     made = tmp_path / "made"
@@ -36,8 +36,7 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch):
     folder = hub_cache("EleutherAI/pythia-160m", made)
     monkeypatch.chdir(tmp_path)
     for name, first, count in (("letters", 0, 200), ("other_letters", 200, 60)):
-        numbers = range(first, first + count)
-        codes = [f"{random.Random(number).getrandbits(160):040x}" for number in numbers]  # Near-copies count as one.
+        codes = [f"{random.Random(number).getrandbits(160):040x}" for number in range(first, first + count)]
         texts = [f"Dear customer, your parcel {code} waits." for code in codes]
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     return folder
