@@ -2,7 +2,7 @@
 
     python -m benchmarks.audit [--model ID] [--texts N]
 
-Both are whole processes, imports included, run in turn. Half of the texts are unseen ones; all have 96 tokens.
+Both are whole processes, imports included, one after the other. Half of the texts are unseen ones; all have 96 tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measuring import Ratio, medians, seconds_of
+from benchmarks.measuring import Ratio, seconds_of
 from harness import miniature
 from harness.models.resolving import resolve_model
 
@@ -38,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--texts", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args(argv)
     found = resolve_model(arguments.model)
     with tempfile.TemporaryDirectory() as folder:
@@ -49,12 +48,9 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
         cut = ["--sequence-tokens", "96", "--prefix-tokens", "48", "--unseen", files[1]]
         commands = {"plain": ["-c", PLAIN, found.location, found.tokenizer, *files]}
         commands["lethe"] = ["-m", "harness.cli", "audit", arguments.model, files[0], *cut]
-        ways = {}
+        took = {}
         for name, command in commands.items():
-            ways[name] = lambda command=command: seconds_of(
-                lambda: subprocess.run([sys.executable, *command], check=True)
-            )
-        took = medians(ways, arguments.repeats)
+            took[name] = seconds_of(lambda command=command: subprocess.run([sys.executable, *command], check=True))
     print(f"{arguments.texts} texts: plain transformers {took['plain']:.1f} s, lethe audit {took['lethe']:.1f} s")
     return [Ratio("an audit / load and two passes", took["lethe"] / took["plain"], "at most 3")]
 
