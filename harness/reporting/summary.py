@@ -239,7 +239,8 @@ def _gets_there(row: Mapping[Any, Any]) -> str:
     broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if row[name] is True]
     text = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
-    return f"{text}{part} ({', '.join(filter(None, [row['strength'], row['setting']]))})"
+    setting = "" if ";" in row["setting"] else row["setting"]  # Several, of several searches, are in answer.csv.
+    return f"{text}{part} ({', '.join(filter(None, [row['strength'], setting]))})"
 
 
 def _comes_back(row: Mapping[Any, Any]) -> str:
