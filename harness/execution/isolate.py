@@ -152,8 +152,7 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
         >>> fingerprint(torch.tensor([0.0, 1.0])) == fingerprint(torch.tensor([-0.0, 1.0]))
         False
     """
-    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    flat = plain.detach().contiguous().reshape(-1)
+    flat = tensor.detach().contiguous().reshape(-1)
     bits = hashlib.sha256(flat.cpu().view(torch.uint8).numpy().data).digest()
     return str(tensor.dtype), tuple(tensor.shape), bits
 
@@ -162,17 +161,12 @@ def fingerprints(name: str, value: object) -> Fingerprints:
     """Return fingerprints of a model's weights, buffers and modes, of the parts of texts, or of another value."""
     if isinstance(value, torch.nn.Module):
         modes = {f"{name}'s mode of {part}": module.training for part, module in value.named_modules()}
-        return {**weights_fingerprints(name, value), **modes}
+        tensors = [*value.named_parameters(), *value.named_buffers()]
+        return modes | {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
     if not isinstance(value, Sequences):
         return {name: repr(value)}
     parts = {f"{name}.{part}": of_part for part, of_part in vars(value).items()}
     return {part: fingerprint(it) if isinstance(it, torch.Tensor) else it for part, it in parts.items()}
-
-
-def weights_fingerprints(name: str, module: torch.nn.Module) -> Fingerprints:
-    """Return fingerprints of weights and buffers."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
 
 
 def compared(before: Fingerprints, after: Fingerprints) -> list[str]:

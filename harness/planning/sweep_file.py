@@ -17,8 +17,6 @@ NAMED_THINGS = ("models", "judges")
 """Blocks where a name is short for a mapping with that `id`, which overrides may extend."""
 MAX_BYTES = 1_000_000
 """Limit of a file; the longest shipped sweep has 4,000."""
-MAX_VALUES = 50_000
-"""Limit of a file with its aliases written out."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +96,12 @@ def parse(text: str, lines: dict[str, str] | None = None) -> Any:
         mark = error.problem_mark or error.context_mark
         location = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise DataError(f"is not valid YAML{location}: {error.problem or error.context}.") from None
-    except RecursionError:
-        raise DataError("is nested too deeply to be read.") from None
     except (YAMLError, ValueError) as error:
         raise DataError(f"is not valid YAML: {str(error).splitlines()[0]}.") from None
 
 
 def _plain(value: Any, path: str, line: str, lines: dict[str, str]) -> Any:
     lines[path] = line
-    if len(lines) > MAX_VALUES:
-        raise DataError(f"has more than {MAX_VALUES:,} values, aliases written out.")
     if isinstance(value, dict | list):
         marks = value.lc.data or {}  # type: ignore[union-attr]
         inside = {}

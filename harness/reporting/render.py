@@ -1,4 +1,4 @@
-"""Tables of frames, for a page, Markdown, LaTeX, CSV and the terminal.
+"""Tables of frames, for a page, Markdown, LaTeX and the terminal.
 
 Formats of numbers and intervals, marks and alignment are decided here and nowhere else.
 """
@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.metrics import NOTHING, arrow, duration_text, number, split_title
-from harness.base.csv_text import csv_text
 from harness.base.messages import printable
 from harness.contracts import Metric
 
@@ -79,7 +78,7 @@ def latex_escape(text: str) -> str:
 @overload
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["html"]) -> Markup: ...
 @overload
-def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["markdown", "latex", "csv"]) -> str: ...
+def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["markdown", "latex"]) -> str: ...
 @overload
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["terminal"]) -> Table: ...
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Table:
@@ -88,10 +87,6 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
     A row whose `collapsed` is True is red, or has a †; one whose `over_erased` is True has a ‡. Neither is marked as
     best; nor is one whose `compared` is False.
     """
-    if to == "csv":
-        names = [name for column in columns for name in (column.name, f"{column.name}_low", f"{column.name}_high")]
-        flags = [name for name in ("collapsed", "over_erased") if name not in names]
-        return csv_text(frame[[name for name in (*names, *flags) if name in frame.columns]])
     headings = [column for column in columns if column.kind == "heading"]
     columns = [column for column in columns if column.kind != "heading"]
     names = [column.name for column in headings]

@@ -128,10 +128,6 @@ class EvaluatingTask(_TrialTask):
         self.cached_keys: dict[str, None] = {}
         self._as_given = self._fingerprints()
 
-    def changes(self) -> list[str]:
-        """Return the changed parts by name, judges included."""
-        return [*super().changes(), *JUDGES.changes()]
-
     def generations(self, definition: Definition) -> Generations:
         if definition not in self.shared_generations:
             with self.process_state.applied():
