@@ -1,14 +1,12 @@
 """Results of a sweep from Python: tables, curves, and kept erased models with their cards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -20,17 +18,17 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.base import csv_text, files
 from harness.base.messages import printable
-from harness.contracts import Json
+from harness.contracts import Checkpoint, Json, Model
 from harness.errors import DataError, ModelError
-from harness.records import record, tuned
+from harness.models.adapters import ADAPTER_FILE, Adapter, load_erased, read_adapter, save_adapter
+from harness.models.loading import load_model, save_model
+from harness.models.resolving import copy_tokenizer
+from harness.records import tuned
+from harness.records.artifacts import damage
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
 from harness.reporting.section import fill_template
 from harness.settings import ORIGINAL, Source
-
-if TYPE_CHECKING:
-    from harness.contracts import Checkpoint, Model
-    from harness.models.adapters import Adapter
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,6 @@ class SweepResults:
             DataError: There is no such point, or its erased model was not kept.
             ModelError: The kept files are damaged, or the original is missing or another.
         """
-        from harness.models.adapters import load_erased
-        from harness.models.loading import load_model
-
         named = self.point(point)
         spec = named.spec
         if original is not None and original.digest != spec.model.digest:
@@ -150,8 +145,6 @@ class SweepResults:
             DataError: There is no such point, it was not erased by LoRA only, or its adapter was not kept.
             ModelError: The kept files are damaged.
         """
-        from harness.models.adapters import ADAPTER_FILE, read_adapter
-
         named = self.point(point)
         if named.spec.is_reference or named.spec.training.lora is None:
             raise DataError(f"'{point}' was not trained with LoRA, so it has no adapter.")
@@ -173,10 +166,6 @@ class SweepResults:
             ModelError: The kept files are damaged, or the original is missing.
             StorageError: It cannot be written.
         """
-        from harness.models.adapters import save_adapter
-        from harness.models.loading import save_model
-        from harness.models.resolving import copy_tokenizer
-
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
         named = self.point(point)
@@ -195,11 +184,8 @@ class SweepResults:
 
     def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
-        from harness.records.artifacts import damage
-
         spec, point_id = point.spec, point.spec.point_id(point.strength)
-        name = record.erased_key(spec.model_id(point.made.strength), point.made.code) if point.made else point_id
-        folder = self.folder.parent / "artifacts" / "erased" / name
+        folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
             "measured again, and kept."

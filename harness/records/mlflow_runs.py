@@ -14,7 +14,7 @@ from urllib.parse import quote
 from harness.contracts import Json, Metric, Number
 from harness.metric import parse_metric
 from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, erased_key, parse_time
+from harness.records.record import DIRTY, Candidate, parse_time
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
 from harness.settings import PROBED_UTILITY, Trial
 
@@ -114,12 +114,11 @@ def run_settings(spec: Trial) -> dict[str, Json]:
 def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
     """Return the folder of a point's erased model, if it was kept, and the command that exports it."""
     spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    key = erased_key(spec.model_id(point.strength), point.made.code if point.made else "")
-    if not artifacts.has("erased", key):
+    if not (artifacts.root / "erased" / point.erased_key).exists():
         return {}
     folder = [] if results == "results" else ["--results", results]
     command = ["lethe", "export", f"{spec.sweep}:{point_id}", *folder, "--out", f"{spec.sweep}-{point_name(point)}"]
-    return {"kept_in": f"artifacts/erased/{key}", "export": shlex.join(command)}
+    return {"kept_in": f"artifacts/erased/{point.erased_key}", "export": shlex.join(command)}
 
 
 def source_tags(sweep: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked, erased_key
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, Study, Trial
 
 Probe = Mapping[str, Json]
@@ -125,6 +125,11 @@ class PointResults:
     def numbers(self) -> dict[str, float]:
         """Return numbers by metric."""
         return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
+
+    @property
+    def erased_key(self) -> str:
+        """Return the artifact name of its erased model, which may have been kept."""
+        return erased_key(self.spec.model_id(self.strength), self.made.code if self.made else "")
 
 
 def measurements(points: Iterable[PointResults]) -> Iterator[tuple[PointResults, Measurement]]:

@@ -16,7 +16,6 @@ from harness.analysis import damage, metrics, ranking, seeds
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.base.messages import amount
-from harness.records.record import erased_key
 from harness.reporting.render import Column, markdown_escape, render
 from harness.settings import Level
 from harness.statistics.protocol import MIN_RUNS
@@ -128,8 +127,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
     row = (priced[is_whole] if is_whole.any() else priced).iloc[0]
     [point] = [point for point in analysis.results.measured if point.spec.point_id(point.strength) == row["points"][0]]
     folder, spec = analysis.results.folder, point.spec
-    key = erased_key(row["points"][0], point.made.code if point.made else "")
-    is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / key).is_dir()
+    is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
     out = f"{spec.sweep}-{spec.variant.partition('(')[0]}"
     command = shlex.join(["lethe", "export", export_name(point, analysis.results), "--out", out, *elsewhere])
