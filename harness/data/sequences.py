@@ -23,7 +23,7 @@ from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.tokenizing import true_continuations, unpadded
+from harness.models.tokenizing import decoded, true_continuations, unpadded
 from harness.settings import Source, replace
 
 if TYPE_CHECKING:
@@ -157,12 +157,8 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts, references = (tuple(_decoded(tokenizer, part_NT)) for part_NT in (prompts_NT, references_NT))
+    prompts, references = (tuple(decoded(tokenizer, part_NT.tolist())) for part_NT in (prompts_NT, references_NT))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
-
-
-def _decoded(tokenizer: PreTrainedTokenizerBase, rows: Any) -> list[str]:
-    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
@@ -238,7 +234,7 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
         ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
         rows: tuple[list[Any], ...] = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            rows = tuple(_decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
+            rows = tuple(decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
             named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()

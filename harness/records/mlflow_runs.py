@@ -15,7 +15,8 @@ from harness.contracts import Json, Metric, Number
 from harness.metric import parse_metric
 from harness.records.artifacts import Artifacts
 from harness.records.record import DIRTY, Candidate, parse_time
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaches
+from harness.records.setting_changes import flatten_texts
 from harness.settings import PROBED_UTILITY, Trial
 
 _VIEW = "mlflow.sharedViewState."
@@ -91,7 +92,7 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
         numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
     for target in study.spec.targets:
-        if reaching := reaching_probes(target, candidate):
+        if reaching := [probe for probe in candidate.probes if reaches(target, candidate, probe)]:
             numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
     tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
     tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
@@ -107,7 +108,7 @@ def run_settings(spec: Trial) -> dict[str, Json]:
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
     if not spec.is_reference:
-        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.describe())
+        settings |= flatten_texts({"settings": spec.settings, "training": spec.training.describe()})
     return settings
 
 
@@ -167,12 +168,6 @@ def _numbers(point: PointResults) -> dict[str, float]:
 def _steps(strengths: Sequence[Number | None]) -> list[int]:
     integers = [strength for strength in strengths if isinstance(strength, int)]
     return integers if len(integers) == len(strengths) else list(range(len(strengths)))
-
-
-def _flat(path: str, value: Json) -> dict[str, Json]:
-    if not isinstance(value, Mapping):
-        return {path: value}
-    return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}
 
 
 def _type_of(error: str) -> str:

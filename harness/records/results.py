@@ -79,19 +79,15 @@ def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) 
         for probe in candidate.probes:
             point = ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe))
             probed += [] if math.isnan(probe[PROBED_ERASURE]) else [point]
-            reaching += [point] if _reaches(target, candidate, probe) else []
+            reaching += [point] if reaches(target, candidate, probe) else []
     # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
     nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
     return TargetResult(target, chosen, nearest)
 
 
-def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
-    """Return a candidate's probes with a known perplexity that reach a level."""
-    return [probe for probe in candidate.probes if _reaches(target, candidate, probe)]
-
-
-def _reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
+def reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
+    """Return True if a candidate's probe reaches a level, with a known perplexity."""
     return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
 
 

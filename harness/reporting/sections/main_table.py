@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.analysis import metrics, published, ranking
-from harness.analysis.main_table import READ_BY, main_frame, recited_frame, shown_metrics
+from harness.analysis.main_table import READ_BY, main_frame, reasoning_frame, recited_frame, shown_metrics
 from harness.base.messages import printable
 from harness.contracts import CloserTo
 from harness.reporting.render import Column, latex_escape, markdown_escape, render
@@ -114,7 +114,7 @@ class ReasoningTasks(Section):
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        frame = self.analysis.answers
+        frame = reasoning_frame(self.analysis.shown)
         if frame.empty:
             return Markup("")
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]
