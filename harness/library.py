@@ -27,7 +27,7 @@ from harness.records import tuned
 from harness.records.artifacts import damage
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
-from harness.reporting.section import fill_template
+from harness.reporting.render import fill_template
 from harness.settings import ORIGINAL, Source
 
 
