@@ -265,14 +265,6 @@ def model_card(
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
     original_row = original.to_dict("records")[0] if len(original) else {}
-    measured: list[tuple[str, ...]] = []
-    for measurement in point.measurements:
-        for name, value in measurement.numbers.items():
-            metric = analysis.info[name]
-            if spec.shows(metric.group, metric.items):
-                digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, original_row.get(name, math.nan))]
-                by = measurement.evaluator, measurement.definition
-                measured.append((f"{metric.title} {arrow(metric)}", *digits, *by))
     front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
     front |= {"pipeline_tag": "text-generation", "tags": ["lethe", "unlearning", spec.method]}
     if spec.model.revision:
@@ -280,8 +272,9 @@ def model_card(
     strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
     cost = analysis.info.get(analysis.results.plan.compare.cost)
     ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
-    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "measured": measured, "weights": weights}
-    parts |= {"made_by": made_by, "source_name": _source_name, "without_folders": _without_folders}
+    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "weights": weights}
+    parts |= {"info": analysis.info, "original_row": original_row, "nan": math.nan, "arrow": arrow, "made_by": made_by}
+    parts |= {"source_name": _source_name, "without_folders": _without_folders}
     parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.base.messages import first_names
 from harness.contracts import ErasedModel, Sequences
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
@@ -98,7 +99,7 @@ def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
         rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
-        raise TrialError(f"{plugin} changed {', '.join(changed)}. {rule}, or put it back.")
+        raise TrialError(f"{plugin} changed {first_names(changed, NAMED_CHANGES)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:
@@ -170,12 +171,10 @@ def fingerprints(name: str, value: object) -> Fingerprints:
 
 
 def compared(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return the first changed names and the number of others.
+    """Return the names of what has changed.
 
     Example:
         >>> compared({"task.seed": 0, "the weights a": 1}, {"task.seed": 0, "the weights a": 2})
         ['the weights a']
     """
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    more = [f"{len(names) - NAMED_CHANGES} more"] if len(names) > NAMED_CHANGES else []
-    return [*names[:NAMED_CHANGES], *more]
+    return [name for name in {**before, **after} if before.get(name) != after.get(name)]

@@ -2,9 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
@@ -19,8 +19,7 @@ MAX_BYTES = 1_000_000
 """Limit of a file; the longest shipped sweep has 4,000."""
 
 
-@dataclass(frozen=True)
-class SweepFile:
+class SweepFile(NamedTuple):
     """The contents of a sweep file as plain data."""
 
     path: Path

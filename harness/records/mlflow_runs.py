@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -209,12 +210,10 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
-    state: dict[str, Any] = {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'", "startTime": "ALL"}
-    state |= {"orderByKey": "tags.`mlflow.runName`", "orderByAsc": True, "runsHiddenMode": "SHOW_ALL"}
-    state |= {"lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
+    saved = json.loads(Path(__file__).with_name("mlflow_view.json").read_text(encoding="utf-8"))
+    state = saved["state"] | {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'"}
     state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
-    sections = [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")]
-    state |= {"compareRunSections": sections, "compareRunCharts": _charts(declared), "isAccordionReordered": True}
+    state["compareRunCharts"] = _charts(declared, saved["scatter"], saved["parallel"])
     view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
     return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
 
@@ -237,26 +236,15 @@ def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
     return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
-_VISIBLE = {"deleted": False, "isGenerated": False}
-
-
-def _section(uuid: str, name: str) -> dict[str, Any]:
-    state = {"display": True, "isReordered": True, **_VISIBLE}
-    return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **state}
-
-
-def _charts(declared: Mapping[str, Metric]) -> list[dict[str, Any]]:
+def _charts(declared: Mapping[str, Metric], scatter: Json, parallel: Json) -> list[dict[str, Any]]:
     unbounded, axes = _unbounded(declared), {}
     for group in ("generation", "erasure"):
         names = [name for name, metric in declared.items() if metric.group == group and metric.axis is not None]
         # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name].axis))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
-    common: dict[str, Any] = {"runsCountToCompare": 1000, **_VISIBLE}
     charts = []
     for number, (x, y) in enumerate(zip(axes["generation"], axes["erasure"], strict=False)):
         both = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        charts.append({"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **both, **common})
-    lines = {"selectedParams": ["variant"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]}
-    parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", "showAllRuns": True}
-    return [*charts, {**parallel, **lines, **common}]
+        charts.append({**scatter, "uuid": f"scatter-{number}", **both})
+    return [*charts, {**parallel, "selectedMetrics": [*axes["erasure"], *axes["generation"]]}]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
@@ -17,8 +17,7 @@ from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Leve
 Probe = Mapping[str, Json]
 
 
-@dataclass(frozen=True)
-class ChosenPoint:
+class ChosenPoint(NamedTuple):
     """A probe at the least perplexity, or the nearest to a level, with its candidate."""
 
     candidate: Candidate
@@ -27,8 +26,7 @@ class ChosenPoint:
     """True only where every probe that reaches the level has collapsed."""
 
 
-@dataclass(frozen=True)
-class TargetResult:
+class TargetResult(NamedTuple):
     """The outcome of a study at one level."""
 
     target: Level
@@ -46,8 +44,7 @@ class TargetResult:
         return f"MA {ma:.2f} at strength {strength:g}" if self.chosen else f"not reached: best MA {ma:.2f}"
 
 
-@dataclass(frozen=True)
-class StudyResults:
+class StudyResults(NamedTuple):
     """The candidates and outcomes of one study."""
 
     spec: Study
@@ -185,11 +182,7 @@ class Results:
         return [point for trial in self.trials for point in trial.measured]
 
     def items(self, point: PointResults) -> dict[str, MetricItems]:
-        """Return a point's items by metric; metrics without items are left out.
-
-        Raises:
-            DataError: A file of items is missing or damaged.
-        """
+        """Return a point's items by metric; metrics without items are left out."""
         by_metric: dict[str, MetricItems] = {}
         for measurement in point.measurements:
             by_metric |= self.items_of(measurement)
