@@ -72,7 +72,6 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
     faults += resolve.method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = resolve.resolve_judges(sweep, evaluators, faults)
     texts, shared_texts = resolve_texts(sweep, models, _is_steered(sweep, templates, models), faults)
-    faults += tuning.dial_faults(sweep.until, templates)
     faults += tuning.level_faults(sweep.until, models, texts)
     faults += unmeasurable_faults(evaluators, models, texts)
     faults += retrained_faults(models, texts)

@@ -132,14 +132,6 @@ def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterato
         yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 
 
-def dial_faults(until: Mapping[str, Sequence[Any]], templates: Sequence[grid.TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row whose dial cannot be walked to a level."""
-    for template in templates if until else ():
-        if not all(type(value) in (int, float) for value in template.strengths):
-            path = f"methods.{template.key}.{template.plugin.strength.field}"
-            yield Fault(path, "cannot be walked: it is no number. Remove the row, or until.")
-
-
 def build_studies(
     sweep: Sweep,
     tune: Tune,

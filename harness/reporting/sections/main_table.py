@@ -67,8 +67,8 @@ def main_markdown(ranked: ranking.RankedTable, question: str, caption: str, answ
 def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
-    parts = {"table": render(main_frame(ranked), columns, "latex"), "caption": latex_escape(caption)}
-    return fill_template("harness.reporting", "templates/main_table.tex.j2", **parts)
+    table, caption = render(main_frame(ranked), columns, "latex"), latex_escape(caption)
+    return fill_template("harness.reporting", "templates/main_table.tex.j2", table=table, caption=caption)
 
 
 def ranking_table(whole: ranking.RankedTable, page_rows: ranking.RankedTable) -> RenderableType:
