@@ -129,7 +129,11 @@ def _items_of(clusters: Mapping[str, str], items: MetricItems) -> MetricItems:
 
 
 def read_evidence(results: Results) -> Evidence:
-    """Return the items of every measured point; ids and clusters are shared between points."""
+    """Return the items of every measured point; ids and clusters are shared between points.
+
+    Raises:
+        DataError: A file of items was damaged after the journal was read.
+    """
     ids_cache: dict[tuple[str, ...], tuple[str, ...]] = {}
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point in results.measured:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.base.files import known_digest, write_whole
+from harness.errors import DataError
 from harness.metric import exponential
 from harness.statistics.item_values import Floats
 
@@ -79,8 +80,10 @@ def is_intact(path: Path, digest: str) -> bool:
     return path.is_file() and known_digest(path) == digest
 
 
-def read_items(path: Path) -> dict[str, MetricItems]:
-    """Return the items by metric of a file that is intact."""
+def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
+    """Return the items by metric."""
+    if not is_intact(path, digest):
+        raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
     by_metric = {}
     for metric, rows in pq.read_table(path).to_pandas().groupby("metric", sort=False):
         values, weights = rows["value"].to_numpy(), rows["weight"].to_numpy()

@@ -54,8 +54,8 @@ class Journal:
         self.append(replace(measurement, items=write_items(self._items_file(measurement), items)))
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
-        """Return a measurement's items by metric, which `read` found intact; empty if it has none."""
-        return read_items(self._items_file(measurement)) if measurement.items else {}
+        """Return a measurement's items by metric; empty if it has none."""
+        return read_items(self._items_file(measurement), measurement.items) if measurement.items else {}
 
     def _items_file(self, measurement: Measurement) -> Path:
         return items_file(self.folder.parent, measurement.point_id, measurement.key)

@@ -182,7 +182,11 @@ class Results:
         return [point for trial in self.trials for point in trial.measured]
 
     def items(self, point: PointResults) -> dict[str, MetricItems]:
-        """Return a point's items by metric; metrics without items are left out."""
+        """Return a point's items by metric; metrics without items are left out.
+
+        Raises:
+            DataError: A file of items is missing or damaged.
+        """
         by_metric: dict[str, MetricItems] = {}
         for measurement in point.measurements:
             by_metric |= self.items_of(measurement)
