@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     Model: TypeAlias = PreTrainedModel
+    Tokenizer: TypeAlias = PreTrainedTokenizerBase
 else:
-    Model = Any  # Importing transformers takes seconds, and a plan needs only a plugin's settings.
+    Model = Tokenizer = Any  # Importing transformers takes seconds, and a plan needs only a plugin's settings.
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class ErasureTask(TrainingTask, Protocol):
     """Rising; one unless the dial is cumulative."""
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+    def tokenizer(self) -> Tokenizer: ...
     def load_original(self) -> Model: ...
     def memorized_model(self) -> Model: ...
 
@@ -175,7 +176,7 @@ class EvaluationTask(Protocol):
     retain: Sequences | None
     validation: Sequences | None
     """General texts that no training reads."""
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     sample_count: int
     is_original: bool
     """Whether the measured model is the original."""

@@ -1,14 +1,12 @@
 """Results of a sweep from Python: tables, curves, and kept erased models with their cards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -20,17 +18,17 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
 from harness.base import csv_text, files
 from harness.base.messages import printable
-from harness.contracts import Json
+from harness.contracts import Checkpoint, Json, Model
 from harness.errors import DataError, ModelError
-from harness.records import record, tuned
+from harness.models.adapters import ADAPTER_FILE, Adapter, load_erased, read_adapter, save_adapter
+from harness.models.loading import load_model, save_model
+from harness.models.resolving import copy_tokenizer
+from harness.records import tuned
+from harness.records.artifacts import damage
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
-from harness.reporting.section import fill_template
+from harness.reporting.render import fill_template
 from harness.settings import ORIGINAL, Source
-
-if TYPE_CHECKING:
-    from harness.contracts import Checkpoint, Model
-    from harness.models.adapters import Adapter
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,6 @@ class SweepResults:
             DataError: There is no such point, or its erased model was not kept.
             ModelError: The kept files are damaged, or the original is missing or another.
         """
-        from harness.models.adapters import load_erased
-        from harness.models.loading import load_model
-
         named = self.point(point)
         spec = named.spec
         if original is not None and original.digest != spec.model.digest:
@@ -154,8 +149,6 @@ class SweepResults:
             DataError: There is no such point, it was not erased by LoRA only, or its adapter was not kept.
             ModelError: The kept files are damaged.
         """
-        from harness.models.adapters import ADAPTER_FILE, read_adapter
-
         named = self.point(point)
         if named.spec.is_reference or named.spec.training.lora is None:
             raise DataError(f"'{point}' was not trained with LoRA, so it has no adapter.")
@@ -177,10 +170,6 @@ class SweepResults:
             ModelError: The kept files are damaged, or the original is missing.
             StorageError: It cannot be written.
         """
-        from harness.models.adapters import save_adapter
-        from harness.models.loading import save_model
-        from harness.models.resolving import copy_tokenizer
-
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
         named = self.point(point)
@@ -199,11 +188,8 @@ class SweepResults:
 
     def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
-        from harness.records.artifacts import damage
-
         spec, point_id = point.spec, point.spec.point_id(point.strength)
-        name = record.erased_key(spec.model_id(point.made.strength), point.made.code) if point.made else point_id
-        folder = self.folder.parent / "artifacts" / "erased" / name
+        folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
             "measured again, and kept."
@@ -283,14 +269,6 @@ def model_card(
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
     original_row = original.to_dict("records")[0] if len(original) else {}
-    measured: list[tuple[str, ...]] = []
-    for measurement in point.measurements:
-        for name, value in measurement.numbers.items():
-            metric = analysis.info[name]
-            if spec.shows(metric.group, metric.items):
-                digits = [f"{number:.6g}".replace("inf", "∞") for number in (value, original_row.get(name, math.nan))]
-                by = measurement.evaluator, measurement.definition
-                measured.append((f"{metric.title} {arrow(metric)}", *digits, *by))
     front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
     front |= {"pipeline_tag": "text-generation", "tags": ["lethe", "unlearning", spec.method]}
     if spec.model.revision:
@@ -298,8 +276,9 @@ def model_card(
     strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
     cost = analysis.info.get(analysis.results.plan.compare.cost)
     ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
-    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "measured": measured, "weights": weights}
-    parts |= {"made_by": made_by, "source_name": _source_name, "without_folders": _without_folders}
+    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "weights": weights}
+    parts |= {"info": analysis.info, "original_row": original_row, "nan": math.nan, "arrow": arrow, "made_by": made_by}
+    parts |= {"source_name": _source_name, "without_folders": _without_folders}
     parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
     parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"

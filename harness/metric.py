@@ -1,7 +1,6 @@
 """Declarations of metrics, and samples and curves next to them."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -118,20 +117,6 @@ class MeasuredCurve:
     y_title: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]
-
-
-def check_group(group: Group) -> Group:
-    """Return a valid group name.
-
-    Raises:
-        ValueError: It is not a name.
-    """
-    if group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", group):
-        raise ValueError(
-            f"'{group[:60]}' is no name of a group of metrics: use only lower-case letters, digits and _, and not "
-            "'average', which is the rank of two groups together."
-        )
-    return group
 
 
 def parse_metric(declared: Mapping[str, Any]) -> Metric:

@@ -1,27 +1,26 @@
 """Runs a sweep from its file to its report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from harness.analysis.analysis import Analysis
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
+from harness.library import SweepResults
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
 from harness.records import mlflow, setting_changes, tuned
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
+from harness.reporting.files import point_tags, write, write_measured
 from harness.reporting.plan import one_step_epochs
+from harness.reporting.summary import answer_markdown
 from harness.settings import Plan, replace
-
-if TYPE_CHECKING:
-    from harness.library import SweepResults
 
 ExecutorName = Literal["ray", "inline"]
 
@@ -78,8 +77,6 @@ def run_planned(
         try:
             measured = _finish(planned, measured, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
-            from harness.reporting.files import write_measured
-
             error.add_note(write_measured(planned, journal, folders.results))
             raise
         return _reported(measured, folders.results, tracking)
@@ -119,11 +116,6 @@ def _job_count(results: Results, folders: job.Folders) -> int:
 
 
 def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:
-    from harness.analysis.analysis import Analysis
-    from harness.library import SweepResults
-    from harness.reporting.files import point_tags, write
-    from harness.reporting.summary import answer_markdown
-
     analysis = Analysis(measured)
     written = write(analysis, folder)
     tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))

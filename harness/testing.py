@@ -145,17 +145,15 @@ class MethodConformance(Conformance):
         return strongest / 10, strongest
 
     def erase(
-        self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
+        self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...]
     ) -> Iterator[ErasedModel]:
         """Yield the method's erased models on the small trial."""
         configured = self.configured(method, name, max(strengths))
-        yield from configured.erase(self.task(configured, artifacts, strengths, seed))
+        yield from configured.erase(self.task(configured, artifacts, strengths))
 
-    def task(
-        self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
-    ) -> tasks.ErasingTask:
+    def task(self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...]) -> tasks.ErasingTask:
         """Return the small trial's task."""
-        spec = small_spec(method.reference, seed, self.model)
+        spec = small_spec(method.reference, model=self.model)
         if method.reference == "memorized_model":
             memorized.build_memorized(spec, artifacts, print)
         return tasks.ErasingTask(spec, artifacts, strengths, print)
@@ -175,11 +173,9 @@ class MethodConformance(Conformance):
             logits: torch.Tensor = model(input_ids=inputs.forget_set(small_spec()).tokens_NT).logits
         return logits
 
-    def only(
-        self, method: type[Method], name: str, artifacts: Artifacts, strength: Number, seed: int = 0
-    ) -> torch.Tensor:
+    def only(self, method: type[Method], name: str, artifacts: Artifacts, strength: Number) -> torch.Tensor:
         """Return the logits after erasure at one strength."""
-        return self.logits(next(self.erase(method, name, artifacts, (strength,), seed)).model)
+        return self.logits(next(self.erase(method, name, artifacts, (strength,))).model)
 
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
         """It declares label, source, version and strength."""

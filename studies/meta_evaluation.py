@@ -388,7 +388,7 @@ def measure(task: Task) -> list[str]:
     missing: dict[Number | None, dict[str, list[tuple[EvaluatorSpec, tuple[str, ...]]]]] = {}
     for strength in task.strengths:
         for kind, evaluator, key in task.wanted(strength):
-            if not artifacts.has(ARRAYS, digest_of(list(key))):
+            if not (artifacts.root / ARRAYS / digest_of(list(key))).exists():
                 missing.setdefault(strength, {}).setdefault(kind, []).append((evaluator, key))
     strengths = [strength for strength in missing if strength is not None]
     with closing(yield_models(task.spec, artifacts, strengths, _ignored)) as erasures:

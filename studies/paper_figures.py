@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from harness.base.csv_text import csv_text
-from harness.base.files import read_file, write_whole
+from harness.base.files import write_whole
 from harness.base.messages import tell
 from harness.contracts import Model
 from harness.errors import DataError, LetheError, ModelError
@@ -177,7 +177,7 @@ def draw_attention(arguments: argparse.Namespace) -> Figure:
     """Return the figure of a head's attention, before and, if there is one, after an erasure."""
     original = resolve_model(arguments.model)
     check_model(original)
-    text = read_file(arguments.text_file, "the text").decode(errors="replace").removesuffix("\n")
+    text = arguments.text_file.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
     tokenizer = load_tokenizer(original)
     [tokens] = token_lists(tokenizer, [text])
     if not text or len(tokens) > positions(original):

@@ -6,7 +6,7 @@ import pandas as pd
 
 from harness.analysis import main_table, metrics, ranking
 from harness.analysis.answer import Answer, answer
-from harness.analysis.attacks import attack_curves, attack_frame
+from harness.analysis.attacks import attack_frame
 from harness.analysis.blocks import selected_blocks
 from harness.analysis.caveats import HumanReading, caveats, human_readings
 from harness.analysis.evidence import Evidence, read_evidence
@@ -95,19 +95,9 @@ class Analysis:
         return attack_frame(self.shown)
 
     @cached_property
-    def measured_curves(self) -> pd.DataFrame:
-        """Curves that evaluators measured, for references and ranked points (in a tuned sweep: of the last level)."""
-        return attack_curves(self.results, self.points, self.ranked.info)
-
-    @cached_property
     def agreements(self) -> pd.DataFrame:
         """Agreement with the original on memorised and on other sequences."""
         return main_table.agreement_frame(self.shown) if self.results.plan.erases else pd.DataFrame()
-
-    @cached_property
-    def answers(self) -> pd.DataFrame:
-        """Accuracies on reasoning tasks."""
-        return main_table.reasoning_frame(self.shown)
 
     @cached_property
     def blocks(self) -> pd.DataFrame:

@@ -53,9 +53,8 @@ def _rounds(trial: TrialResults) -> list[set[str]]:
         by_epoch |= enumerate(notes.get("selected_by_epoch", ()), start=1)
     rounds = []
     for entries in by_epoch.values():
-        if isinstance(entries, list | tuple):  # A plugin may note anything.
-            names = {str(entry.get("block") if isinstance(entry, Mapping) else entry) for entry in entries}
-            rounds.append({name for name in names if block_place(name)})
+        names = {str(entry.get("block") if isinstance(entry, Mapping) else entry) for entry in entries}
+        rounds.append({name for name in names if block_place(name)})
     return rounds
 
 

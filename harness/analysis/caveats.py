@@ -44,8 +44,7 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
     """Return the readings that evaluators noted under `human_perplexity` (by role), each once a model."""
     readings: dict[tuple[str, str], HumanReading] = {}
     for point, measurement in measurements(sorted(points, key=lambda point: point.spec.method != ORIGINAL)):
-        perplexities = measurement.notes.get("human_perplexity")
-        for role, perplexity in perplexities.items() if isinstance(perplexities, dict) else ():
+        for role, perplexity in measurement.notes.get("human_perplexity", {}).items():
             key = point.spec.model.id, role
             if key in readings or role not in point.spec.judges or math.isnan(perplexity):
                 continue

@@ -196,11 +196,6 @@ def state_of_repeats(rows: pd.DataFrame) -> State:
     return "over-erased" if rows["over_erased"].eq(True).any() else ""
 
 
-def is_broken(rows: pd.DataFrame) -> pd.Series:
-    """Return the mask of collapsed or over-erased points: they take no rank and are never recommended."""
-    return rows["collapsed"].eq(True) | rows["over_erased"].eq(True)
-
-
 def unmeasured_damage(table: pd.DataFrame) -> str:
     """Return a caveat about models without any measured damage; '' where there are none."""
     erased = table[~table["method"].isin(REFERENCE_ROWS)]

@@ -34,16 +34,9 @@ _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 def metric_info(results: Results) -> dict[str, Metric]:
     """Return the declarations of all measured metrics."""
     metrics: dict[str, Metric] = {}
-    reporter: dict[str, str] = {}
     for _, measurement in measurements(results.measured):
         for declared in measurement.metrics:
-            name, evaluator = str(declared["name"]), measurement.evaluator
-            if reporter.setdefault(name, evaluator) != evaluator:
-                raise DataError(
-                    f"the evaluators '{reporter[name]}' and '{evaluator}' both report '{name}', so a "
-                    "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
-                )
-            metrics.setdefault(name, parse_metric(declared))
+            metrics.setdefault(str(declared["name"]), parse_metric(declared))
     return sort_by_column(metrics.values())
 
 

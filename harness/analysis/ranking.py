@@ -209,7 +209,7 @@ def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> Floats
 
     A metric missing on any seed is NaN; all are if the variant is broken, erased nothing or is a control.
     """
-    if (damage.is_broken(rows) | rows["idle"] | rows["control"]).any():
+    if (rows["collapsed"].eq(True) | rows["over_erased"].eq(True) | rows["idle"] | rows["control"]).any():
         return np.full(len(metrics), np.nan)
     finite = rows.assign(**{metric.name: rows[metric.name].clip(-INFINITE, INFINITE) for metric in metrics})
     return np.array([aims.cost(finite, metric) for metric in metrics])

@@ -9,7 +9,6 @@ from scipy.special import stdtrit
 
 from harness.errors import DataError
 from harness.records.results import PointResults, StudyResults
-from harness.settings import UNSEEN_ROWS
 from harness.statistics.bootstrap import CONFIDENCE
 
 _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
@@ -100,11 +99,6 @@ def work_seconds(points: Sequence[PointResults]) -> float:
             erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
     measuring = [measurement.seconds for point in points for measurement in point.measurements]
     return math.fsum(erasing.values()) + sum(measuring)
-
-
-def seed_count(table: pd.DataFrame) -> int:
-    """Return the number of seeds of a table, holdout rows left out."""
-    return int(table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique())
 
 
 def strengths(values: Sequence[float]) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.damage import flag, over_erased
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, read_declarations
-from harness.base import csv_text, files, messages
+from harness.base import csv_text, messages
 from harness.contracts import Metric
 from harness.errors import DataError
 from harness.records.results import PointResults, Results, TrialResults
@@ -146,11 +145,10 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     no strength, seed 0, ranked unless it is a reference row. Unknown columns stay text.
     """
     try:
-        content = BytesIO(files.read_file(path, "a table"))
-        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8")
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except ValueError as error:  # pandas' own errors are of that kind.
+    except (OSError, ValueError) as error:  # pandas' own errors are of the latter kind.
         raise DataError(f"{path} cannot be read as a table: {messages.shown(str(error).strip())}.") from error
     columns = ", ".join(map("'{}'".format, frame.columns))
     lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]

@@ -69,21 +69,6 @@ def writing(path: Path, what: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be written ({what}): {error}. {again}") from error
 
 
-def read_file(path: Path, what: str) -> bytes:
-    """Return a file's bytes.
-
-    Raises:
-        FileNotFoundError: Nothing is there.
-        DataError: It could not be read.
-    """
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({what}): {error.strerror or error}.") from error
-
-
 def write_whole(
     path: Path, content: str | bytes, what: str = "a file of the results", *, durable: bool = False
 ) -> Path:

@@ -1,6 +1,7 @@
 """The hub and its local cache, which is used without asking the hub."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -72,10 +73,8 @@ def file_names(repository: Repository) -> list[str]:
     """Return the names of a repository's files on the hub."""
     from huggingface_hub import HfApi
 
-    try:
+    with _reaching(repository):
         return HfApi().list_repo_files(repository.id, revision=repository.revision, repo_type=repository.kind)
-    except Exception as error:
-        raise _unreachable(repository, error) from error
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -116,18 +115,20 @@ def _snapshot(repository: Repository, patterns: Sequence[str], *, is_offline: bo
 
 
 def _downloaded(repository: Repository, patterns: Sequence[str]) -> Path:
-    try:
+    with _reaching(repository):
         return _snapshot(repository, patterns, is_offline=False)
-    except Exception as error:
-        raise _unreachable(repository, error) from error
 
 
-def _unreachable(repository: Repository, error: Exception) -> LetheError:
+@contextmanager
+def _reaching(repository: Repository) -> Iterator[None]:
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    if isinstance(error, RepositoryNotFoundError):
-        return repository.failure("is not on the hub (or it is private), nor is it a folder here.")
-    return repository.failure(
-        f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "
-        "Run `lethe prefetch FILE` where there is a network, or give a local folder."
-    )
+    try:
+        yield
+    except RepositoryNotFoundError as error:
+        raise repository.failure("is not on the hub (or it is private), nor is it a folder here.") from error
+    except Exception as error:
+        raise repository.failure(
+            f"or a part of it is not in this machine's hub cache, and cannot be fetched ({type(error).__name__}). "
+            "Run `lethe prefetch FILE` where there is a network, or give a local folder."
+        ) from error

@@ -3,16 +3,12 @@
 Two texts are near-duplicates where the one with fewer distinct n-grams of tokens shares at least `SHARE` of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 NGRAM = 10
 """Tokens. No two miniature texts of different roles share 0.8 of their 10-grams."""
@@ -52,17 +48,12 @@ def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str], s
 
 
 def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     links = csr_array((np.ones(len(one_P)), (groups_N[one_P], groups_N[other_P])), shape=(len(groups_N),) * 2)
     labels_N: Numbers = connected_components(links, directed=False)[1]
     return labels_N[groups_N]
 
 
 def _index_ngrams(rows: Sequence[Sequence[int]]) -> csr_array:
-    from scipy.sparse import csr_array
-
     numbers_by_ngram: dict[bytes, int] = {}
     texts, ngrams = list[int](), list[int]()
     for text, row in enumerate(rows):

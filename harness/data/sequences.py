@@ -3,32 +3,26 @@
 Tensor letters: N sequences, T tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from harness.base.files import digest_of
-from harness.contracts import Checkpoint, Sequences
+from harness.contracts import Checkpoint, Sequences, Tokenizer
 from harness.data import overlap
 from harness.data.overlap import near_duplicate_groups
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.models.tokenizing import true_continuations, unpadded
+from harness.models.tokenizing import decoded, true_continuations, unpadded
 from harness.settings import Source, replace
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 MIN_TOKENS = 32
 """Shorter retain and validation texts (headings, stubs) are skipped."""
@@ -52,7 +46,7 @@ class Utility:
         return len(self.prompts_NT)
 
 
-def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+def load_forget(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Sequences:
     """Return the forget set: rows from `start` on, then those that are not memorised; its digest is checked."""
     least, other = source.prefix_tokens + 1, source.not_memorized
     rows = read_rows(source, "forget", tokenizer, vocabulary, least)
@@ -104,13 +98,13 @@ def _continuation_digests(forget: Sequences) -> list[str]:
     return [digest_of(tokens) for tokens in true_continuations(forget)]
 
 
-def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+def load_holdout(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Sequences:
     """Return unseen texts of the forget set's kind."""
     rows = read_rows(source, "holdout", tokenizer, vocabulary, source.prefix_tokens + 1)
     return _packed(rows, source.prefix_tokens, source, "holdout")
 
 
-def load_validation_row(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+def load_validation_row(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Sequences:
     """Return validation texts of `sequence_tokens`, cut into prefix and continuation, in place of unseen texts."""
     rows = read_rows(source, "validation", tokenizer, vocabulary, source.sequence_tokens)
     return _packed(rows, source.prefix_tokens, source, "validation")
@@ -137,7 +131,7 @@ def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list
 
 
 def load_retain(
-    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int | None = None, role: Role = "retain"
+    source: Source, tokenizer: Tokenizer, vocabulary: int, most: int | None = None, role: Role = "retain"
 ) -> Sequences:
     """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`, or `most` of them."""
     cut = min(most or source.sequence_tokens, source.sequence_tokens)
@@ -149,7 +143,7 @@ load_validation = partial(load_retain, role="validation")
 """Held-out texts for the model's own perplexity."""
 
 
-def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
+def load_utility(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Utility:
     """Return the first `sequences` texts with a prompt of `prefix_tokens` and a reference to `sequence_tokens`."""
     rows = read_rows(source, "utility", tokenizer, vocabulary, source.sequence_tokens)
     tokens_NT = torch.from_numpy(np.stack(rows))
@@ -157,12 +151,8 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
     lengths_N = torch.full((len(rows),), source.sequence_tokens)
     digest = _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens))
-    prompts, references = (tuple(_decoded(tokenizer, part_NT)) for part_NT in (prompts_NT, references_NT))
+    prompts, references = (tuple(decoded(tokenizer, part_NT.tolist())) for part_NT in (prompts_NT, references_NT))
     return Utility(prompts_NT, references_NT, prompts, references, digest)
-
-
-def _decoded(tokenizer: PreTrainedTokenizerBase, rows: Any) -> list[str]:
-    return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
 
 def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
@@ -238,7 +228,7 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
         ours, theirs = load_texts(source, role, model), load_texts(replace(source, digest=""), role, twin)
         rows: tuple[list[Any], ...] = token_rows(ours), token_rows(theirs)
         if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            rows = tuple(_decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
+            rows = tuple(decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
             named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()

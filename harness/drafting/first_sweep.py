@@ -26,7 +26,7 @@ from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
 from harness.records.journal import Journal
 from harness.records.results import read_results
-from harness.reporting.section import fill_template
+from harness.reporting.render import fill_template
 from harness.settings import HOLDOUT, ORIGINAL, Choice, LogUniform, Trial
 from harness.toolkit import scoring
 from harness.toolkit.decoding import MAX_CACHED_WEIGHTS

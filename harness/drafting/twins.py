@@ -22,7 +22,7 @@ from harness.errors import DataError, TrialError
 from harness.execution.environment import versions
 from harness.execution.trial.memorized import accuracy
 from harness.models import loading, resolving
-from harness.reporting.section import fill_template
+from harness.reporting.render import fill_template
 from harness.settings import Engine, Source
 from harness.toolkit import finetune
 from harness.toolkit.device import device_for

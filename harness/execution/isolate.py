@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.base.messages import first_names
 from harness.contracts import ErasedModel, Sequences
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
@@ -98,7 +99,7 @@ def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
         rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
-        raise TrialError(f"{plugin} changed {', '.join(changed)}. {rule}, or put it back.")
+        raise TrialError(f"{plugin} changed {first_names(changed, NAMED_CHANGES)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:
@@ -152,8 +153,7 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
         >>> fingerprint(torch.tensor([0.0, 1.0])) == fingerprint(torch.tensor([-0.0, 1.0]))
         False
     """
-    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    flat = plain.detach().contiguous().reshape(-1)
+    flat = tensor.detach().contiguous().reshape(-1)
     bits = hashlib.sha256(flat.cpu().view(torch.uint8).numpy().data).digest()
     return str(tensor.dtype), tuple(tensor.shape), bits
 
@@ -162,26 +162,19 @@ def fingerprints(name: str, value: object) -> Fingerprints:
     """Return fingerprints of a model's weights, buffers and modes, of the parts of texts, or of another value."""
     if isinstance(value, torch.nn.Module):
         modes = {f"{name}'s mode of {part}": module.training for part, module in value.named_modules()}
-        return {**weights_fingerprints(name, value), **modes}
+        tensors = [*value.named_parameters(), *value.named_buffers()]
+        return modes | {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
     if not isinstance(value, Sequences):
         return {name: repr(value)}
     parts = {f"{name}.{part}": of_part for part, of_part in vars(value).items()}
     return {part: fingerprint(it) if isinstance(it, torch.Tensor) else it for part, it in parts.items()}
 
 
-def weights_fingerprints(name: str, module: torch.nn.Module) -> Fingerprints:
-    """Return fingerprints of weights and buffers."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
-
-
 def compared(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return the first changed names and the number of others.
+    """Return the names of what has changed.
 
     Example:
         >>> compared({"task.seed": 0, "the weights a": 1}, {"task.seed": 0, "the weights a": 2})
         ['the weights a']
     """
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    more = [f"{len(names) - NAMED_CHANGES} more"] if len(names) > NAMED_CHANGES else []
-    return [*names[:NAMED_CHANGES], *more]
+    return [name for name in {**before, **after} if before.get(name) != after.get(name)]

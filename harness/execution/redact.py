@@ -68,11 +68,9 @@ def is_own(error: BaseException) -> bool:
 
 
 def _positions(error: BaseException) -> list[str]:
-    positions = []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if file := _path_in_package(frame.f_code.co_filename):
-            positions.append(f"{file}, line {line}, in {frame.f_code.co_name}")
-    return positions
+    frames = traceback.walk_tb(error.__traceback__)
+    codes = [(frame.f_code, line) for frame, line in frames]
+    return [f"{_path_in_package(code.co_filename)}, line {line}, in {code.co_name}" for code, line in codes]
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
@@ -84,12 +82,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _path_in_package(file: str) -> str:
-    """Return a file's path within its package; '' if there is no such file."""
-    try:
-        path = Path(file)
-        if not path.is_file():
-            return ""
-    except (OSError, ValueError):
-        return ""
+    """Return a file's path within its package."""
+    path = Path(file)
     roots = [root for root in sys.path if root and path.is_relative_to(root)]
     return path.relative_to(max(roots, key=len)).as_posix() if roots else path.name

@@ -7,9 +7,8 @@ Matrices: A [rank, inputs] and B [outputs, rank].
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,8 +30,7 @@ _NAME = "default"
 _PREFIX = "base_model.model."
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(NamedTuple):
     """A trained adapter: A and B of each module, on the CPU."""
 
     lora: LoRA
@@ -175,13 +173,8 @@ def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling:
 @torch.no_grad()
 def add_adapter(model: Model, adapter: Adapter) -> Model:
     """Apply an adapter to `model` in place."""
-    modules = dict(model.named_modules())
-    for name, (inner, outer) in adapter.updates.items():
-        module = modules.get(name)
-        shape = (outer.shape[0], inner.shape[1])
-        if module is None or tuple(module.weight.shape) != (shape[::-1] if _is_inputs_first(module) else shape):
-            raise ModelError(f"the adapter of {name} is for another model: this one has no such matrix of that shape.")
-        _add_update(module, (inner, outer), adapter.lora.scaling)
+    for name, update in adapter.updates.items():
+        _add_update(model.get_submodule(name), update, adapter.lora.scaling)
     return model
 
 
@@ -216,15 +209,11 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
 def read_adapter(folder: Path, original_digest: str) -> Adapter:
     """Return an adapter from `save_adapter`."""
     facts, tensors = _read_tensors(folder / ADAPTER_FILE, original_digest)
-    updates = {}
-    try:
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
-            updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
-        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
-        return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
-    except (OSError, ValueError, LookupError) as error:
-        raise ModelError(f"{folder} is damaged, or Lethe did not write it ({type(error).__name__}).") from error
+    updates, config = {}, json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in tensors):
+        updates[stem.removeprefix(_PREFIX)] = tensors[f"{stem}.lora_A.weight"], tensors[f"{stem}.lora_B.weight"]
+    lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
+    return Adapter(lora, updates, bool(config["fan_in_fan_out"]))
 
 
 def _read_tensors(file: Path, original_digest: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -322,11 +311,8 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
     """Apply a patch to `original` in place."""
     by_name = {block.name: block for block in blocks(original)}
     for name, tensor in _read_tensors(file, original_digest)[1].items():
-        block = by_name.get(name)
-        weights = None if block is None else block.of(original.get_parameter(block.parameter).detach())
-        if weights is None or weights.shape != tensor.shape:
-            raise ModelError(f"{file} patches the block {name}, which this model does not have in that shape.")
-        weights.copy_(tensor)
+        block = by_name[name]
+        block.of(original.get_parameter(block.parameter).detach()).copy_(tensor)
     return original
 
 

@@ -8,7 +8,7 @@ is its up-projection.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,8 +16,7 @@ from harness.contracts import Model
 from harness.errors import ModelError
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """Layout of an architecture's matrices."""
 
     layers: str
@@ -93,8 +92,7 @@ class Block:
         return matrix.narrow(self.axis, self.start, self.stop - self.start)
 
 
-@dataclass(frozen=True)
-class BlockPlace:
+class BlockPlace(NamedTuple):
     """A block's place in a model."""
 
     layer: int
@@ -135,8 +133,7 @@ def block_count(config: Mapping[str, Any]) -> int:
     return int(read.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[read.model_type].matrices)
 
 
-@dataclass(frozen=True)
-class _Heads:
+class _Heads(NamedTuple):
     heads: int
     groups: int
     width: int

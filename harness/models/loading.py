@@ -10,7 +10,8 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,10 +37,8 @@ POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the checkpoint's `config.json`."""
     file = Path(ensure_local(checkpoint, weights=False).location) / "config.json"
-    try:
+    with _told_as(f"{file} is not a model's configuration"):
         return dict(json.loads(file.read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{file} is not a model's configuration ({type(error).__name__}): {error}") from error
 
 
 def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
@@ -51,11 +50,17 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     if kind not in CONFIG_MAPPING:
         lacks = f"which transformers {__version__} does not have; code of the checkpoint's own is never run"
         raise ModelError(f"'{local.id}' ({local.location}) is a '{kind}', {lacks}. Name another, or update it.")
-    try:
+    with _told_as(f"{local.location}/config.json is not a model's configuration"):
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
-    except Exception as error:  # A configuration of nonsense makes it raise just about anything.
-        reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
-        raise ModelError(f"{local.location}/config.json is not a model's configuration {reason}") from error
+
+
+@contextmanager
+def _told_as(fault: str) -> Iterator[None]:
+    """Turn an error into a ModelError: a damaged file makes transformers and its parts raise just about anything."""
+    try:
+        yield
+    except Exception as error:
+        raise ModelError(f"{fault} ({type(error).__name__}). {' '.join(str(error).split())}") from error
 
 
 def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
@@ -183,11 +188,8 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-    try:
+    with _told_as(f"the model '{local.id}' ({local.location}) cannot be loaded"):
         model, account = getattr(transformers, auto_class).from_pretrained(local.location, **options)
-    except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
-        reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
-        raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
     kinds = {
         "missing": [name for name in account["missing_keys"] if not re.match(may_lack, name)],
         "not part of the model": [name for name in account["unexpected_keys"] if is_causal and not MASK.search(name)],
@@ -243,7 +245,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
 
     local = ensure_local(checkpoint, weights=False)
     folder = Path(local.tokenizer)
-    try:
+    with _told_as(f"no tokenizer can be loaded from {checkpoint.tokenizer}"):
         if (folder / "tokenizer.json").is_file():
             from tokenizers import Tokenizer
 
@@ -254,9 +256,6 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
             tokenizer = GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
         else:
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # A damaged file makes transformers and its parts raise just about anything.
-        reason = f"({type(error).__name__}): {' '.join(str(error).split())[:300]}"
-        raise ModelError(f"no tokenizer can be loaded from {checkpoint.tokenizer} {reason}") from error
     check_unchanged(local)
     return tokenizer
 

@@ -3,8 +3,6 @@
 See docs/decisions/0011-reading-texts.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -12,27 +10,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from harness.base import hub
 from harness.base.hub import Repository
-from harness.contracts import Checkpoint, Json, Sequences
+from harness.contracts import Checkpoint, Json, Sequences, Tokenizer
 from harness.errors import ModelError
 from harness.models.loading import UNBOUNDED, configuration, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Of Gemma 2, Granite and Cohere."""
 
 
 def token_lists(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, starts: bool = True, names: bool = False
+    tokenizer: Tokenizer, texts: Sequence[str], *, starts: bool = True, names: bool = False
 ) -> list[list[int]]:
     """Return the token ids of whole texts, as every model here reads them.
 
@@ -65,7 +58,7 @@ def true_continuations(sequences: Sequences) -> list[list[int]]:
     return [row[sequences.prefix_tokens :] for row in unpadded(sequences)]
 
 
-def start_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def start_tokens(tokenizer: Tokenizer) -> list[int]:
     """Return the ids that a tokenizer puts before every text, such as BOS."""
     encoded = tokenizer("a", return_special_tokens_mask=True)
     added = takewhile(lambda pair: pair[1], zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True))
@@ -117,7 +110,7 @@ def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
 
 
 def decoded(
-    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], *, special: bool = False, clean: bool = False
+    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], *, special: bool = False, clean: bool = False
 ) -> list[str]:
     """Return each row as text, with special tokens if `special`; see `cleaned` for `clean`."""
     texts = tokenizer.batch_decode(list(rows), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
@@ -140,7 +133,7 @@ def cleaned(text: str) -> str:
     return re.sub(r" (?=n't|'m|'s|'ve|'re)", "", text)
 
 
-def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def tokenized(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the token ids of `decoded(special=True)`; use `token_lists` for texts from outside."""
     return token_lists(tokenizer, texts, starts=False, names=True)
 
@@ -156,7 +149,7 @@ def before_end(tokens: Sequence[int], end: int | Collection[int] | None) -> list
     return list(takewhile(lambda token: token not in ends, tokens))
 
 
-def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Sequences:
+def retokenized(tokenizer: Tokenizer, sequences: Sequences) -> Sequences:
     """Return the sequences decoded, cleaned and tokenised again, at their old lengths.
 
     Shorter ones start with ends of text; without such a token they stay shorter.

@@ -1,12 +1,12 @@
 """The `evaluators` and `collapse` blocks, checked against the plugins."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.base.settings import check_settings
 from harness.contracts import Evaluator, Read, TextsShape
 from harness.errors import DataError, Fault, Faults, PluginError
-from harness.metric import check_group
 from harness.models.loading import configuration
 from harness.planning.resolve import ResolvedModel
 from harness.planning.texts import Texts
@@ -66,10 +66,9 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
     """Yield the reasons why a metric's group or attack is not allowed."""
     for metric in evaluator.metrics:
-        try:
-            check_group(metric.group)
-        except ValueError as error:
-            yield f"the group of its metric '{metric.name}': {error}"
+        if metric.group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", metric.group):
+            allowed = "use only lower-case letters, digits and _, and not 'average', which is the rank of two groups"
+            yield f"'{metric.group[:60]}' is no name of a group of metrics ('{metric.name}'): {allowed} together."
         if metric.attack and metric.aggregate != "mean":
             reason = "attacks are compared by plain means. Declare no attack, or report its logarithm as a mean."
             yield f"its metric '{metric.name}' is an attack and an {metric.aggregate}: {reason}"

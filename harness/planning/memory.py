@@ -4,8 +4,6 @@ The method's code runs until its first optimiser step: on random weights, or, fo
 without contents (torch's `FakeTensorMode`).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -24,7 +22,7 @@ from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.base.messages import first_names
-from harness.contracts import Checkpoint, Model, Number, Sequences
+from harness.contracts import Checkpoint, Model, Number, Sequences, Tokenizer
 from harness.errors import ConfigError, Fault
 from harness.models.loading import load_tokenizer, read_config, unloaded_model
 from harness.models.resolving import CAUSAL_ROLES
@@ -33,9 +31,6 @@ from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Trial, replace
 from harness.toolkit import decoding, finetune, losses, scoring
 from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
@@ -151,7 +146,7 @@ class _FakeTask:
     memorized_model = load_original
 
     @cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
+    def tokenizer(self) -> Tokenizer:
         return load_tokenizer(self._spec.model)
 
     def weights_bytes(self) -> int:

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.base.files import usable_name
 from harness.base.settings import check_settings, repeated
@@ -30,8 +29,7 @@ SELECTABLE: Mapping[str, Callable[[Trial], set[str]]] = {
 """Keys of `--only`, and the values that select a trial."""
 
 
-@dataclass(frozen=True)
-class CheckedSweep:
+class CheckedSweep(NamedTuple):
     """A sweep file of the right form, with its plugins."""
 
     sweep: Sweep

@@ -2,9 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
@@ -21,8 +21,7 @@ MAX_VALUES = 50_000
 """Limit of a file with its aliases written out."""
 
 
-@dataclass(frozen=True)
-class SweepFile:
+class SweepFile(NamedTuple):
     """The contents of a sweep file as plain data."""
 
     path: Path
@@ -98,8 +97,6 @@ def parse(text: str, lines: dict[str, str] | None = None) -> Any:
         mark = error.problem_mark or error.context_mark
         location = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise DataError(f"is not valid YAML{location}: {error.problem or error.context}.") from None
-    except RecursionError:
-        raise DataError("is nested too deeply to be read.") from None
     except (YAMLError, ValueError) as error:
         raise DataError(f"is not valid YAML: {str(error).splitlines()[0]}.") from None
 

@@ -38,10 +38,6 @@ class Artifacts:
         self.root = root
         self._warn = warn or partial(messages.tell, is_error=True)
 
-    def has(self, kind: str, key: str) -> bool:
-        """Return True if the artifact exists, damaged or not."""
-        return (self.root / kind / key / ABOUT).exists()
-
     def find(self, kind: str, key: str) -> Path | None:
         """Return the artifact's folder, None if it does not exist; a damaged one is removed."""
         folder = self.root / kind / key

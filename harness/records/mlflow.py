@@ -44,16 +44,13 @@ for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(f"MLFLOW_{_name}", _value)
 
 
-class LiveCopy:
+class LiveCopy(AbstractContextManager["LiveCopy"]):
     """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_over = folder.resolve(), False
         self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="mlflow", daemon=True)
-
-    def __enter__(self) -> LiveCopy:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._is_over = True

@@ -8,14 +8,16 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from harness.contracts import Json, Metric, Number
 from harness.metric import parse_metric
 from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, erased_key, parse_time
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaching_probes
+from harness.records.record import DIRTY, Candidate, parse_time
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaches
+from harness.records.setting_changes import flatten_texts
 from harness.settings import PROBED_UTILITY, Trial
 
 _VIEW = "mlflow.sharedViewState."
@@ -91,7 +93,7 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
         numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
     for target in study.spec.targets:
-        if reaching := reaching_probes(target, candidate):
+        if reaching := [probe for probe in candidate.probes if reaches(target, candidate, probe)]:
             numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
     tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
     tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
@@ -107,19 +109,18 @@ def run_settings(spec: Trial) -> dict[str, Json]:
     settings: dict[str, Json] = {name: getattr(spec, name) for name in names}
     settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
     if not spec.is_reference:
-        settings |= _flat("settings", spec.settings) | _flat("training", spec.training.describe())
+        settings |= flatten_texts({"settings": spec.settings, "training": spec.training.describe()})
     return settings
 
 
 def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
     """Return the folder of a point's erased model, if it was kept, and the command that exports it."""
     spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    key = erased_key(spec.model_id(point.strength), point.made.code if point.made else "")
-    if not artifacts.has("erased", key):
+    if not (artifacts.root / "erased" / point.erased_key).exists():
         return {}
     folder = [] if results == "results" else ["--results", results]
     command = ["lethe", "export", f"{spec.sweep}:{point_id}", *folder, "--out", f"{spec.sweep}-{point_name(point)}"]
-    return {"kept_in": f"artifacts/erased/{key}", "export": shlex.join(command)}
+    return {"kept_in": f"artifacts/erased/{point.erased_key}", "export": shlex.join(command)}
 
 
 def source_tags(sweep: str) -> dict[str, str]:
@@ -170,12 +171,6 @@ def _steps(strengths: Sequence[Number | None]) -> list[int]:
     return integers if len(integers) == len(strengths) else list(range(len(strengths)))
 
 
-def _flat(path: str, value: Json) -> dict[str, Json]:
-    if not isinstance(value, Mapping):
-        return {path: value}
-    return {name: item for key, inner in value.items() for name, item in _flat(f"{path}.{key}", inner).items()}
-
-
 def _type_of(error: str) -> str:
     """Return the exception's type: its message may quote a text."""
     exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
@@ -215,12 +210,10 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(results, declared)
-    state: dict[str, Any] = {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'", "startTime": "ALL"}
-    state |= {"orderByKey": "tags.`mlflow.runName`", "orderByAsc": True, "runsHiddenMode": "SHOW_ALL"}
-    state |= {"lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
+    saved = json.loads(Path(__file__).with_name("mlflow_view.json").read_text(encoding="utf-8"))
+    state = saved["state"] | {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'"}
     state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
-    sections = [_section("tradeoff", "Trade-off"), _section("parallel", "Parallel coordinates")]
-    state |= {"compareRunSections": sections, "compareRunCharts": _charts(declared), "isAccordionReordered": True}
+    state["compareRunCharts"] = _charts(declared, saved["scatter"], saved["parallel"])
     view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
     return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
 
@@ -243,26 +236,15 @@ def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
     return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
-_VISIBLE = {"deleted": False, "isGenerated": False}
-
-
-def _section(uuid: str, name: str) -> dict[str, Any]:
-    state = {"display": True, "isReordered": True, **_VISIBLE}
-    return {"uuid": uuid, "name": name, "columns": 1, "cardHeight": 420, **state}
-
-
-def _charts(declared: Mapping[str, Metric]) -> list[dict[str, Any]]:
+def _charts(declared: Mapping[str, Metric], scatter: Json, parallel: Json) -> list[dict[str, Any]]:
     unbounded, axes = _unbounded(declared), {}
     for group in ("generation", "erasure"):
         names = [name for name, metric in declared.items() if metric.group == group and metric.axis is not None]
         # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name].axis))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
-    common: dict[str, Any] = {"runsCountToCompare": 1000, **_VISIBLE}
     charts = []
     for number, (x, y) in enumerate(zip(axes["generation"], axes["erasure"], strict=False)):
         both = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        charts.append({"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **both, **common})
-    lines = {"selectedParams": ["variant"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]}
-    parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", "showAllRuns": True}
-    return [*charts, {**parallel, **lines, **common}]
+        charts.append({**scatter, "uuid": f"scatter-{number}", **both})
+    return [*charts, {**parallel, "selectedMetrics": [*axes["erasure"], *axes["generation"]]}]

@@ -5,20 +5,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, Walked, erased_key
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, Study, Trial
 
 Probe = Mapping[str, Json]
 
 
-@dataclass(frozen=True)
-class ChosenPoint:
+class ChosenPoint(NamedTuple):
     """A probe at the least perplexity, or the nearest to a level, with its candidate."""
 
     candidate: Candidate
@@ -27,8 +26,7 @@ class ChosenPoint:
     """True only where every probe that reaches the level has collapsed."""
 
 
-@dataclass(frozen=True)
-class TargetResult:
+class TargetResult(NamedTuple):
     """The outcome of a study at one level."""
 
     target: Level
@@ -46,8 +44,7 @@ class TargetResult:
         return f"MA {ma:.2f} at strength {strength:g}" if self.chosen else f"not reached: best MA {ma:.2f}"
 
 
-@dataclass(frozen=True)
-class StudyResults:
+class StudyResults(NamedTuple):
     """The candidates and outcomes of one study."""
 
     spec: Study
@@ -79,19 +76,15 @@ def _target_result(spec: Study, target: Level, candidates: Sequence[Candidate]) 
         for probe in candidate.probes:
             point = ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe))
             probed += [] if math.isnan(probe[PROBED_ERASURE]) else [point]
-            reaching += [point] if _reaches(target, candidate, probe) else []
+            reaching += [point] if reaches(target, candidate, probe) else []
     # The first of equal ones: the earliest candidate at the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[PROBED_UTILITY]), default=None)
     nearest = min(probed, key=lambda point: float(point.probe[PROBED_ERASURE]), default=None)
     return TargetResult(target, chosen, nearest)
 
 
-def reaching_probes(target: Level, candidate: Candidate) -> list[Probe]:
-    """Return a candidate's probes with a known perplexity that reach a level."""
-    return [probe for probe in candidate.probes if _reaches(target, candidate, probe)]
-
-
-def _reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
+def reaches(target: Level, candidate: Candidate, probe: Probe) -> bool:
+    """Return True if a candidate's probe reaches a level, with a known perplexity."""
     return bool(probe[PROBED_ERASURE] <= candidate.targets[target.key] and not math.isnan(probe[PROBED_UTILITY]))
 
 
@@ -125,6 +118,11 @@ class PointResults:
     def numbers(self) -> dict[str, float]:
         """Return numbers by metric."""
         return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
+
+    @property
+    def erased_key(self) -> str:
+        """Return the artifact name of its erased model, which may have been kept."""
+        return erased_key(self.spec.model_id(self.strength), self.made.code if self.made else "")
 
 
 def measurements(points: Iterable[PointResults]) -> Iterator[tuple[PointResults, Measurement]]:

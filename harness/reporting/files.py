@@ -19,7 +19,7 @@ from harness.errors import LetheError
 from harness.records.journal import Journal
 from harness.records.tuned import read_sweep_results
 from harness.reporting import render, summary
-from harness.reporting.section import PageContext, Section, fill_template
+from harness.reporting.section import PageContext, Section
 from harness.reporting.sections import SECTIONS, main_table, repeat
 from harness.reporting.style import REFERENCE_STYLES, rendered
 from harness.settings import Plan
@@ -102,7 +102,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
     parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or metrics.NOTHING
     parts["provenance"] = repeat.provenance(analysis.results)
-    return fill_template("harness.reporting", "templates/page.html.j2", is_html=True, **parts)
+    return render.fill_html("page", **parts)
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:

@@ -18,7 +18,6 @@ from harness.planning.machine import Machine, memory_share, this_machine
 from harness.planning.memory import Row, find_unfit, gigabytes, memory_needs, row_of
 from harness.plugins import METHODS
 from harness.records import setting_changes, tuned
-from harness.records.journal import Journal
 from harness.records.results import Status, StudyResults
 from harness.reporting.render import Column, render
 from harness.settings import Plan, Trial
@@ -133,8 +132,7 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machin
 def print_plan(file: Path, planned: Plan, results: Path) -> None:
     """Print every trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
-    journal = Journal(folders.results / "journal")
-    measured = tuned.read_sweep_results(planned, journal)
+    measured = tuned.read_sweep_results(planned, folders.journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
@@ -143,7 +141,7 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in planned.studies)]
     machine, needs = this_machine(), memory_needs(trials)
     terminal.print(needs_table(trials, needs, machine))
-    rows = setting_changes.replaced_rows(planned, journal)
+    rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
     for sentence in filter(None, (replaced, *setting_changes.changed_sentences(measured))):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""Tables of frames, for a page, Markdown, LaTeX, CSV and the terminal.
+"""Tables of frames, for a page, Markdown, LaTeX and the terminal.
 
 Formats of numbers and intervals, marks and alignment are decided here and nowhere else.
 """
@@ -6,18 +6,19 @@ Formats of numbers and intervals, marks and alignment are decided here and nowhe
 import html
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.metrics import NOTHING, arrow, duration_text, number, split_title
-from harness.base.csv_text import csv_text
 from harness.base.messages import printable
 from harness.contracts import Metric
 
@@ -76,10 +77,29 @@ def latex_escape(text: str) -> str:
     return text.translate(_LATEX)
 
 
+def fill_template(package: str, template: str, *, is_html: bool = False, **parts: Any) -> str:
+    """Return a package's template with its parts filled in."""
+    return _environment(package, is_html).get_template(template).render(parts)
+
+
+def fill_html(name: str, **parts: Any) -> Markup:
+    """Return one of the report's templates with its parts filled in and escaped."""
+    return Markup(fill_template("harness.reporting", f"templates/{name}.html.j2", is_html=True, **parts))
+
+
+@cache
+def _environment(package: str, is_html: bool) -> Environment:
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = PackageLoader(package, "")
+    environment = Environment(loader=loader, autoescape=is_html, undefined=StrictUndefined, **blocks)
+    environment.filters["markdown"] = markdown_escape
+    return environment
+
+
 @overload
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["html"]) -> Markup: ...
 @overload
-def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["markdown", "latex", "csv"]) -> str: ...
+def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["markdown", "latex"]) -> str: ...
 @overload
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: Literal["terminal"]) -> Table: ...
 def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Table:
@@ -88,10 +108,6 @@ def render(frame: pd.DataFrame, columns: Sequence[Column], to: str) -> str | Tab
     A row whose `collapsed` is True is red, or has a †; one whose `over_erased` is True has a ‡. Neither is marked as
     best; nor is one whose `compared` is False.
     """
-    if to == "csv":
-        names = [name for column in columns for name in (column.name, f"{column.name}_low", f"{column.name}_high")]
-        flags = [name for name in ("collapsed", "over_erased") if name not in names]
-        return csv_text(frame[[name for name in (*names, *flags) if name in frame.columns]])
     headings = [column for column in columns if column.kind == "heading"]
     columns = [column for column in columns if column.kind != "heading"]
     names = [column.name for column in headings]
@@ -199,29 +215,16 @@ def _describe_metric(metric: Metric) -> str:
 
 
 def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
-    classes, heads = [], ""
+    heads: list[tuple[str, str | None, Markup]] = []
     for place, column in enumerate(columns):
         kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, "")
         kind = kind or ("" if column.kind in _LEFT else "number")
         names = f"{kind} stick" if place == _first_text(columns) else kind
-        classes.append(f' class="{names.strip()}"' if names else "")
-        hover = f' title="{html.escape(_describe_metric(column.metric))}"' if column.metric else ""
-        heads += f"<th{classes[-1]}{hover}>{_title(column, 'html')}</th>"
-    spans = "".join(f'<th colspan="{width}">{html.escape(group)}</th>' for group, width in _spans(columns))
-    lines = ['<div class="scroll">', f"<table>\n<thead><tr>{heads}</tr></thead>"]
-    if any(column.group for column in columns):
-        lines[1] = f'<table class="dense">\n<thead class="two"><tr>{spans}</tr>\n<tr>{heads}</tr></thead>'
-    lines.append("<tbody>")
-    for row in rows:
-        if row.above:
-            lines.append(f'<tr><th class="model" colspan="{len(columns)}">{html.escape(row.above)}</th></tr>')
-        kinds = ["collapsed"] if row.is_collapsed else []
-        kinds += ["top"] if row.opens and not row.above else []
-        line = f'<tr class="{" ".join(kinds)}">' if kinds else "<tr>"
-        for kind, cell in zip(classes, _printed(columns, row, "html"), strict=True):
-            line += f"<td{kind}>{cell}</td>"
-        lines.append(line + "</tr>")
-    return Markup("\n".join([*lines, "</tbody>\n</table>\n</div>\n"]))  # Each text in it is escaped.
+        hover = _describe_metric(column.metric) if column.metric else None
+        heads.append((names.strip(), hover, Markup(_title(column, "html"))))
+    spans = _spans(columns) if any(column.group for column in columns) else []
+    cells = [(row, map(Markup, _printed(columns, row, "html"))) for row in rows]
+    return fill_html("table", heads=heads, spans=spans, rows=cells)
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:

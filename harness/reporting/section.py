@@ -1,20 +1,14 @@
-"""Sections of a report, and the filling of templates."""
-
-from __future__ import annotations
+"""Sections of a report."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
-from harness.reporting.render import markdown_escape
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 
 class PageContext(NamedTuple):
@@ -79,12 +73,3 @@ def details(summary: str, *texts: Markup, classes: str = "") -> Markup:
     """Return texts that a click on their summary unfolds."""
     frame = Markup('<details class="{}">\n<summary>{}</summary>\n{}</details>\n')
     return frame.format(classes, summary, Markup("").join(texts))
-
-
-def fill_template(package: str, template: str, *, is_html: bool = False, **parts: Any) -> str:
-    """Return a package's template with its parts filled in."""
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
-    loader = PackageLoader(package, "")
-    environment = Environment(loader=loader, autoescape=is_html, undefined=StrictUndefined, **blocks)
-    environment.filters["markdown"] = markdown_escape
-    return environment.get_template(template).render(parts)

@@ -12,13 +12,12 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.analysis import damage, metrics, ranking, seeds
+from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.base.messages import amount
-from harness.records.record import erased_key
 from harness.reporting.render import Column, markdown_escape, render
-from harness.settings import Level
+from harness.settings import UNSEEN_ROWS, Level
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"
@@ -40,7 +39,8 @@ def caption(table: pd.DataFrame) -> str:
         sentences.append(f"Definition: {definition or 'not stated'}{meaning}.")
     for roles in sorted(set(table["judged_by_original"]) - {""}):
         sentences.append(f"Judge of {roles}: the original model itself.")
-    count, items = seeds.seed_count(table), "the items (sequences, prompts, questions)"
+    count = table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique()
+    items = "the items (sequences, prompts, questions)"
     has_items = any(name.endswith("_low") for name in table.columns)
     if count > 1:
         over = f"{count} seeds" + (f" and {items}" if has_items else "")
@@ -128,8 +128,7 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
     row = (priced[is_whole] if is_whole.any() else priced).iloc[0]
     [point] = [point for point in analysis.results.measured if point.spec.point_id(point.strength) == row["points"][0]]
     folder, spec = analysis.results.folder, point.spec
-    key = erased_key(row["points"][0], point.made.code if point.made else "")
-    is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / key).is_dir()
+    is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
     out = f"{spec.sweep}-{spec.variant.partition('(')[0]}"
     command = shlex.join(["lethe", "export", export_name(point, analysis.results), "--out", out, *elsewhere])

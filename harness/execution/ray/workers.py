@@ -17,6 +17,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import torch
+
 from harness.errors import TrialError, WorkerDiedError
 from harness.execution import environment, redact
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
@@ -94,15 +96,11 @@ class _OnLoopback(TorchConfig):  # type: ignore[misc]
 
 
 def _join(backend: str, store: str, workers: int, rank: int) -> None:
-    import torch
-
     os.environ.update(loopback_variables())
     torch.distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=workers)
 
 
 def _run_worker(config: dict[str, Any]) -> None:
-    import torch
-
     spec, logs = Trial.model_validate_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
     (logs / f"{rank}.node").write_text(node_name())

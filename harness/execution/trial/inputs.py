@@ -1,7 +1,7 @@
 """Texts, tokenizers and judges in memory: texts are read once a process and copied for each caller."""
 
 import gc
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ import torch
 from harness.contracts import Checkpoint, MoreTexts, Sequences
 from harness.data import sequences
 from harness.data.sequences import Utility
-from harness.execution.isolate import Fingerprints, compared, weights_fingerprints
 from harness.models import loading, resolving
 from harness.settings import HOLDOUT, VALIDATION_ROW, Source, Trial, replace
 from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype
@@ -82,8 +81,8 @@ class JudgeCache:
 
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._loaded: dict[Key, tuple[object, int, Fingerprints]] = {}
-        """With bytes on disk, and fingerprints as loaded."""
+        self._loaded: dict[Key, tuple[object, int]] = {}
+        """With bytes on disk."""
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, from memory if possible."""
@@ -95,42 +94,17 @@ class JudgeCache:
             judge = load(local)
             # Again: a plugin's own loader may have read files that were changed in between.
             resolving.check_unchanged(local)
-            self._loaded[key] = judge, size, _fingerprints_of(judge, checkpoint)
+            self._loaded[key] = judge, size
         return self._loaded[key][0]
-
-    def changes(self) -> list[str]:
-        """Return what changed in the judges, and drop them all if anything did."""
-        changed: list[str] = []
-        for key, (judge, _, as_loaded) in self._loaded.items():
-            changed += compared(as_loaded, _fingerprints_of(judge, key[1]))
-        if changed:
-            self._loaded.clear()
-        return changed
 
     def clear(self) -> None:
         self._loaded.clear()
 
     def make_room(self, size: int = 0) -> None:
         """Drop all judges if `size` more bytes do not fit."""
-        if size + sum(loaded for _, loaded, _ in self._loaded.values()) > self._kept_bytes:
+        if size + sum(loaded for _, loaded in self._loaded.values()) > self._kept_bytes:
             self._loaded.clear()
             gc.collect()
-
-
-def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
-    fingerprints: dict[str, Hashable] = {}
-    for number, part in enumerate(_models_in(judge)):
-        fingerprints |= weights_fingerprints(f"the judge {checkpoint.id}{f' ({number})' if number else ''}", part)
-    return fingerprints
-
-
-def _models_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:
-    if isinstance(value, torch.nn.Module):
-        yield value
-    elif depth:
-        parts = value if isinstance(value, list | tuple | dict) else getattr(value, "__dict__", ())
-        for part in list(parts.values()) if isinstance(parts, dict) else parts:
-            yield from _models_in(part, depth - 1)
 
 
 JUDGES = JudgeCache()

@@ -11,10 +11,9 @@ from typing import ClassVar, TypeVar, cast, get_args
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from harness.base.files import digest_of
-from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences
+from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences, Tokenizer
 from harness.errors import TrialError
 from harness.execution import isolate
 from harness.execution.trial import inputs
@@ -43,7 +42,7 @@ class _TrialTask:
 
     def __post_init__(self) -> None:
         self.seed: int = self.spec.seed
-        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(loading.load_tokenizer(self.spec.model))
+        self.tokenizer: Tokenizer = copy.deepcopy(loading.load_tokenizer(self.spec.model))
         self.process_state = isolate.ProcessState()
         """Global state in which models, texts and judges are made for the plugin."""
 
@@ -128,10 +127,6 @@ class EvaluatingTask(_TrialTask):
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
         self._as_given = self._fingerprints()
-
-    def changes(self) -> list[str]:
-        """Return the changed parts by name, judges included."""
-        return [*super().changes(), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
         if definition not in self.shared_generations:

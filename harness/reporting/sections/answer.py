@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from harness.analysis import curves, main_table
 from harness.analysis.answer import BAND, Answer
 from harness.reporting import section, style, summary
-from harness.reporting.render import Column, render
+from harness.reporting.render import Column, fill_html, render
 from harness.reporting.sections.main_table import recited_columns
 from harness.settings import Plan
 from harness.statistics.protocol import MIN_RUNS
@@ -44,17 +44,10 @@ class TheAnswer(section.Section):
         return parts
 
     def _answered(self, page: section.PageContext) -> Markup:
-        analysis, parts = self.analysis, Markup("")
+        analysis = self.analysis
         cards_by_model = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
         has_models = len(cards_by_model) > 1
-        for model, card in cards_by_model:
-            lines = Markup("")
-            for heading, text, command in card:
-                code = Markup(" <code>{}</code>").format(command) if command else ""
-                lines += Markup("<dt>{}</dt><dd>{}{}</dd>\n").format(heading, text, code)
-            name = section.paragraph(model) if has_models else ""
-            parts += _CARD.format(name, Markup("<dl>\n{}</dl>").format(lines))
-        parts += Markup("").join(map(section.paragraph, summary.further_notes(analysis)))
+        parts = fill_html("answer", cards=cards_by_model, notes=summary.further_notes(analysis))
         for model in analysis.answer.heads:
             for place, (above, frame, columns) in enumerate(summary.level_tables(model, analysis)):
                 table = render(frame, columns, "html")
@@ -69,8 +62,7 @@ class TheAnswer(section.Section):
     def _recited(self, page: section.PageContext) -> Markup:
         analysis = self.analysis
         sentences = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
-        question = Markup("<p><strong>Does it recite the forget set?</strong></p>\n")
-        parts = _CARD.format(question, section.bullets(sentences))
+        parts = fill_html("answer", cards=[], notes=[], recited=sentences)
         if not len(analysis.points):
             return parts
         frame = main_table.recited_frame(analysis.ranked)
@@ -78,9 +70,6 @@ class TheAnswer(section.Section):
         about = "Nothing was erased: these are the models as they are. Each number is a mean over the texts."
         parts += page.section_heading("What is recited") + section.paragraph(about, summary.caption(analysis.points))
         return parts + render(frame, columns, "html")
-
-
-_CARD = Markup('<section class="outcome card" aria-label="Answer">{}{}</section>\n')
 
 
 def answer_figure(answer: Answer, plan: Plan, styles_by_variant: style.Styles) -> Figure | None:

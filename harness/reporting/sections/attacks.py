@@ -37,7 +37,7 @@ class Attacks(section.Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        curves = self.analysis.measured_curves
+        curves = attacks.attack_curves(self.analysis.results, self.analysis.points, self.analysis.info)
         return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:

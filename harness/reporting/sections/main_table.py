@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.analysis import metrics, published, ranking
-from harness.analysis.main_table import READ_BY, main_frame, recited_frame, shown_metrics
+from harness.analysis.main_table import READ_BY, main_frame, reasoning_frame, recited_frame, shown_metrics
 from harness.base.messages import printable
 from harness.contracts import CloserTo
-from harness.reporting.render import Column, latex_escape, markdown_escape, render
+from harness.reporting.render import Column, fill_template, latex_escape, markdown_escape, render
 from harness.reporting.section import PageContext, Section, paragraph
 from harness.reporting.summary import caption
 
@@ -24,13 +24,6 @@ RANKS_MEAN = (
     "both groups. Equal ranks are marked with =. In brackets or small: the bounds of 95 % of the ranks in draws of the "
     "numbers."
 )
-_LATEX = r"""%% \usepackage{booktabs} and \usepackage{colortbl}
-\begin{table*}[ht]
-\centering\footnotesize\setlength{\tabcolsep}{4pt}
-%s\caption{%s The best and the second-best results are \textbf{bold} and \underline{underlined}. Collapsed models are
-\colorbox[rgb]{1,0.7,0.7}{red} and not ranked.}
-\end{table*}
-"""
 
 
 class MainTable(Section):
@@ -74,7 +67,8 @@ def main_markdown(ranked: ranking.RankedTable, question: str, caption: str, answ
 def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     """Return the main table in the paper's layout, as a `table*` for booktabs and colortbl."""
     columns = [column for column in main_columns(ranked) if column.name not in ("strength", "state")]
-    return _LATEX % (render(main_frame(ranked), columns, "latex"), latex_escape(caption))
+    table, caption = render(main_frame(ranked), columns, "latex"), latex_escape(caption)
+    return fill_template("harness.reporting", "templates/main_table.tex.j2", table=table, caption=caption)
 
 
 def ranking_table(whole: ranking.RankedTable, page_rows: ranking.RankedTable) -> RenderableType:
@@ -114,7 +108,7 @@ class ReasoningTasks(Section):
     needs_points = True
 
     def html(self, page: PageContext) -> Markup:
-        frame = self.analysis.answers
+        frame = reasoning_frame(self.analysis.shown)
         if frame.empty:
             return Markup("")
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("strength", "Strength")]

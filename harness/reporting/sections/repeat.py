@@ -14,8 +14,8 @@ from harness.base.messages import first_names
 from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
-from harness.reporting.render import Column, render
-from harness.reporting.section import PageContext, Section, details, paragraph
+from harness.reporting.render import Column, fill_html, render
+from harness.reporting.section import PageContext, Section
 from harness.settings import HOLDOUT, VALIDATION_ROW, Plan
 
 MAX_POINTS = MAX_TRIALS = 2000
@@ -30,23 +30,15 @@ class Repeat(Section):
 
     def html(self, page: PageContext) -> Markup:
         analysis, results = self.analysis, self.analysis.results
-        plan, text = results.plan, Markup("")
-        if plan.erases and len(analysis.points):
-            text += page.section_heading("Every point") + _point_table(analysis)
-        text += page.section_heading("Trials, time and memory") + _trial_table(results)
-        for trial in [trial for trial in results.trials if trial.failure][:MAX_FAILURES]:
-            spec, failure = trial.spec, trial.failure
-            assert failure is not None
-            sentence = f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {failure.reason}"
-            text += details(sentence, Markup("<pre>{}</pre>\n").format("\n".join(failure.log)))
-        command = provenance(results)["sweep_command"]
-        text += page.section_heading("How to repeat this") + paragraph(f"The sweep file, for {command}:")
-        text += Markup("<pre>{}</pre>\n").format(plan.file)
-        tables = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
-        for title, rows in tables.items():
-            columns = [Column("name", "Of"), Column("value", "Value", "note")]
-            text += details(title, render(pd.DataFrame(rows, columns=["name", "value"]), columns, "html"))
-        return text
+        plan, columns = results.plan, [Column("name", "Of"), Column("value", "Value", "note")]
+        pairs = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
+        tables = {}
+        for title, rows in pairs.items():
+            tables[title] = render(pd.DataFrame(rows, columns=["name", "value"]), columns, "html")
+        parts: dict[str, Any] = {"file": plan.file, "command": provenance(results)["sweep_command"], "tables": tables}
+        parts["failed"] = [trial for trial in results.trials if trial.failure][:MAX_FAILURES]
+        parts["points"] = _point_table(analysis) if plan.erases and len(analysis.points) else ""
+        return fill_html("repeat", page=page, trials=_trial_table(results), **parts)
 
 
 def _point_table(analysis: Analysis) -> Markup:

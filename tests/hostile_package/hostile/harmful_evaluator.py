@@ -51,12 +51,8 @@ def pad(model, task):
     task.tokenizer.pad_token = "x"
 
 
-def scale_judge(model, task):
-    scaled(judge_of(task)._model, task)
-
-
 def raise_after_harm(model, task):
-    scale_judge(model, task)
+    scaled(judge_of(task)._model, task)
     raise RuntimeError("a bug in the plugin")
 
 
@@ -66,7 +62,6 @@ REFUSED = {
     "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget"),
     "forget, then an array": (write_then_cache, "task.forget"),
     "an array, then forget": (cache_then_write, "task.forget"),
-    "a judge": (scale_judge, "the judge miniature-judge's"),
 }
 """What fails the evaluator, and the words that say what it changed."""
 RAISING = {"raises": raise_after_harm}

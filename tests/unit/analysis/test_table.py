@@ -13,7 +13,6 @@ from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
 from harness.analysis.table import table as make_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
-from harness.errors import DataError
 from harness.records.record import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.settings import replace
@@ -150,12 +149,6 @@ def test_reasoning_tasks_have_no_definition_to_mix(make_plan, emso, measured):
     lm_eval = measured(emso, 1, numbers={"piqa": 0.7}, **reasoning)
     frame = table(make_plan(emso), {emso.trial_id: [measured(emso, 1), lm_eval]})
     assert (frame["definition"].tolist(), frame["piqa"].tolist()) == (["exact"], [0.7])
-
-
-def test_two_evaluators_may_not_report_one_metric(make_plan, emso, measured):
-    records = {emso.trial_id: [measured(emso, 1), measured(emso, 1, evaluator="generation", numbers={"ma": 0.2})]}
-    with pytest.raises(DataError, match="'memorization' and 'generation' both report 'ma'"):
-        metric_info(results_of(make_plan(emso), records))
 
 
 def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, original, emso, measured, walked):

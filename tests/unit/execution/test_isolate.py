@@ -106,7 +106,7 @@ def test_what_an_evaluator_may_do_is_not_refused_and_what_a_process_shares_is_pu
     assert before.changed() == []
 
 
-@pytest.mark.parametrize("harm", ["scaled", "forget, then an array", "an array, then forget", "a judge", "raises"])
+@pytest.mark.parametrize("harm", ["scaled", "forget, then an array", "an array, then forget", "raises"])
 def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean, harm):
     first, second = run(spec_of("hostile", harm), spec_of("next"))
     [error] = errors(first)

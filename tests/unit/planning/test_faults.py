@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from harness.planning.evaluators import evaluator_faults
+from harness.plugins import EVALUATORS
+from harness.settings import Collapse
+
 
 @pytest.mark.parametrize(
     ("replaced", "path", "reason"),
@@ -123,3 +127,9 @@ def test_a_broken_forget_file_is_a_fault_and_shows_no_text(check, tmp_path):
     assert "Marguerite" not in found["data.forget"]
     found = check(data=f"{{forget: {{source: npy, path: {tmp_path}/ids.npy}}, {texts}}}")
     assert "3 rows with token ids outside the model's vocabulary (0 to 255)" in found["data.forget"]
+
+
+def test_two_evaluators_may_not_report_one_metric():
+    evaluator = EVALUATORS.configure("memorization", {})
+    reasons = [fault.reason for fault in evaluator_faults({"one": evaluator, "other": evaluator}, Collapse())]
+    assert "reports ma, which 'one' reports too: remove one." in reasons

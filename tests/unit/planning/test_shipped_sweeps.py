@@ -90,7 +90,13 @@ def test_hubbles_sweep_takes_the_passages_inserted_256_times(world, tmp_path):
             (tmp_path / folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     paths = [f"data.{role}.path={tmp_path}/passages" for role in ("forget", "holdout")]
     paths += [f"data.{role}.path={tmp_path}/wiki" for role in ("retain", "utility")]
-    paths += ["data.retain.name=null", "data.utility.name=null", "data.utility.prompts=40", "data.holdout.sequences=40", "resources.gpus=0"]
+    paths += [
+        "data.retain.name=null",
+        "data.utility.name=null",
+        "data.utility.prompts=40",
+        "data.holdout.sequences=40",
+        "resources.gpus=0",
+    ]
     models = [
         f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]",
         *(f"judges.{r}={world}/OTHER" for r in ROLES),

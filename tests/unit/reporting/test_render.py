@@ -78,13 +78,6 @@ def test_latex_has_the_papers_layout():
     assert "\x1b" not in latex
 
 
-def test_csv_has_the_numbers_themselves_and_nothing_where_there_is_none():
-    lines = render(FRAME, COLUMNS, "csv").splitlines()
-    assert lines[0] == "model,needs,label,el,el_low,el_high,p,rank,rank_low,rank_high,collapsed,over_erased"
-    assert lines[2].startswith("one,w/ MM,A<b>|_&$,0.25,0.2,0.3,inf,1,1,2,false,")
-    assert lines[6].startswith("two,w/o REF,E,,,,,,,,,")
-
-
 def test_the_terminal_shows_styles_and_no_control_characters():
     file, plain = io.StringIO(), io.StringIO()
     console = Console(file=file, width=100, force_terminal=True, color_system="standard", legacy_windows=False)
