@@ -103,19 +103,3 @@ class JoiningLayer(DynamicLayer):  # type: ignore[misc]
 
     def get_seq_length(self) -> int:
         return self.length
-
-
-class BranchingLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of B beginnings of one length, which passes leave unchanged, and the beginning of each row."""
-
-    def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
-        super().__init__()
-        self.keys, self.values, self._sources = keys_BHTD, values_BHTD, sources
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return each row's beginning followed by the new tokens."""
-        keys = torch.cat([self.keys[self._sources], key_states], dim=-2)
-        return keys, torch.cat([self.values[self._sources], value_states], dim=-2)

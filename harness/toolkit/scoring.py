@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,17 +20,14 @@ from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError, TrialError
 from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
-from harness.toolkit import decoding, losses, stepping
 from harness.toolkit import device as devices
-from harness.toolkit.stepping import TRIED_ROWS, UNFIT, LogitPrecision
+from harness.toolkit import losses, stepping
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import Cache
+    pass
 
 
 _LOG = logging.getLogger(__name__)
-ALIKE = 0.875
-"""Smallest ratio of context lengths in one pass."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +43,6 @@ class AnswerChoice:
         return self.context + self.continuation[:-1]
 
 
-class _Question(NamedTuple):
-    shared: int
-    """Tokens of the context that are read once."""
-    places: list[int]
-
-
 @torch.inference_mode()
 def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple[float, bool]]:
     """Return (log p(continuation | context) in nats, whether every token is the greedy choice) for each choice.
@@ -60,78 +50,20 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
     Raises:
         TrialError: The model cannot read the longest choice, or its logits are NaN.
     """
-    device = next(model.parameters()).device
-    answers: dict[int, tuple[float, bool]] = {}
-    for batch, source, shared in _read_contexts(model, choices, device):
-        rows = [(row, number) for row, question in enumerate(batch) for number in question.places]
-        rows.sort(key=lambda indexed_row: len(choices[indexed_row[1]].read_tokens), reverse=True)
-        while rows:
-            width = len(choices[rows[0][1]].read_tokens) - shared
-            at_once = _rows_together(model, width, device, len(rows))
-            part, rows = rows[:at_once], rows[at_once:]
-            numbers = [number for _, number in part]
-            read = [choices[number].read_tokens[shared:] for number in numbers]
-            tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
-            sources = torch.tensor([row for row, _ in part], device=device)
-            logits = branched_logits(model, source, sources, tokens_BT)
-            continuations = [choices[number].continuation for number in numbers]
-            answers |= zip(numbers, _answers(logits, read, continuations), strict=True)
-            del logits  # Else memory would hold them with the next part's.
-        del source  # Else memory would hold it with the next batch's.
+    device, answers = next(model.parameters()).device, dict[int, tuple[float, bool]]()
+    numbers = sorted(range(len(choices)), key=lambda number: len(choices[number].read_tokens), reverse=True)
+    stepping.refuse_length(model, len(choices[numbers[0]].read_tokens))
+    while numbers:
+        width = len(choices[numbers[0]].read_tokens)
+        with_logits = devices.rows_at_once(devices.count_vocabulary(model), width, device, len(numbers))
+        at_once = min(with_logits, devices.read_at_once(width, device))
+        part, numbers = numbers[:at_once], numbers[at_once:]
+        read = [choices[number].read_tokens for number in part]
+        tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
+        logits = model(input_ids=tokens_BT, use_cache=False).logits
+        answers |= zip(part, _answers(logits, read, [choices[number].continuation for number in part]), strict=True)
+        del logits  # Else memory would hold them with the next part's.
     return [answers[number] for number in range(len(choices))]
-
-
-def _read_contexts(
-    model: Model, choices: Sequence[AnswerChoice], device: torch.device
-) -> Iterator[tuple[list[_Question], Cache | None, int]]:
-    places: dict[tuple[int, ...], list[int]] = {}
-    for number, choice in enumerate(choices):
-        places.setdefault(choice.context, []).append(number)
-    shares = any(len(choice_places) > 1 and len(context) > 1 for context, choice_places in places.items())
-    token_bytes = _branching_bytes(model, choices, device) if shares else None
-    alone, sharing = list[_Question](), list[_Question]()
-    for context, choice_places in places.items():
-        shared = len(context) - 1 if token_bytes and len(choice_places) > 1 else 0
-        (sharing if shared else alone).append(_Question(shared, choice_places))
-    sharing.sort(key=lambda question: question.shared, reverse=True)
-    while sharing and token_bytes:
-        max_rows = max(1, decoding.CACHE_BYTES[device.type] // (token_bytes * sharing[0].shared))
-        at_once = _rows_together(model, sharing[0].shared, device, max_rows)
-        min_shared = ALIKE * sharing[0].shared
-        batch = [question for question in sharing[:at_once] if question.shared >= min_shared]
-        sharing = sharing[len(batch) :]
-        shared = batch[-1].shared
-        read = [choices[question.places[0]].context[:shared] for question in batch]
-        yield batch, read_beginnings(model, torch.tensor(read, device=device)), shared
-    if alone:
-        yield alone, None, 0
-
-
-def _rows_together(model: Model, tokens: int, device: torch.device, most: int) -> int:
-    with_logits = devices.rows_at_once(devices.count_vocabulary(model), tokens, device, most)
-    return min(with_logits, devices.read_at_once(tokens, device))
-
-
-def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
-    """Return the cache of rows of one length; None if the model drops some."""
-    cache = stepping.whole_cache(model)
-    if cache is not None:
-        # The logits are not looked at: where a model can leave them out, it does.
-        last_only = {"logits_to_keep": 1} if _takes_last_only(model) else {}
-        model(input_ids=tokens_BT, past_key_values=cache, use_cache=True, **last_only)
-    return cache
-
-
-def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, tokens_BT: torch.Tensor) -> torch.Tensor:
-    """Return the logits_BTV of rows that continue cached rows, or of whole rows."""
-    if source is None:
-        return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
-    from transformers.cache_utils import Cache
-
-    from harness.toolkit.cached_models import BranchingLayer
-
-    branches = Cache(layers=[BranchingLayer(layer.keys, layer.values, sources) for layer in source.layers])
-    return model(input_ids=tokens_BT, past_key_values=branches, use_cache=True).logits  # type: ignore[no-any-return]
 
 
 def _answers(
@@ -149,50 +81,6 @@ def _answers(
     if log_likelihood_B.isnan().any():
         raise TrialError("the logits after a choice's context are NaN, so it has no likelihood: erase the model less.")
     return list(zip(log_likelihood_B.tolist(), torch.stack(is_greedy).tolist(), strict=True))
-
-
-def _takes_last_only(model: Model) -> bool:
-    from harness.toolkit.cached_models import PairModel
-
-    if isinstance(model, PairModel):
-        return _takes_last_only(model.first) and _takes_last_only(model.second)
-    return "logits_to_keep" in inspect.signature(model.forward).parameters
-
-
-def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torch.device) -> int | None:
-    longest = sorted((choice.read_tokens for choice in choices), key=len)[-TRIED_ROWS:]
-    tokens_BT = torch.tensor([row[: len(longest[0])] for row in longest], device=device)
-    fault = _branching_fault(model, tokens_BT)
-    if fault:
-        _LOG.warning("%s reads a context once for each of its choices: %s.", type(model).__name__, fault)
-        return None
-    source = read_beginnings(model, tokens_BT[:1, :1])
-    return None if source is None else stepping.bytes_per_token(source)
-
-
-def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
-    rows, last = len(tokens_BT), tokens_BT.shape[1] - 1
-    whole = stepping.plain_logits(model, tokens_BT)
-    precision = LogitPrecision.of(model, whole)
-    starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
-    # A copy of what is compared: the rest need not stay in memory with the logits that follow.
-    plain = {position: whole[:, position].clone() for position in (*starts, last)}
-    del whole
-    sources = torch.arange(rows, device=tokens_BT.device).repeat_interleave(2)
-    try:
-        for start in starts:
-            source = read_beginnings(model, tokens_BT[:, :start])
-            if source is None or not stepping.holds_all(source, rows, start):
-                return "its cache does not hold every token's keys and values"
-            logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
-            if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):
-                return f"after {start} tokens from a cache its logits differ from those without one"
-            del logits  # Else memory would hold them with the next ones.
-    except torch.OutOfMemoryError:
-        raise
-    except UNFIT as error:
-        return f"its cache cannot be given to it ({type(error).__name__})"
-    return ""
 
 
 SCORED_ROWS = 32
