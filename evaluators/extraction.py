@@ -1,7 +1,6 @@
 """Extraction."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from evaluators.metrics import attack_share, extraction_strengths, item_evaluation, lacks_tokens
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, TextsShape
-from harness.toolkit import greedy_continuations
+from harness.toolkit import greedy_continuations, recited_lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +42,8 @@ class Extraction(Evaluator):
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
-        is_choice_NT = continuations.predicted_NT == forget.tokens_NT
-        recited = []
-        for row, length in enumerate(forget.lengths_N.tolist()):
-            recited.append(recited_for(is_choice_NT[row, forget.prefix_tokens : length].tolist(), self.tokens))
+        recited_N = recited_lengths(forget, continuations.predicted_NT) >= self.tokens
+        is_long_N = forget.lengths_N.numpy() - forget.prefix_tokens >= self.tokens
         strengths = extraction_strengths(forget, continuations.predicted_NT)
-        per_item = {"extraction_strength": strengths, self._recited: np.array(recited)}
+        per_item = {"extraction_strength": strengths, self._recited: np.where(is_long_N, recited_N, math.nan)}
         return item_evaluation(per_item, {"near_ties": continuations.near_ties})
-
-
-def recited_for(is_right: Sequence[bool], tokens: int) -> float:
-    """Return 1 if the first `tokens` are all right, else 0; NaN if there are fewer.
-
-    Example:
-        >>> recited_for([True, True, False], 2), recited_for([True, False, True], 2), recited_for([True], 2)
-        (1.0, 0.0, nan)
-    """
-    return float(all(is_right[:tokens])) if len(is_right) >= tokens else math.nan

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import yaml
 from evaluators.metrics import refuse_repeats
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import DataError, LetheError, TrialError
-from harness.toolkit import AnswerChoice, data_set_commit, data_set_folder, embedded_task, log_likelihoods, token_lists
+from harness.toolkit import data_set_commit, data_set_folder, embedded_task, token_lists
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -36,6 +36,9 @@ TITLES = dict(zip(get_args(TaskName), ("PIQA", "ARC-Easy", "COPA", "PubMedQA", "
 NORMALIZED = ("piqa", "arc_easy", "hellaswag")
 """Tasks that lm-eval also scores by log-likelihood a byte."""
 FOLDER = Path(__file__).parent / "reasoning_tasks"
+BATCH = 8
+"""Choices in one forward pass."""
+Score = Callable[..., list[tuple[float, bool]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +108,10 @@ class Reasoning(Evaluator):
             from lm_eval.models.huggingface import HFLM
 
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
-            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal")
+            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=BATCH)
             lm.tok_encode = partial(encoded, tokenizer)  # The model's texts are all read in one way.
             lm._encode_pair = partial(encoded_pair, tokenizer)
-            lm._loglikelihood_tokens = partial(scored, model, lm.max_length)  # lm-eval reads each choice whole.
+            lm._loglikelihood_tokens = partial(refused_nan, lm._loglikelihood_tokens)
             for name in self.tasks:
                 try:
                     lm_task = lm_eval_task(name, self.tasks_path, self.limit)
@@ -151,17 +154,16 @@ def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) 
     return whole[:-1], whole[-1:]
 
 
-def scored(
-    model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
-) -> list[tuple[float, bool]]:
-    """Return (log-likelihood, whether it is greedy) of each choice; longer texts lose their first tokens."""
-    choices = []
-    for _, context, continuation in requests:
-        if not 0 < len(continuation) <= longest:
-            asks = f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}"
-            raise TrialError(f"{asks}: leave the question out, or take a model that reads longer texts.")
-        choices.append(AnswerChoice(tuple(context[-(longest + 1 - len(continuation)) :]), tuple(continuation)))
-    return log_likelihoods(model, choices)
+def refused_nan(score: Score, requests: Sequence[Any], **options: Any) -> list[tuple[float, bool]]:
+    """Return lm-eval's (log-likelihood, whether it is greedy) of each choice.
+
+    Raises:
+        TrialError: A log-likelihood is NaN: lm-eval would count the question as wrong.
+    """
+    answers = score(requests, **options)
+    if any(math.isnan(log_p) for log_p, _ in answers):
+        raise TrialError("the logits after a choice's context are NaN, so it has no likelihood: erase the model less.")
+    return answers
 
 
 def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, np.ndarray], list[str]]:

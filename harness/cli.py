@@ -357,13 +357,11 @@ def diff(
 def power(
     folder: Folder,
     reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
-    difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
+    difference: Annotated[float | None, Option(min=0.001, help="Look for this difference: 0.1 for 10 %.")] = None,
 ) -> None:
     """Show how more runs would separate the methods of a pilot."""
     from harness.commands.results import print_power
 
-    if difference is not None and not 0 < difference < float("inf"):
-        raise errors.DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
     print_power(folder, reference, difference)
 
 
@@ -385,8 +383,7 @@ def plugins(
     """Print every method and evaluator with its settings, and every metric."""
     from harness.commands.plugins import catalogue, sweep_schema
 
-    for line in [json.dumps(sweep_schema(), indent=1)] if schema else catalogue():
-        tell(line)
+    tell(json.dumps(sweep_schema(), indent=1) if schema else catalogue())
 
 
 @verb()

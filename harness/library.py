@@ -286,7 +286,6 @@ def model_card(
 
 
 def _without_folders(value: Json) -> Json:
-    """Return a setting with paths reduced to their last names, for privacy."""
     is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
     return Path(value).name if is_path else value
 

@@ -62,7 +62,8 @@ def run_planned(
     """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
-    with journal.held(), mlflow.LiveCopy(folders.results) as tracking:
+    tracking = mlflow.LiveCopy(folders.results)
+    with journal.held():
         rows = setting_changes.replaced_rows(planned, journal)
         replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
         if replaced and not replace_rows:
@@ -86,7 +87,6 @@ def _finish(
     planned: Plan, before: Results, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
 ) -> Results:
     folders.journal.write_plan(before.plan)
-    tracking.start()
     measured, wave, known = before, before, set[str]()
     if not tuned.list_remaining_specs(before):
         return before

@@ -178,7 +178,6 @@ def _reference(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> str:
 
 
 def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metric | None, evidence: Evidence) -> float:
-    """Return the variance over items of the difference of two methods' costs, in the runs that both have."""
     if others is None or cost is None:
         return math.nan
     ours, theirs = (one.merge(other[_RUN]).sort_values(_RUN) for one, other in ((points, others), (others, points)))

@@ -44,7 +44,6 @@ def selected_blocks(results: Results) -> pd.DataFrame:
 
 
 def _rounds(trial: TrialResults) -> list[set[str]]:
-    """Return the names of the blocks that were selected in each epoch."""
     by_epoch: dict[Any, Sequence[Any]] = {}
     for point in trial.points:
         notes = point.made.notes if point.made else {}

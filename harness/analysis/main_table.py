@@ -177,7 +177,6 @@ def _rows(rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric:
 def _group_evidence(
     is_asked: bool, rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric: Metric
 ) -> Evidence:
-    """Return the items of one group, NaN in replicates whose original puts them in the other."""
     ids = {id for membership in memorized.values() for id, is_recited in membership.items() if is_recited is is_asked}
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point_id, replicate in zip(rows["point_id"], rows[REPLICATE], strict=True):

@@ -210,7 +210,7 @@ def condition_differences(
 
 
 def _checkpoints(ours: Checkpoint, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a model and the hub's of these names; a local folder may have such a name too."""
+    # A local folder may have such a name too.
     id = names[0] if ours.id.lower() in map(str.lower, names) else ours.id
     id += " in a folder" if id == names[0] and ours.revision is None and "/" in ours.id else ""
     tokenizer = "its own" if ours.tokenizer == ours.location else ours.tokenizer
@@ -218,7 +218,6 @@ def _checkpoints(ours: Checkpoint, names: Sequence[str]) -> tuple[dict[str, Any]
 
 
 def _evaluator_settings(evaluator: EvaluatorSpec, definition: Definition) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Return an evaluator's settings, without those that metrics are named after, and the defaults."""
     usual = plain_settings(EVALUATORS.configure(evaluator.name, {"definition": definition}))
 
     def names(settings: Mapping[str, Json]) -> list[str]:

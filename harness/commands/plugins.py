@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -25,62 +25,44 @@ from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
 from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
+from harness.reporting.render import fill_template
 from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
 
-def catalogue() -> Iterator[str]:
-    """Yield the lines of the catalogue; a plugin that cannot be imported is listed with the reason."""
-    for title, registry in (("Methods", METHODS), ("\nEvaluators", EVALUATORS)):
-        yield title
+def catalogue() -> str:
+    """Return the catalogue; a plugin that cannot be imported is listed with the reason."""
+    registries: dict[str, list[dict[str, Any]]] = {}
+    for title, registry in (("Methods", METHODS), ("Evaluators", EVALUATORS)):
+        plugins = registries[title] = []
         for name in registry.names():
-            yield ""
             try:
                 plugin = registry.load(name)
             except PluginError as error:
-                yield f"  {name}  (broken: {error})"
+                plugins.append({"name": name, "broken": str(error)})
                 continue
-            yield from _method(name, plugin) if issubclass(plugin, Method) else _evaluator(name, plugin)
+            space = declared_space(plugin) if issubclass(plugin, Method) else {}
+            facts: dict[str, Any] = {"name": name, "plugin": plugin, "about": _first_paragraph(plugin)}
+            facts["settings"] = _settings(plugin, space)
+            if issubclass(plugin, Method):
+                facts["needs"] = NEEDS.get(default_reference(plugin) or "", "what its settings say")
+                facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
+            else:
+                facts["metrics"], reads = default_declaration(plugin) or (None, ())
+                facts["reads"] = [READ[role][0] for role in reads]
+            plugins.append(facts)
+    return fill_template("harness.commands", "catalogue.txt.j2", registries=registries, inf=math.inf)
 
 
-def _method(name: str, plugin: type[Method]) -> Iterator[str]:
-    strength, space = plugin.strength, declared_space(plugin)
-    trials = "one trial goes through its values" if strength.cumulative else "a trial for each value"
-    needs = NEEDS.get(default_reference(plugin) or "", "what its settings say")
-    yield f"  {name}  {plugin.label}: {_first_paragraph(plugin)}"
-    yield f"    from {plugin.source}; needs {needs}; version {plugin.version}"
-    yield f"    strength: {strength.field} ({trials}; erases nothing at {strength.off:g})"
-    yield from _settings(plugin, space)
-    if training := [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]:
-        yield f"    also tuned: {', '.join(training)}"
-
-
-def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
-    declared = default_declaration(plugin)
-    metrics, reads = declared or ((), ())
-    judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
-    also = f"; reads {' and '.join(READ[role][0] for role in reads)}" if reads else ""
-    yield f"  {name}  {_first_paragraph(plugin)}"
-    yield f"    version {plugin.version}{judges}{also}"
-    yield from _settings(plugin, {})
-    yield "    metrics, with default settings:"
-    if declared is None:
-        yield "      (they depend on settings without a default)"
-    for metric in metrics:
-        limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
-        group = metric.group if metric.ranked else f"{metric.group}; shown, not ranked"
-        yield f"      {metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {group}; {metric.source}"
-
-
-def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> Iterator[str]:
-    about, hints = _field_docs(plugin), field_types(plugin)
+def _settings(plugin: type[Any], space: Mapping[str, Dimension]) -> list[tuple[str, str]]:
+    about, hints, lines = _field_docs(plugin), field_types(plugin), []
     for field in dataclasses.fields(plugin):
         default = "needed" if field.default is dataclasses.MISSING else f"default {_format_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
-        yield f"    {field.name}: {allowed(hints[field.name])}; {default}{tuned}"
-        if field.name in about:
-            yield textwrap.fill(about[field.name], 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        meaning = textwrap.fill(about.get(field.name, ""), 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines.append((f"{field.name}: {allowed(hints[field.name])}; {default}{tuned}", meaning))
+    return lines
 
 
 def _tried(dimension: Dimension) -> str:
@@ -98,7 +80,6 @@ def _first_paragraph(plugin: type[Any]) -> str:
 
 
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
-    """Return the string below each field, from the sources of the class and its bases."""
     docs: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(plugin.__mro__)):
         try:

@@ -66,7 +66,6 @@ def _index_ngrams(rows: Sequence[Sequence[int]]) -> csr_array:
 
 
 def _near_pairs(one_NG: csr_array, other_MG: csr_array, share: float) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the index pairs of near-duplicates, part by part."""
     other_GM, other_counts_M = other_MG.T.tocsr(), np.diff(other_MG.indptr)
     for start in range(0, one_NG.shape[0], ROWS_AT_ONCE):
         part_NG = one_NG[start : start + ROWS_AT_ONCE]

@@ -168,7 +168,6 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _plain_rows(place: Path) -> Iterator[tuple[str, Any]]:
-    """Yield a folder's files, or the paragraphs of a file, which empty lines separate."""
     if place.is_dir():
         for file in sorted(place.glob("*.txt")):
             yield file.name, {"text": file.read_text(encoding="utf-8-sig")}

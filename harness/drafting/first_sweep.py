@@ -20,16 +20,14 @@ from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
 from harness.execution.trial import inputs
 from harness.miniature import FORGET_RECORDS
-from harness.models.loading import load_model, positions
-from harness.models.resolving import resolve_original
+from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.render import fill_template
 from harness.settings import HOLDOUT, ORIGINAL, Choice, LogUniform, Trial
-from harness.toolkit import scoring
-from harness.toolkit.decoding import MAX_CACHED_WEIGHTS
+from harness.toolkit import decoding, scoring
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
 NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
@@ -134,7 +132,7 @@ PROBED_BYTES = 1_000_000_000
 def choose_sizes(model: Checkpoint) -> Sizes:
     """Return the sizes that this machine measures a model of this size with in good time."""
     machine = this_machine()
-    is_slow = memory.weights_bytes(model) > MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
+    is_slow = memory.weights_bytes(model) > decoding.MAX_CACHED_WEIGHTS and not (machine and machine.gpus)
     return ON_A_CPU if is_slow else USUAL
 
 
@@ -152,7 +150,7 @@ def first_sweep(
 def _file_parts(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None
 ) -> dict[str, Any]:
-    sizes = choose_sizes(resolve_original(given.model, given.tokenizer))
+    sizes = choose_sizes(resolving.resolve_original(given.model, given.tokenizer))
     given = given._replace(sequence_tokens=given.sequence_tokens or sizes.tokens)
     read = given_texts.read_given(given, sizes.texts)
     is_embedded, lengths = given.texts == given_texts.MINIATURE, read.lengths
@@ -182,7 +180,7 @@ def _resources(cpus: int) -> str:
 
 def _utility_texts(model: Checkpoint, utility: str | None, field: str, sizes: Sizes) -> str:
     source = given_texts.named_source(utility or given_texts.MINIATURE, field)
-    prompts, longest = sizes.prompts, min(positions(model), PROMPT_TOKENS + sizes.reference_tokens)
+    prompts, longest = sizes.prompts, min(loading.positions(model), PROMPT_TOKENS + sizes.reference_tokens)
     if utility:  # The other half is for validation, which takes what follows.
         lengths = sorted(given_texts.read_lengths(source, "utility", model, longest), reverse=True)
         prompts = min(sizes.prompts, max(1, len(lengths) // 2))
@@ -253,15 +251,14 @@ def first_answer(trials: Sequence[Trial]) -> str:
     model, clauses = None, []
     for spec in trials:
         if spec.is_of_original and spec.method in (ORIGINAL, HOLDOUT):
-            model = model or load_model(spec.model).to(inputs.choose_device(spec))
+            model = model or loading.load_model(spec.model).to(inputs.choose_device(spec))
             texts = inputs.forget_set(spec)
             predicted_NT, _ = scoring.score_tokens(model, texts)
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
             needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
             kind = "unseen texts" if spec.method == HOLDOUT else "texts"
-            found = f"{recited} of {len(texts)} {kind} for {needed_N.max()} tokens (MA {np.nanmean(ma_N):.3f})"
-            clauses.append(found)
+            clauses.append(f"{recited} of {len(texts)} {kind} for {needed_N.max()} tokens (MA {np.nanmean(ma_N):.3f})")
     return f"After one pass: the model recites {', and '.join(clauses)}. EL and the table follow."
 
 

@@ -118,11 +118,8 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
             f"{text} is a folder without *.txt or {', '.join(sources.CHALLENGE_FILES)}: give a file of texts."
         )
     if kind := ENDINGS.get(path.suffix):
-        return {
-            "source": kind,
-            "path": text,
-            **({"field": field} if field != "text" and kind in ("jsonl", "csv") else {}),
-        }
+        named = {"field": field} if field != "text" and kind in ("jsonl", "csv") else {}
+        return {"source": kind, "path": text, **named}
     missing = "" if path.exists() else " (and there is no such file)"
     raise DataError(
         f'{quote_text(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '

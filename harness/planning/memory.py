@@ -161,7 +161,7 @@ class _FakeTask:
 
 @lru_cache(maxsize=4)
 def _blank_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
-    """Return a model with random weights; a large one has no contents, which is faster for it."""
+    # Large models are faster without contents.
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = unloaded_model(checkpoint, layers)
     if _count_bytes(model) > MAX_REAL_BYTES:
@@ -327,13 +327,12 @@ def _missing_device(spec: Trial, machine: Machine) -> str:
 def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
     """Refuse trials that cannot run here; only large models are sized."""
     machine = this_machine()
-    large = [spec for spec in trials if machine and _is_large(spec, machine)]
+    if machine is None:
+        return
+    on_cpu = [spec for spec in trials if spec.gpus == 0]
+    large = [spec for spec in on_cpu if weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)]
     if faults := find_unfit(trials, machine, memory_needs(large)):
         raise ConfigError(str(file), faults)
-
-
-def _is_large(spec: Trial, machine: Machine) -> bool:
-    return spec.gpus == 0 and weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)
 
 
 def gigabytes(size: int) -> str:

@@ -83,7 +83,6 @@ def _with_twin(
 def _checkpoint(
     path: str, resolve: Callable[[], Checkpoint], check: Check, name: str, faults: Faults, others: Sequence[str] = ()
 ) -> Checkpoint | None:
-    """Return the checkpoint if its weights fit; a fault suggests the nearest name of a model or of `others`."""
     names = (*others, *resolving.named_models())
     try:
         checkpoint = resolve()

@@ -164,7 +164,7 @@ def _evaluator_specs(
 
 
 def _reference(spec: Trial, kind: str) -> Trial:
-    """Return a reference row; its id has both digests, since evaluators may compare the two models."""
+    # Its id has both digests, since evaluators may compare the two models.
     retrained = spec.retrained.digest if spec.retrained else None
     trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])

@@ -200,7 +200,7 @@ def published_recipe(plugin: type[Method]) -> dict[str, Json]:
 
 
 def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin: type[Method]) -> dict[str, Json]:
-    """Return the nearest value of each dimension; a cumulative strength has the end of its range."""
+    # A cumulative strength has the end of its range.
     values = {name: nearest(dimension, settings[name]) for name, dimension in space.items()}
     strength = plugin.strength
     if strength.cumulative and strength.field in space:

@@ -83,14 +83,12 @@ class Artifacts:
 
     @contextmanager
     def _held(self, folder: Path) -> Iterator[None]:
-        """Lock an artifact, and remove the remains of a killed builder."""
         with files.locked(_lock_file(folder)):
             for path in folder.parent.glob(f"{_BUILDING}{folder.name}.*"):
                 files.remove(path)
             yield
 
     def _intact(self, folder: Path) -> Path | None:
-        """Return the artifact's folder, or remove it if damaged; the caller has its lock."""
         if not folder.exists():
             return None
         if not (clause := damage(folder)):
@@ -118,7 +116,6 @@ def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> N
 
 
 def _aside(folder: Path) -> Path:
-    """Return a new path next to an artifact; `tempfile`'s folders are closed to other users."""
     return folder.with_name(f"{_BUILDING}{folder.name}.{secrets.token_hex(4)}")
 
 

@@ -133,7 +133,7 @@ def _tail(text: bytes) -> bytes:
 
 
 def _record_of(line: bytes) -> Record | None:
-    """Return the record of a line; None if its checksum differs."""
+    # A line whose checksum differs has none.
     text = line[:-_TAIL_BYTES] + b"}"
     if line[-_TAIL_BYTES:] != _tail(text):
         return None

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from traceback import extract_tb
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
@@ -44,41 +42,29 @@ for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(f"MLFLOW_{_name}", _value)
 
 
-class LiveCopy(AbstractContextManager["LiveCopy"]):
-    """Copies a running sweep to MLflow in a daemon thread; the first failure ends that with a warning."""
+class LiveCopy:
+    """Copies a running sweep to MLflow; the first failure ends that with a warning."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._is_over = folder.resolve(), False
-        self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="mlflow", daemon=True)
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over = True
-        self._steps.put(None)
-
-    def start(self) -> None:
-        """Import MLflow and create the database before the first trial ends."""
-        self._steps.put(lambda: connect(self._folder.parent))
-        self._thread.start()
+        self._folder, self._is_broken = folder.resolve(), False
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
-        """Write a trial's runs later; return at once."""
-        self._steps.put(lambda: copy_trial(self._folder, plan, trial))
+        """Write a trial's runs."""
+        self._attempt(lambda: copy_trial(self._folder, plan, trial))
 
     def finish(self, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
-        """Write the whole sweep by `copy_sweep`, and wait."""
-        self._steps.put(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
-        self._steps.put(None)
-        self._thread.join()
+        """Write the whole sweep by `copy_sweep`."""
+        self._attempt(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
 
-    def _work(self) -> None:
+    def _attempt(self, write: Callable[[], None]) -> None:
+        if self._is_broken:
+            return
         try:
-            while (step := self._steps.get()) and not self._is_over:
-                step()
+            write()
         except Exception as error:
-            if not self._is_over:
-                reason = describe_failure(error, self._folder.parent)
-                _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
+            self._is_broken = True
+            reason = describe_failure(error, self._folder.parent)
+            _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
 def copy_trial(folder: Path, plan: Plan, trial: TrialResults) -> None:
@@ -179,7 +165,7 @@ def _server() -> str:
 
 
 def _locked(root: Path) -> AbstractContextManager[None]:
-    """Lock the database: SQLite fails at once where two writers meet."""
+    # SQLite fails at once where two writers meet.
     lock = root / ".mlflow-lock"
     busy = f"another process has held {lock} for ten minutes. End the sweep or lethe collate that is stuck."
     return locked(lock, wait=600, busy=busy)

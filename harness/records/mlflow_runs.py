@@ -152,7 +152,6 @@ def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_rea
 
 
 def _numbers(point: PointResults) -> dict[str, float]:
-    """Return a point's numbers as `group/metric`; MLflow shows the costs' group late."""
     numbers: dict[str, float] = {}
     for name, metric in _declared([point]).items():
         if point.spec.shows(metric.group, metric.items) and metric.name in point.numbers:
@@ -172,7 +171,7 @@ def _steps(strengths: Sequence[Number | None]) -> list[int]:
 
 
 def _type_of(error: str) -> str:
-    """Return the exception's type: its message may quote a text."""
+    # Its message may quote a text.
     exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
     return exception.group() if exception else "see the journal"
 

@@ -133,7 +133,6 @@ def changed_sentences(results: Results) -> list[str]:
 
 
 def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:
-    """Yield `point` or `measurement`, the plugin's name and version, and the digest of its code."""
     for trial in results.trials:
         versions = {evaluator.name: evaluator.version for evaluator in trial.spec.evaluators}
         for point in trial.points:

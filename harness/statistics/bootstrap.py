@@ -47,7 +47,7 @@ def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=4)
 def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
-    """Return the cached counts of `cluster_draws`, in bytes: there may be 10,000 clusters."""
+    # There may be 10,000 clusters.
     generator = np.random.default_rng([_SEED, int(digest_of(items), 16)])
     counts_DC = np.empty((DRAWS, clusters), dtype=np.uint8)
     for counts_C in counts_DC:
@@ -151,7 +151,6 @@ def _dirichlet() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=64)
 def _drawn_item_means(item_values: ItemValues) -> Floats:
-    """Return the cached drawn means (D, R)."""
     values_RN, weights_RN = item_values.known
     means_R = item_values.item_means()
     with np.errstate(invalid="ignore"):

@@ -25,8 +25,7 @@ from harness.toolkit.layerwise import loss_gradient, mlp_matrices, second_moment
 from harness.toolkit.losses import Batch, ascent, mean_nll, nll_loss, nll_rise, npo_loss, preference_loss
 from harness.toolkit.losses import token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.rounding import experts_in_one_tensor, make_rounding, rounded_copy
-from harness.toolkit.scoring import AnswerChoice, CausalJudge, Scores, auc_items, judge_key, log_likelihoods
-from harness.toolkit.scoring import accuracies, score_tokens
+from harness.toolkit.scoring import CausalJudge, Scores, accuracies, auc_items, judge_key, recited_lengths, score_tokens
 
 if TYPE_CHECKING:
     from harness.toolkit.cached_models import PairModel

@@ -17,70 +17,17 @@ from torch.nn import functional
 
 from harness.base import files, hub
 from harness.contracts import Checkpoint, Model, Sequences, exponential
-from harness.errors import ModelError, TrialError
+from harness.errors import ModelError
 from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
 from harness.toolkit import device as devices
-from harness.toolkit import losses, stepping
+from harness.toolkit import losses
 
 if TYPE_CHECKING:
     pass
 
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class AnswerChoice:
-    """A continuation of a context, both of at least one token."""
-
-    context: tuple[int, ...]
-    continuation: tuple[int, ...]
-
-    @property
-    def read_tokens(self) -> tuple[int, ...]:
-        """Return the input: all but the last token."""
-        return self.context + self.continuation[:-1]
-
-
-@torch.inference_mode()
-def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple[float, bool]]:
-    """Return (log p(continuation | context) in nats, whether every token is the greedy choice) for each choice.
-
-    Raises:
-        TrialError: The model cannot read the longest choice, or its logits are NaN.
-    """
-    device, answers = next(model.parameters()).device, dict[int, tuple[float, bool]]()
-    numbers = sorted(range(len(choices)), key=lambda number: len(choices[number].read_tokens), reverse=True)
-    stepping.refuse_length(model, len(choices[numbers[0]].read_tokens))
-    while numbers:
-        width = len(choices[numbers[0]].read_tokens)
-        with_logits = devices.rows_at_once(devices.count_vocabulary(model), width, device, len(numbers))
-        at_once = min(with_logits, devices.read_at_once(width, device))
-        part, numbers = numbers[:at_once], numbers[at_once:]
-        read = [choices[number].read_tokens for number in part]
-        tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=device)
-        logits = model(input_ids=tokens_BT, use_cache=False).logits
-        answers |= zip(part, _answers(logits, read, [choices[number].continuation for number in part]), strict=True)
-        del logits  # Else memory would hold them with the next part's.
-    return [answers[number] for number in range(len(choices))]
-
-
-def _answers(
-    logits_BTV: torch.Tensor, read: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
-) -> list[tuple[float, bool]]:
-    sums, is_greedy = list[torch.Tensor](), list[torch.Tensor]()
-    # Row by row: a copy of all logits would weigh as much as they do, and they outweigh all else.
-    for logits_TV, tokens, continuation in zip(logits_BTV, read, continuations, strict=True):
-        logits_SV = logits_TV[len(tokens) - len(continuation) : len(tokens)].float()
-        targets_S = torch.tensor(continuation, device=logits_BTV.device)
-        log_p_S = logits_SV.gather(1, targets_S[:, None])[:, 0] - logits_SV.logsumexp(dim=-1)
-        sums.append(log_p_S.double().sum())
-        is_greedy.append((logits_SV.argmax(dim=-1) == targets_S).all())
-    log_likelihood_B = torch.stack(sums)
-    if log_likelihood_B.isnan().any():
-        raise TrialError("the logits after a choice's context are NaN, so it has no likelihood: erase the model less.")
-    return list(zip(log_likelihood_B.tolist(), torch.stack(is_greedy).tolist(), strict=True))
 
 
 SCORED_ROWS = 32

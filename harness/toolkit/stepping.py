@@ -233,22 +233,17 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     return not fault
 
 
-def refuse_length(model: Model, length: int) -> None:
-    """Raise a TrialError if the model cannot read so many tokens."""
+def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    """Return logits_BTV without a cache."""
+    name, length = type(model).__name__, tokens.shape[1]
     most = longest_context(model.config)
     # A table of positions ends there; on a GPU, reading beyond it would break the process.
     if length > most and not reads_beyond(model.config):
-        has = f"{type(model).__name__} has {most} positions"
-        raise TrialError(f"{has}, so it cannot read {length} tokens: take shorter texts.")
-
-
-def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
-    """Return logits_BTV without a cache."""
-    refuse_length(model, tokens.shape[1])
+        raise TrialError(f"{name} has {most} positions, so it cannot read {length} tokens: take shorter texts.")
     logits, _ = prefill(model, tokens, is_cached=False)
     # A dry run on tensors without values hears "yes" to every question: so it hears that these are numbers.
     if not logits.isnan().logical_not().all():
-        raise TrialError(f"the logits of {type(model).__name__} hold NaN, so it has no greedy choice: erase it less.")
+        raise TrialError(f"the logits of {name} hold NaN, so it has no greedy choice: erase it less.")
     return logits
 
 

@@ -264,8 +264,8 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
     """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
-    evaluators = () if spec.is_of_original else spec.evaluators
-    unprepared = [each for each in evaluators if not is_prepared(spec.model, each, artifacts)]
+    needed = () if spec.is_of_original else spec.evaluators
+    unprepared = [each for each in needed if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
         for each in unprepared:

@@ -155,7 +155,6 @@ def _yield_walked(
 
 
 def _strengths_within(last: Number, steps: int) -> list[Number]:
-    """Return the quarters of epochs and their quarters, below `last`."""
     ends: list[Number] = list(range(math.ceil(last) + 1))
     for _ in range(2):
         between = [_steps_between({"strength": one}, {"strength": other}, steps) for one, other in pairwise(ends)]
@@ -214,7 +213,6 @@ def _steps_between(lower: results.Probe, upper: results.Probe, steps_per_epoch: 
 
 
 def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, is_line: bool) -> list[Number]:
-    """Return the middle, or where the line meets the level; [] if nothing is between them."""
     low, high = lower["strength"], upper["strength"]
     share = (lower[PROBED_ERASURE] - level) / (lower[PROBED_ERASURE] - upper[PROBED_ERASURE]) if is_line else 0.5
     share = 0.5 if math.isnan(share) else min(max(share, 0.1), 0.9)

@@ -86,7 +86,7 @@ def _draw_plane(ax: Axes, panel_curves: Sequence[Curve], x: Metric, y: Metric, s
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
-    """Draw a curve and its 95 % intervals, which do not stretch the axes: two seeds give very wide ones."""
+    # Two seeds give very wide ones.
     xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
     ax.plot(xs, ys, color=colour, alpha=0.75, zorder=3, linestyle="-" if curve.is_trajectory else "")
     for point in curve.points:

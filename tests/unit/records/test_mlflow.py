@@ -243,11 +243,10 @@ def refusing(monkeypatch):
 
 
 def test_a_server_that_is_down_is_one_warning_without_its_password(folder, results, caplog, capfd, refusing):
-    with LiveCopy(folder) as copy:
-        copy.start()
-        for trial in results().trials * 3:
-            copy.log_trial(results().plan, trial)
-        copy.finish(results(), {}, [], "")
+    copy = LiveCopy(folder)
+    for trial in results().trials * 3:
+        copy.log_trial(results().plan, trial)
+    copy.finish(results(), {}, [], "")
     [warning] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning.startswith(f"MLflow at {refusing} failed: MlflowException from ConnectionRefusedError (Connection ")
     assert SECRET.split()[0] not in warning
