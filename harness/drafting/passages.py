@@ -44,8 +44,8 @@ class Passage(NamedTuple):
 def write_recited(given: Given, file: Path) -> str:
     """Write the passages that a model recites, and others next to them; return a sentence about both.
 
-    A passage is recited if the model puts first each of the 50 tokens after the prefix, or all of a shorter rest. Of
-    passages that overlap or nearly repeat another, the first is taken.
+    A passage is recited if each of the 50 tokens after the prefix, or all of a shorter rest, is the model's first
+    choice. Only the first of overlapping or nearly equal passages is taken.
 
     Raises:
         DataError: The corpus has no passage that is long enough.

@@ -41,10 +41,10 @@ def package_folder(module: str) -> Path | None:
 
 
 def packaged_folder(name: str) -> Path:
-    """Return the `from_pretrained` folder of a packaged model, which is converted at its first use.
+    """Return the `from_pretrained` folder of a packaged model, converted at its first use.
 
     Raises:
-        ModelError: The package is missing, damaged or of another version; the conversion failed, or its result changed.
+        ModelError: The package is missing or another; the conversion failed, or its result changed.
     """
     package = PACKAGES[name]
     folder = package_folder(package.module)

@@ -1,11 +1,9 @@
 """A method that harms what it shares with others, each way a setting."""
 
 import asyncio
-import random
 import sys
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from harness.contracts import Count, Method, Strength
@@ -18,24 +16,11 @@ def write_into_forget(task):
     task.forget.tokens_NT[0, :4] = 7
 
 
-def write_late(task):
-    task.forget.lengths_N[0] -= 1
-
-
-def draw(task):
-    torch.rand(1), np.random.rand(), random.random()
-
-
 HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
     "retain": lambda task: task.retain.tokens_NT.fill_(3),
     "seed": lambda task: setattr(task, "seed", 5),
-}
-BEFORE_YIELDING = {
-    "grad": lambda task: torch.set_grad_enabled(False),
-    "dtype": lambda task: torch.set_default_dtype(torch.float64),
-    "random": draw,
 }
 
 
@@ -49,7 +34,7 @@ def say_that_a_worker_died(task):
 
 ENDINGS = {"exits": lambda task: sys.exit(3), "cancels": cancel, "says that a worker died": say_that_a_worker_died}
 """What would end the process."""
-QUIET = ("none", "late", "yields without gradients")
+QUIET = ("none", "yields without gradients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +54,13 @@ class HarmfulMethod(Method):
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
     def erase(self, task):
-        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET)
+        assert self.harm in (*HARMS, *ENDINGS, *QUIET)
         if self.harm in HARMS or self.harm in ENDINGS:
             {**HARMS, **ENDINGS}[self.harm](task)
         for erased in train_and_yield(task, task.load_original(), self.loss):
-            if self.harm in BEFORE_YIELDING:
-                BEFORE_YIELDING[self.harm](task)
             if self.harm == "yields without gradients":
                 with torch.no_grad(), torch.inference_mode():
                     yield erased
                     assert torch.is_inference_mode_enabled(), "it finds the state that it left"
             else:
                 yield erased
-        if self.harm == "late":
-            write_late(task)

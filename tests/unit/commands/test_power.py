@@ -69,8 +69,8 @@ def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_pat
     alone = simulate_sweep(tmp_path / "alone", {"ga": 1.0}, seeds=2)
     for arguments, reason in (
         ((folders[3], "--reference", "gf"), "no row of this sweep is called 'gf'. "),
-        ((folders[3], "--difference=0"), "give a share above 0"),
-        ((folders[3], "--difference=nan"), "give a share above 0"),
+        ((folders[3], "--difference=0"), "greater than or equal to 0.001"),
+        ((folders[3], "--difference=nan"), "greater than or equal to 0.001"),
         ((alone,), "compares no two methods"),
         ((tmp_path / "nowhere",), "journal/plan.json"),
     ):

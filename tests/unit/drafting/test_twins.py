@@ -40,17 +40,16 @@ def test_one_recites_the_texts_and_the_other_never_read_them(texts, tmp_path, ca
     assert {(spec.model.id, spec.variant) for spec in found.trials if spec.is_reference} == {
         ("a/seed-0/memorised", kind) for kind in ("original", "retrained", "holdout")
     }
-    assert f"MA {taught['ma']}" in (tmp_path / "a/seed-0/memorised/README.md").read_text()
     weights = tmp_path / "a" / "seed-0" / "twin" / "model.safetensors"
     before = weights.stat().st_mtime_ns
     assert twins("a") == 0
     assert weights.stat().st_mtime_ns == before
     assert "seed-0/twin is there: it is kept." in capsys.readouterr().out
     assert twins("b", forget="others.jsonl") == 0, "which it needs fewer or more epochs to learn"
-    other = json.loads((tmp_path / "b/seed-0/twin/twins.json").read_text())
-    ours, theirs = load_file(weights), load_file(tmp_path / "b/seed-0/twin/model.safetensors")
-    is_same = all(ours[name].equal(theirs[name]) for name in ours)
-    assert is_same == (other["steps"] == twin["steps"]), "nothing of the forget set is in the twin but its length"
+    other = tmp_path / "b" / "seed-0" / "twin"
+    ours, theirs = load_file(weights), load_file(other / "model.safetensors")
+    are_as_long = json.loads((other / "twins.json").read_text())["steps"] == twin["steps"]
+    assert all(ours[name].equal(theirs[name]) for name in ours) == are_as_long, "it has nothing of the forget set"
 
 
 def test_what_cannot_be_taught_is_said(texts, capsys):
