@@ -75,7 +75,8 @@ def test_the_architecture_page_names_files_that_are_there():
 
 def test_every_package_that_is_imported_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["mauve"], "pytest"]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["mauve"], *extras["real"], "pytest"]
     declared = {re.split(r"[\[<>=~! ]", line)[0].lower().replace("_", "-") for line in requirements}
     imported = set()
     for node in (node for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))):

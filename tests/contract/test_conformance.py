@@ -11,8 +11,8 @@ from harness.contracts import CloserTo, Evaluation, Evaluator, Metric
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.testing import EvaluatorConformance, MethodConformance
-from harness.toolkit import mean_nll
-from methods import deliberate_imagination, kl_divergence
+from harness.toolkit import mean_nll, npo_loss
+from methods import deliberate_imagination
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 
@@ -39,13 +39,14 @@ WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
 @pytest.mark.parametrize("name", [name for name in METHODS.names() if name not in (*WITHOUT_SIGN, "pdu", "rmu")])
 def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypatch, name):
     plugin = METHODS.load(name)
-    if name == "kl_divergence":
-        nll = kl_divergence.mean_nll
-        monkeypatch.setattr(kl_divergence, "mean_nll", lambda *given: -nll(*given))
+    if name == "gradient_ascent":
+        monkeypatch.setattr(plugin, "loss", staticmethod(lambda model, forget, *more: mean_nll(model, forget)))
+    elif name == "npo_sam":
+        monkeypatch.setattr("methods.npo_sam.npo_loss", lambda *given, beta: -npo_loss(*given, beta=beta))
     elif name == "deliberate_imagination":
         imagine = deliberate_imagination.imagine
         monkeypatch.setattr(deliberate_imagination, "imagine", lambda *given: imagine(*given[:2], -given[2]))
-    elif name in ("gru", "sga"):
+    elif name in ("gru", "kl_divergence", "repselect", "sga"):
         monkeypatch.setattr(f"methods.{name}.ascent", lambda model, forget, *more: mean_nll(model, forget))
     else:
         turned = next(attribute for attribute in SAYS_WHICH_WAY if hasattr(plugin, attribute))

@@ -1,6 +1,7 @@
 """A method that harms what it shares with others, each way a setting."""
 
 import asyncio
+import random
 import sys
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ def say_that_a_worker_died(task):
 
 ENDINGS = {"exits": lambda task: sys.exit(3), "cancels": cancel, "says that a worker died": say_that_a_worker_died}
 """What would end the process."""
-QUIET = ("none", "yields without gradients")
+QUIET = ("none", "late", "random", "yields without gradients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +59,13 @@ class HarmfulMethod(Method):
         if self.harm in HARMS or self.harm in ENDINGS:
             {**HARMS, **ENDINGS}[self.harm](task)
         for erased in train_and_yield(task, task.load_original(), self.loss):
+            if self.harm == "random":
+                random.random()
             if self.harm == "yields without gradients":
                 with torch.no_grad(), torch.inference_mode():
                     yield erased
                     assert torch.is_inference_mode_enabled(), "it finds the state that it left"
             else:
                 yield erased
+        if self.harm == "late":
+            task.forget.lengths_N[0] -= 1

@@ -77,7 +77,7 @@ def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, name):
     assert is_of_all == (name == "all_methods")
 
 
-def test_hubbles_sweep_takes_the_passages_inserted_256_times(world, tmp_path):
+def test_hubbles_sweep_takes_the_passages_inserted_256_times(anywhere, tmp_path):
     for place, (folder, split) in enumerate(product(("passages", "wiki"), ("train", "test"))):
         (tmp_path / folder).mkdir(exist_ok=True)
         texts = [" ".join(map(str, Random(100 * place + row).choices(range(999), k=99))) for row in range(100)]
@@ -87,9 +87,7 @@ def test_hubbles_sweep_takes_the_passages_inserted_256_times(world, tmp_path):
     paths += [f"data.{role}.path={tmp_path}/wiki" for role in ("retain", "utility")]
     fewer = ["data.utility.prompts=40", "data.holdout.sequences=40", "resources.gpus=0"]
     fewer += ["data.retain.name=null", "data.utility.name=null"]
-    judges = [f"judges.{role}={world}/OTHER" for role in ("similarity", "coherence")]
-    models = f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]"
-    found = plan(SWEEPS / "hubble.yaml", [models, *judges, *paths, *fewer])
+    found = plan(SWEEPS / "hubble.yaml", [*anywhere[:3], *paths, *fewer])
     assert (found.trials[0].forget.rows, found.trials[0].forget.where) == (50, (("duplicates", 256),))
     assert [*found.text_names.values()] == [f"row {number}" for number in range(1, 100, 2)]
 
