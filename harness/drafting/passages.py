@@ -87,7 +87,7 @@ def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iter
 
 
 def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> list[Passage]:
-    loaded, measured = loading.load_model(model).to(device.device_for(torch.cuda.is_available())), []
+    loaded, measured = loading.load_model(model).to(device.device_for(1)), []
     for start in track(range(0, len(passages), PASSAGES_AT_ONCE), description="passages", transient=True):
         batch = passages[start : start + PASSAGES_AT_ONCE]
         rows = [torch.tensor(passage.ids) for passage in batch]

@@ -94,7 +94,7 @@ def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> 
             raise DataError(f"{other}: name another --out, or remove the folder.")
         tell(f"{folder} is there: it is kept.")
         return made
-    model = loading.load_model(lessons.read.model).to(device.device_for(torch.cuda.is_available()))
+    model = loading.load_model(lessons.read.model).to(device.device_for(1))
     facts |= _train(lessons, model, kind, seed, epochs)
     with folder_whole(folder, "a twin") as temporary:
         loading.save_model(model, temporary)

@@ -12,7 +12,6 @@ from harness.planning.plan import plan
 
 def write(file, texts):
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return str(file)
 
 
 @pytest.fixture
@@ -80,4 +79,3 @@ def test_a_corpus_s_recited_passages_are_a_forget_set_without_copies(tmp_path, m
     assert lethe(["audit", "miniature-m", "new.jsonl", "--write-forget", "G.jsonl"]) == 1
     assert "recites none of" in capsys.readouterr().err
     assert lethe(["audit", "miniature-m", "new.jsonl", "--write-forget", "G.jsonl", "--prefix-tokens", "999"]) == 2
-    assert not (tmp_path / "G.jsonl").exists()

@@ -24,8 +24,9 @@ MEMORIZATION = EvaluatorSpec(name="memorization", version=2, settings=LITTLE, ke
 
 
 @pytest.fixture
-def original():
-    about = {"trial_id": "original", "method": "original", "variant": "original", "strength_name": ""}
+def twin():
+    # A trial of the original itself needs nothing that is prepared.
+    about = {"trial_id": "twin", "method": "retrained", "retrained": small_spec().model, "strength_name": ""}
     return replace(small_spec(), **about, forget=replace(FORGET, sequences=4), evaluators=(MEMORIZATION,))
 
 
@@ -64,32 +65,32 @@ def sweep(tmp_path, make_plan):
     return run
 
 
-def test_the_original_is_loaded_once_for_all_trials_and_beside_none(sweep, loads, original, tmp_path):
-    other = replace(original, trial_id="other", seed=1)
-    kinds, numbers = sweep(original, other)
+def test_the_original_is_loaded_once_for_all_trials_and_beside_none(sweep, loads, twin, tmp_path):
+    other = replace(twin, trial_id="other", seed=1)
+    kinds, numbers = sweep(twin, other)
     assert (kinds, loads) == (["prepare", "trial", "trial"], ["alone"])
     assert numbers[0]["exact_match_original"] > 0
     loads.clear()
-    assert sweep(original, other) == (["trial", "trial"], numbers), "what is prepared already needs no job"
+    assert sweep(twin, other) == (["trial", "trial"], numbers), "what is prepared already needs no job"
     assert loads == []
 
 
-def test_what_was_lost_is_computed_again_where_it_is_used(sweep, loads, original, tmp_path):
-    _, numbers = sweep(original)
+def test_what_was_lost_is_computed_again_where_it_is_used(sweep, loads, twin, tmp_path):
+    _, numbers = sweep(twin)
     for is_there in (True, False):
         for arrays in (tmp_path / "artifacts" / "arrays").glob("*/arrays.safetensors"):
             arrays.write_bytes(b"") if is_there else shutil.rmtree(arrays.parent)
         loads.clear()
-        assert sweep(original) == (["trial"], numbers)
+        assert sweep(twin) == (["trial"], numbers)
         assert loads == ["beside"]
 
 
-def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(original, loads, tmp_path):
+def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(twin, loads, tmp_path):
     folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
-    assert not is_prepared(original.model, MEMORIZATION, Artifacts(folders.artifacts))
-    run_inline([Job(name="original", kind="trial", spec=original)], folders, lambda event: None)
+    assert not is_prepared(twin.model, MEMORIZATION, Artifacts(folders.artifacts))
+    run_inline([Job(name="twin", kind="trial", spec=twin)], folders, lambda event: None)
     assert loads == ["alone"]
-    assert is_prepared(original.model, MEMORIZATION, Artifacts(folders.artifacts))
+    assert is_prepared(twin.model, MEMORIZATION, Artifacts(folders.artifacts))
 
 
 def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row, make_plan, make_results, tmp_path):
@@ -97,10 +98,10 @@ def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row
     rows += [make_row("holdout", evaluators={"memorization": "on other texts"})]
     rows += [make_row("emso", (1,), evaluators={"weights": "weights-key"})]
     results, folders = make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts")
-    prepare, of_unseen, memorize = shared_jobs(results, folders)
+    prepare, memorize = shared_jobs(results, folders)
     trials = trial_jobs(results, folders)
-    assert [job.kind for job in (prepare, of_unseen, memorize)] == ["prepare", "prepare", "memorize"]
-    needs = {"original": (prepare.name,), "ta": (prepare.name, memorize.name), "holdout": (of_unseen.name,), "emso": ()}
+    assert [job.kind for job in (prepare, memorize)] == ["prepare", "memorize"]
+    needs = {"original": (), "ta": (prepare.name, memorize.name), "holdout": (), "emso": ()}
     assert {job.spec.variant: job.needs for job in trials} == needs
 
 
