@@ -121,7 +121,7 @@ class Sizes(NamedTuple):
 USUAL = Sizes(texts=512, tokens=None, prompts=256, reference_tokens=128, el_prefixes=8)
 """As many prompts as MAUVE needs; EL after eight prefixes of each text is that after all to 0.01."""
 ON_A_CPU = Sizes(texts=32, tokens=96, prompts=32, reference_tokens=48, el_prefixes=2)
-"""For models whose weights a CPU reads from memory at each step: the sweep ends within an hour or two."""
+"""For models whose weights a CPU reads from memory at each step."""
 STEPS = 16
 """Optimiser steps of an epoch, so that an early stop can distinguish epochs."""
 PROMPT_TOKENS = 32
