@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as tree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from harness.base.messages import first_names
 from harness.contracts import Checkpoint, Model, Number, Sequences, Tokenizer
@@ -61,14 +61,11 @@ class MemoryTracker(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.held = self.peak = self._operations = 0
         self._live: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._is_paused = False
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run one operation and count its new tensors."""
-        if self._is_paused:
-            return function(*args, **(kwargs or {}))
         self._operations += 1
         if self._operations > MAX_OPERATIONS:
             raise TimeoutError(f"more than {MAX_OPERATIONS:,} operations: does it wait for a value to change?")
@@ -83,11 +80,8 @@ class MemoryTracker(TorchDispatchMode):
 
     def copying(self, model: Model) -> Model:
         """Return a copy of the model, of which only weights are counted."""
-        self._is_paused = True
-        try:
+        with _disable_current_modes():  # Copies of tensors without contents would corrupt the heap under this mode.
             copied = copy.deepcopy(model)
-        finally:
-            self._is_paused = False
         self._count([*copied.parameters(), *copied.buffers()])
         return copied
 
