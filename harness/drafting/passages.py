@@ -29,7 +29,7 @@ PASSAGES_AT_ONCE = 32
 
 
 class Passage(NamedTuple):
-    """A part of a corpus's text."""
+    """A part of a text."""
 
     where: str
     """`line 12`."""
@@ -38,7 +38,7 @@ class Passage(NamedTuple):
     text: str
     ids: tuple[int, ...]
     recited: int = 0
-    """Tokens after the prefix that the model puts first, before its first mistake."""
+    """Right tokens after the prefix, before the first mistake."""
 
 
 def write_recited(given: Given, file: Path) -> str:

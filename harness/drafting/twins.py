@@ -67,7 +67,7 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
 
 
 def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """Return the sweep file's `models`, one a seed; folders that are there already are kept.
+    """Return the sweep file's `models`, one a seed; folders that are there are kept.
 
     Both models of a seed take as many steps, and the same retain texts in the same order.
 

@@ -208,7 +208,7 @@ def rehearse_deep(spec: Trial, *, is_memorizing: bool = False) -> Rehearsal:
 
 
 def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
-    """Count the memory of erasing on the plain engine while its code runs on fake tensors; of `layers` of the model."""
+    """Count the memory of erasing on the plain engine, with so many `layers` of the model."""
     tracker = MemoryTracker()
     peak_before, held_before, state, trained, weights = 0, 0, 0, 0, 0
 
