@@ -108,7 +108,8 @@ class Reasoning(Evaluator):
             from lm_eval.models.huggingface import HFLM
 
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
-            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=BATCH)
+            fp32 = {"softmax_dtype": "float32"}  # Else a model in bf16 has ties that its logits do not have.
+            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=BATCH, **fp32)
             lm.tok_encode = partial(encoded, tokenizer)  # The model's texts are all read in one way.
             lm._encode_pair = partial(encoded_pair, tokenizer)
             lm._loglikelihood_tokens = partial(refused_nan, lm._loglikelihood_tokens)

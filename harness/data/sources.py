@@ -196,12 +196,12 @@ def text_row(where: str, values: Any, source: Source) -> TextRow | None:
         return TextRow(where, problem="is empty")
     if not isinstance(values, Mapping):
         return TextRow(where, problem=f'is not an object {{"{field}": ...}} of JSON in UTF-8')
-    if any(str(values.get(name)) != str(wanted) for name, wanted in source.where):
-        return None
-    if field not in values:
+    if lacking := [name for name in (*dict(source.where), field) if name not in values]:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
         others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])
-        return TextRow(where, problem=f"has no field '{field}' (it has {others or 'no other'})")
+        return TextRow(where, problem=f"has no field '{lacking[0]}' (it has {others or 'no other'})")
+    if any(str(values[name]) != str(wanted) for name, wanted in source.where):
+        return None
     text = values[field]
     if isinstance(text, list) and text and all(type(id) is int for id in text):
         return TextRow(where, ids=tuple(text))

@@ -51,7 +51,10 @@ def write_recited(given: Given, file: Path) -> str:
         DataError: The corpus has no passage that is long enough.
         TrialError: The model recites none.
     """
-    model, length = resolving.resolve_original(given.model, given.tokenizer), given.sequence_tokens or PASSAGE_TOKENS
+    model = resolving.resolve_original(given.model, given.tokenizer)
+    loading.check_model(model)
+    loading.check_tokenizer(model)
+    length = min(given.sequence_tokens or PASSAGE_TOKENS, loading.positions(model))
     prefix = given.prefix_tokens or length // 2
     passages = list(_passages(given, model, length, prefix))
     if not passages:

@@ -86,7 +86,7 @@ def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[
 
 
 def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> dict[str, Any]:
-    facts = lessons.facts(kind, seed)
+    facts = lessons.facts(kind, seed) | ({"epochs": epochs} if kind == "twin" else {})
     if (folder / FACTS_FILE).is_file():
         made: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         if changed := [name for name in facts if made.get(name) != facts[name]]:
