@@ -79,8 +79,8 @@ class MemoryTracker(TorchDispatchMode):
         return self._count(function(*args, **(kwargs or {})))
 
     def copying(self, model: Model) -> Model:
-        """Return a copy of the model, of which only weights are counted."""
-        with _disable_current_modes():  # Copies of tensors without contents would corrupt the heap under this mode.
+        """Return a copy of the model; what is copied is not counted."""
+        with _disable_current_modes():
             copied = copy.deepcopy(model)
         self._count([*copied.parameters(), *copied.buffers()])
         return copied
@@ -98,6 +98,13 @@ class MemoryTracker(TorchDispatchMode):
 
     def _free(self, key: int, _: object) -> None:
         self.held -= self._live.pop(key)[0]
+
+
+class _ContentlessMode(FakeTensorMode):
+    """Tensors without contents; copies of torch's own mode would free its references to storages twice."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_ContentlessMode":
+        return self
 
 
 class Rehearsal(NamedTuple):
@@ -122,7 +129,7 @@ class _FakeTask:
     engine, seed = Engine(), 0
 
     def __init__(self, spec: Trial, tracker: MemoryTracker, layers: int | None) -> None:
-        self._spec, self._tracker, self._layers = spec, tracker, layers
+        self._spec, self._tracker, self._blank = spec, tracker, _blank_model(spec.model, layers)
         self._models: list[weakref.ref[Model]] = []
         # Gradients exist before a forward pass from the second micro-batch on.
         rows = min(spec.training.global_batch, spec.forget.rows, 2 * spec.training.micro_batch)
@@ -133,7 +140,7 @@ class _FakeTask:
         self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
 
     def load_original(self) -> Model:
-        model = self._tracker.copying(_blank_model(self._spec.model, self._layers))
+        model = self._tracker.copying(self._blank)
         self._models.append(weakref.ref(model))
         return model
 
@@ -156,7 +163,7 @@ class _FakeTask:
 @lru_cache(maxsize=4)
 def _blank_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
     # Large models are faster without contents.
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with _ContentlessMode(allow_non_fake_inputs=True):
         model = unloaded_model(checkpoint, layers)
     if _count_bytes(model) > MAX_REAL_BYTES:
         return model
@@ -226,8 +233,8 @@ def rehearse(spec: Trial, layers: int | None = None, *, is_memorizing: bool = Fa
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # Torch warns about fake gradients.
         stack.callback(register_optimizer_step_pre_hook(start_step).remove)
         stack.callback(register_optimizer_step_post_hook(end_step).remove)
-        stack.enter_context(tracker)
         task = _FakeTask(spec, tracker, layers)
+        stack.enter_context(tracker)
         try:
             erased = next(_memorized(task) if is_memorizing else _erased(spec, task))
         except _SteppedError:

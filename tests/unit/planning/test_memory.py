@@ -1,5 +1,6 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
+import copy
 import re
 
 import pytest
@@ -119,6 +120,13 @@ def test_the_tracker_counts_what_is_held_and_no_view_of_what_was_there_before():
         assert tracker.held == 40_040
         del copied
         assert (tracker.held, tracker.peak) == (40_000, 40_040)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_a_copy_of_a_model_without_contents_has_no_second_mode_which_would_free_its_storages_twice():
+    with memory._ContentlessMode():
+        model = nn.BatchNorm1d(3)
+    assert copy.deepcopy(model).running_mean.fake_mode is model.running_mean.fake_mode
 
 
 class Looks:
