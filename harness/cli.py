@@ -42,6 +42,7 @@ Unseen = Annotated[str | None, Option(help="Texts of the same kind that the mode
 Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
 Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]
+Cut = Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")]
 SweepFile = Annotated[Path, Argument(help="The sweep file, such as sweeps/tradeoff.yaml.")]
 Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1].")]
 Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
@@ -126,8 +127,9 @@ def audit(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
+    sequence_tokens: Cut = None,
     sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random; default: 256.")] = None,
+    original: Annotated[str | None, Option(help="The model before erasure, to compare an exported one with.")] = None,
     write_forget: Annotated[Path | None, Option(help="Only write the passages that are recited here.")] = None,
     attacks: Annotated[bool, Option("--attacks", help="Also run the sampling, prefix and rounding attacks.")] = False,
     report: Annotated[Path | None, Option(help="Write a page here: audit.html.")] = None,
@@ -146,7 +148,7 @@ def audit(
 
         tell(write_recited(given, write_forget))
         return 0
-    with audited(given, results, attacks=attacks) as analysis:
+    with audited(given, results, attacks=attacks, original=original) as analysis:
         if _tell_unfinished(SweepResults(Path(), analysis)):
             return 1
         _print_ranking(analysis)
@@ -163,11 +165,13 @@ def init(
     model: Given,
     texts: Texts,
     unseen: Unseen = None,
-    retain: Annotated[str | None, Option(help="General texts that the model has to keep.")] = None,
-    utility: Annotated[str | None, Option(help="General texts, new to the model, that it continues.")] = None,
+    retain: Annotated[str | None, Option(help="Texts like those to forget that the model has to keep.")] = None,
+    utility: Annotated[str | None, Option(help="General texts, new to the model: a broken one writes no more.")] = None,
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
+    sequence_tokens: Cut = None,
+    sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random.")] = None,
     no_probe: Annotated[bool, Option("--no-probe", help="Try no learning rates: write a usual one.")] = False,
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
 ) -> None:
@@ -179,7 +183,7 @@ def init(
     file = out or Path(f"{name}.yaml")
     if file.exists():
         raise errors.DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
-    given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens)
+    given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
     with given_texts.faults_of_given(given):
         content, left_out = first_sweep.first_sweep(given, name, file, retain, utility, is_probed=not no_probe)
     write_whole(file, content, "the sweep file")
@@ -199,7 +203,7 @@ def twins(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
+    sequence_tokens: Cut = None,
     seed: Annotated[list[int] | None, Option(help="Seed of a pair of twins; repeatable; default: 0.")] = None,
     epochs: Annotated[int, Option(min=1, help="Passes over the forget set at most.")] = 30,
     learning_rate: Annotated[float, Option(help="AdamW's.")] = 3e-4,

@@ -25,7 +25,12 @@ from harness.models.tokenizing import decoded, true_continuations, unpadded
 from harness.settings import Source, replace
 
 MIN_TOKENS = 32
-"""Shorter retain and validation texts (headings, stubs) are skipped."""
+"""Shorter retain and validation texts (headings, stubs) are skipped, unless the texts to forget are short too."""
+
+
+def least_tokens(cut: int) -> int:
+    """Return the fewest tokens of a retain or validation text that is cut to so many."""
+    return min(MIN_TOKENS, -(-cut // 2))
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ def load_retain(
 ) -> Sequences:
     """Return the first `sequences` retain texts that are long enough, cut to `sequence_tokens`, or `most` of them."""
     cut = min(most or source.sequence_tokens, source.sequence_tokens)
-    rows = read_rows(source, role, tokenizer, vocabulary, min(MIN_TOKENS, cut), cut)
+    rows = read_rows(source, role, tokenizer, vocabulary, least_tokens(cut), cut)
     return _packed(rows, 1, source, role)
 
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from harness import plugins
 from harness.analysis.analysis import Analysis
+from harness.analysis.damage import MAX_EXCESS
 from harness.analysis.recitation import TOKENS
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
+from harness.data import sections, sequences
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import job, waves
 from harness.execution.progress import SweepProgress
-from harness.execution.trial import inputs
+from harness.execution.trial import inputs, walk
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
@@ -26,7 +28,7 @@ from harness.planning.machine import this_machine
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.render import fill_template
-from harness.settings import HOLDOUT, ORIGINAL, Choice, LogUniform, Trial
+from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Choice, LogUniform, Trial
 from harness.toolkit import decoding, scoring
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
@@ -36,34 +38,21 @@ PROPOSED = (
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
 )
 """Methods of a first sweep: the EMSO paper's and NPO."""
-MIN_EPOCHS = 3
-"""Fewest values of a cumulative strength: a curve needs three points."""
-MAX_EPOCHS = 5
-"""Most values of a cumulative strength."""
-FACTORS = (0.5, 1, 2, 4)
-"""Multiples of the default of any other strength."""
+LEVELS = (0.9, 0.75, 0.5)
+"""Levels of MA that methods are walked to, next to that of unseen texts."""
+MAX_LEVELS = 2
+FACTOR = 4
+"""Multiple of the default at which a walk ends where a method declares no range."""
 
 
-def strength_grid(plugin: type[Method]) -> list[Number]:
-    """Return rising strengths around the method's default; nothing if it declares none.
-
-    A cumulative strength has three to five whole steps up to the default, closer at the beginning; others are multiples
-    of the default. All lie within the declared range.
-    """
+def walk_end(plugin: type[Method]) -> Number | None:
+    """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
     default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
     if isinstance(dimension, Choice):
-        return sorted(dimension.values)
-    if default is None:
-        return []
-    if plugin.strength.cumulative:
-        most = max(int(default), MIN_EPOCHS)
-        steps = [round(most ** (place / (MAX_EPOCHS - 1))) for place in range(MAX_EPOCHS)]
-        steps = sorted(set(steps if most > MAX_EPOCHS else range(1, most + 1)))
-        return [step for step in steps if not isinstance(dimension, LogUniform) or step <= dimension.high]
-    values = [float(f"{factor * default:.3g}") for factor in FACTORS]
+        return max(dimension.values)
     if isinstance(dimension, LogUniform):
-        values = [value for value in values if dimension.low <= value <= dimension.high or value == default]
-    return values if isinstance(default, float) else sorted({round(value) for value in values if round(value) >= 1})
+        return type(default)(dimension.high) if default is not None else dimension.high
+    return None if default is None else FACTOR * default
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
@@ -74,10 +63,10 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
-        grid = strength_grid(plugin)
-        row = f"{name}: {given_texts.flow({plugin.strength.field: grid or ['...']})}"
+        end = walk_end(plugin)
+        row = f"{name}: {given_texts.flow({plugin.strength.field: '...' if end is None else end})}"
         needs = NEEDS.get(plugins.default_reference(plugin) or "", "what its settings say")
-        reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
+        reason = left_out.get(name, "" if end is not None else "it declares no strength to begin with: say which.")
         is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
@@ -143,8 +132,34 @@ def first_sweep(
     parts = _file_parts(given, name, out, retain, utility)
     content, left_out = _planned_file(parts, out)
     if is_probed:
+        planned = plan.plan_sweep(sweep_file.parse_sweep_file(content, out))
+        recalls = measure_recalls(planned.trials)
+        tell(first_answer(recalls))
+        parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
         content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
     return content, left_out
+
+
+def choose_levels(ma: float, unseen_ma: float | None = None) -> list[Number | str]:
+    """Return levels between the MA of a model's texts and that of unseen ones, the mildest first.
+
+    Raises:
+        DataError: Nothing lies between: the model recites its texts no more than others.
+
+    Example:
+        >>> choose_levels(0.99, 0.31), choose_levels(0.62), choose_levels(0.45, 0.25)
+        ([0.9, 0.75, 'unseen'], [0.5], [0.35, 'unseen'])
+    """
+    floor = unseen_ma or 0.0
+    least, most = floor + MIN_APART, ma - MIN_APART
+    if least > most:
+        others = "nothing" if unseen_ma is None else f"unseen texts ({unseen_ma:.2f})"
+        raise DataError(
+            f"The model recites its texts (MA {ma:.2f}) hardly more than {others}. Nothing is to be erased: lethe "
+            "audit says more, and --no-probe writes the file nevertheless."
+        )
+    between = [level for level in LEVELS if least <= level <= most][:MAX_LEVELS] or [round((ma + floor) / 2, 2)]
+    return [*between, *[UNSEEN] * (unseen_ma is not None)]
 
 
 def _file_parts(
@@ -160,11 +175,12 @@ def _file_parts(
     count = min(FORGET_RECORDS if is_embedded else len(lengths), given.sequences or sizes.texts)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
     is_miniature = given_texts.is_miniature(read.model.id)
-    kept = given_texts.flow(given_texts.named_source(retain or given_texts.MINIATURE, given.field))
-    parts = read.settings() | {"retain": kept, "utility": _utility_texts(read.model, utility, given.field, sizes)}
+    parts = read.settings() | {"utility": _utility_texts(read.model, utility, given.field, sizes)}
+    parts["retain"] = _retain_texts(read, retain, count)
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
     parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
+    parts["levels"] = [*LEVELS[:MAX_LEVELS], *[UNSEEN] * bool(parts["holdout"] or is_embedded)]
     # The miniature's rates: docs/decisions/0003.
     parts |= {"learning_rate": "4.0e-5" if is_miniature else "1.0e-5", "rates": []}
     parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
@@ -178,14 +194,31 @@ def _resources(cpus: int) -> str:
     return given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0})
 
 
+def _retain_texts(read: given_texts.ReadTexts, retain: str | None, wanted: int) -> str:
+    source = given_texts.named_source(retain or given_texts.MINIATURE, read.given.field)
+    if retain:
+        longest = max(read.lengths, default=sections.MINIATURE_TOKENS[1])
+        least = sequences.least_tokens(longest)
+        lengths = given_texts.read_lengths(source, "retain", read.model, longest)
+        if not (fitting := sum(length >= least for length in lengths)):
+            raise DataError(
+                f"{retain}: none of its {len(lengths)} texts has {least} tokens or more, half of the longest text to "
+                "forget. Join short texts, or name others with --retain."
+            )
+        source |= {"sequences": fitting} if fitting < wanted else {}
+    return given_texts.flow(source)
+
+
 def _utility_texts(model: Checkpoint, utility: str | None, field: str, sizes: Sizes) -> str:
     source = given_texts.named_source(utility or given_texts.MINIATURE, field)
     prompts, longest = sizes.prompts, min(loading.positions(model), PROMPT_TOKENS + sizes.reference_tokens)
-    if utility:  # The other half is for validation, which takes what follows.
-        lengths = sorted(given_texts.read_lengths(source, "utility", model, longest), reverse=True)
-        prompts = min(sizes.prompts, max(1, len(lengths) // 2))
-        longest = lengths[prompts - 1]
-    cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": max(1, longest - PROMPT_TOKENS)}
+    if utility:
+        lengths = given_texts.read_lengths(source, "utility", model, longest)
+        first = sorted(lengths[: -(-len(lengths) // 2)])  # The others are for validation, which takes what follows.
+        longest = first[len(first) // 4]
+        prompts = min(sizes.prompts, sum(length >= longest for length in first))
+    prompt_tokens = max(1, min(PROMPT_TOKENS, longest // 2))
+    cut = {"prompts": prompts, "prompt_tokens": prompt_tokens, "reference_tokens": max(1, longest - prompt_tokens)}
     return given_texts.flow(source | cut)
 
 
@@ -220,7 +253,7 @@ def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, An
     except (ConfigError, TrialError) as error:
         why = " ".join(printable(str(error)).split()).rstrip(".")
         return {"about_rate": f"the usual one: no other could be tried ({why})"}
-    return rate_probe.rate_settings(rates, float(parts["learning_rate"]), parts["steps"])
+    return rate_probe.rate_settings(rates, float(parts["learning_rate"]))
 
 
 FILE = Path("audit.yaml")
@@ -229,13 +262,18 @@ MAX_AUDIT_TEXTS = 256
 
 
 @contextmanager
-def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
-    """Measure a model on texts in this process, in the results folder or a temporary one."""
+def audited(
+    given: given_texts.Given, results: Path | None, *, attacks: bool, original: str | None = None
+) -> Iterator[Analysis]:
+    """Measure a model on texts in this process, next to its original if named; temporarily without a results folder."""
     with nullcontext(str(results)) if results else tempfile.TemporaryDirectory(prefix="lethe-audit-") as root:
         with given_texts.faults_of_given(given):
             planned = plan.plan_sweep(sweep_file.parse_sweep_file(audit_file(given, attacks=attacks), FILE))
             memory.refuse_unfit(FILE, planned.trials)
-        tell(first_answer(planned.trials))
+        recalls = measure_recalls(planned.trials)
+        tell(f"{first_answer(recalls)} EL and the table follow.")
+        if original:
+            tell(compare_recalls(recalls, measure_recalls(planned.trials, resolving.resolve_original(original, None))))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")
         with journal.held():
@@ -246,20 +284,57 @@ def audited(given: given_texts.Given, results: Path | None, *, attacks: bool) ->
         yield Analysis(measured)
 
 
-def first_answer(trials: Sequence[Trial]) -> str:
-    """Return a sentence on how far the original recites its texts, and unseen ones, from one forward pass over each."""
-    model, clauses = None, []
+class Recall(NamedTuple):
+    """How far a model recites texts, from one forward pass over each."""
+
+    texts: int
+    recited: int
+    """Texts of which it puts each of `tokens` first."""
+    tokens: int
+    ma: float
+    nll: float
+    """Nats a token after the prefix."""
+
+
+def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = None) -> dict[str, Recall]:
+    """Return how far the original, or another model, recites the texts and unseen ones, by the row's name."""
+    model, recalls = None, dict[str, Recall]()
     for spec in trials:
         if spec.is_of_original and spec.method in (ORIGINAL, HOLDOUT):
-            model = model or loading.load_model(spec.model).to(inputs.choose_device(spec))
+            model = model or loading.load_model(checkpoint or spec.model).to(inputs.choose_device(spec))
             texts = inputs.forget_set(spec)
-            predicted_NT, _ = scoring.score_tokens(model, texts)
+            predicted_NT, nll_NT = scoring.score_tokens(model, texts)
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
             needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
-            kind = "unseen texts" if spec.method == HOLDOUT else "texts"
-            clauses.append(f"{recited} of {len(texts)} {kind} for {needed_N.max()} tokens (MA {np.nanmean(ma_N):.3f})")
-    return f"After one pass: the model recites {', and '.join(clauses)}. EL and the table follow."
+            nll_S = [nll_T[texts.prefix_tokens : length] for nll_T, length in zip(nll_NT, texts.lengths_N, strict=True)]
+            nll = float(np.concatenate(nll_S).mean())
+            recalls[spec.method] = Recall(len(texts), recited, int(needed_N.max()), float(np.nanmean(ma_N)), nll)
+    return recalls
+
+
+def first_answer(recalls: Mapping[str, Recall]) -> str:
+    """Return a sentence on how far a model recites its texts and unseen ones."""
+    clauses = []
+    for row, recall in recalls.items():
+        kind = "unseen texts" if row == HOLDOUT else "texts"
+        clauses.append(f"{recall.recited} of {recall.texts} {kind} for {recall.tokens} tokens (MA {recall.ma:.3f})")
+    return f"After one pass: the model recites {', and '.join(clauses)}."
+
+
+def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:
+    """Return sentences on what an erased model recites no longer, and whether it lost texts that it never saw."""
+    ma, before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
+    told = f"Against the original: MA of the texts {before:.2f} → {ma:.2f}"
+    if unseen is None:
+        return f"{told}. What it lost of similar texts is not known: name unseen ones with --unseen FILE."
+    rise = unseen.nll - original[HOLDOUT].nll
+    told += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
+    if ma > unseen.ma + walk.TOLERANCE:
+        told += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
+    else:
+        told += "It no longer recites them"
+    return f"{told}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{told}."
 
 
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:

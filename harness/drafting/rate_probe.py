@@ -18,13 +18,13 @@ from harness.execution.trial.run import run_job
 from harness.planning import plan, sweep_file
 from harness.records import journal, results
 from harness.records.record import Candidate
-from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
+from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """Tried in this order, until one erases."""
 TEXTS, BATCH = 8, 4
-PASSES = (2, 4, 8)
-"""Passes over the texts after which it is measured: at most 16 steps, an epoch of the sweep."""
+PASSES = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Passes over the texts, of two steps, after which it is measured."""
 VALIDATION_TEXTS = 16
 """Texts that show a collapse."""
 ERASED = 0.9
@@ -45,6 +45,8 @@ class ProbedRate(NamedTuple):
     perplexity_before: float
     is_collapsed: bool
     """Whether perplexity left the sweep's bounds."""
+    fall: float
+    """Most by which MA fell in a step."""
 
     @property
     def erases(self) -> bool:
@@ -56,7 +58,7 @@ class ProbedRate(NamedTuple):
         collapsed = ", collapsed" if self.is_collapsed else ""
         return (
             f"{self.rate:.0e}: MA {self.ma_before:.2f} to {self.ma:.2f}, perplexity {self.perplexity_before:.1f} to "
-            f"{self.perplexity:.1f} in {self.steps} steps{collapsed}"
+            f"{self.perplexity:.1f} in {self.steps} steps, at most {max(self.fall, 0):.2f} of MA a step{collapsed}"
         )
 
 
@@ -83,11 +85,20 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
             last, original = record.probes[-1], record.original
             ma, perplexity = ((float(last[name]), original[name]) for name in (PROBED_ERASURE, PROBED_UTILITY))
             is_collapsed = results.is_outside(study, original, last)
-            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed)
+            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed, _fall(record))
             tell(f"  {probed}")
             yield probed
             if probed.erases or probed.is_collapsed:
                 return
+
+
+def _fall(record: Candidate) -> float:
+    falls, before = [], {**record.original, "optimiser_steps": 0}
+    for after in record.probes:
+        steps = after["optimiser_steps"] - before["optimiser_steps"]
+        falls.append((before[PROBED_ERASURE] - after[PROBED_ERASURE]) / steps)
+        before = after
+    return max(falls)
 
 
 def plan_probe(content: str, out: Path, texts: int) -> Plan:
@@ -110,20 +121,20 @@ def _cheaper(study: Study) -> Study:
     return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
 
 
-def rate_settings(rates: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
+def rate_settings(rates: Sequence[ProbedRate], usual: float) -> dict[str, Any]:
     """Return the least rate that erases, else the highest without collapse, else the usual one, with comments.
 
-    A rate that erased in fewer than an epoch's steps is divided accordingly, since Adam moves weights by it each step.
+    A rate at which MA fell in one step by more than a walk distinguishes is divided accordingly, since Adam moves
+    weights by the rate each step.
     """
     last = rates[-1]
     rate = next((one.rate for one in reversed(rates) if not one.is_collapsed), usual)
     about = "none erased in a few steps of gradient ascent: raise it"
     if last.erases:
         about = "the least that erased in a few steps of gradient ascent"
-        longer = steps / last.steps
-        if longer > 1:
-            about += f" ({rate:.0e}; an epoch has {longer:.1f} times as many steps, so it is divided by that)"
-            rate /= longer
+        if last.fall > MIN_APART:
+            about += f" ({rate:.0e}), divided so that no step crosses two levels"
+            rate *= MIN_APART / last.fall
     elif last.is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
     return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}

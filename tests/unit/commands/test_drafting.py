@@ -1,10 +1,13 @@
 """lethe audit and lethe init: what a model recites, and a sweep file that plans whatever the model."""
 
 import json
+import random
 import re
 import tempfile
 from html import unescape
 from io import StringIO
+from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 import yaml
@@ -13,6 +16,7 @@ from rich.console import Console
 from harness.analysis.analysis import Analysis
 from harness.cli import main as lethe
 from harness.drafting import first_sweep, given_texts, rate_probe
+from harness.errors import DataError
 from harness.models.blocks import FAMILIES
 from harness.planning.plan import plan, plan_sweep
 from harness.planning.sweep_file import parse_sweep_file
@@ -128,6 +132,7 @@ def test_a_model_gets_every_method(init, capsys):
     assert sweep["judges"] == {"perplexity": "original", "features": "original"}
     utility = {"source": "miniature", "prompts": 256, "prompt_tokens": 32, "reference_tokens": 128}
     assert sweep["data"]["utility"] == utility
+    assert (sweep["until"], sweep["methods"]["emso"]) == ({"ma": [0.9, 0.75]}, {"epochs": 12})
     planned = plan(out)
     assert planned.sweep == "my-letters"
     assert {spec.method for spec in planned.trials} - {"original", "stand_in"} == sweep["methods"].keys()
@@ -154,7 +159,9 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert lethe(["init", "miniature-s", "miniature", "--out", str(out)]) == 0
     text, seen = out.read_text(), []
-    told = re.compile(r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", re.M)
+    told = re.compile(
+        r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps, at most \S+ of MA a step$", re.M
+    )
     for rate, before, after in told.findall(text):
         assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
         seen.append((float(rate), float(after) / float(before)))
@@ -167,12 +174,46 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
     plan(out)
 
 
-GRIDS = [("emso", [1, 2, 3, 4, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])]
+@pytest.mark.parametrize(("name", "end"), [("emso", 12), ("task_arithmetic", 1.0), ("deliberate_imagination", 30.0)])
+def test_a_walk_ends_at_the_highest_strength_that_a_method_declares(name, end):
+    assert first_sweep.walk_end(METHODS.load(name)) == end
 
 
-@pytest.mark.parametrize(("name", "grid"), GRIDS)
-def test_strengths_rise_from_what_a_method_declares(name, grid):
-    assert first_sweep.strength_grid(METHODS.load(name)) == grid
+@pytest.mark.parametrize("count", [105, 700])
+def test_lengths_follow_from_short_texts(count, world, tmp_path):
+    chance, names = random.Random(0), [str(tmp_path / name) for name in ("short.jsonl", "kept.jsonl", "general.jsonl")]
+    for name in names:
+        texts = ["".join(chance.choices(ascii_lowercase, k=chance.randint(16, 56))) for _ in range(count)]
+        Path(name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    out = tmp_path / "new.yaml"
+    given = [str(world / "MODEL"), names[0], "--retain", names[1], "--utility", names[2]]
+    assert lethe(["init", *given, "--no-probe", "--out", str(out)]) == 0
+    first = sorted(
+        len(json.loads(line)["text"]) for line in Path(names[2]).read_text().splitlines()[: (count + 1) // 2]
+    )
+    utility = yaml.safe_load(out.read_text())["data"]["utility"]
+    assert utility["prompt_tokens"] + utility["reference_tokens"] == first[len(first) // 4]
+    assert utility["prompts"] >= min(256, len(first) * 3 // 4)
+
+
+def recall(ma, nll):
+    return first_sweep.Recall(60, 0, 50, ma, nll)
+
+
+def test_an_erased_model_is_compared_with_the_original_from_both_sides():
+    original = {"original": recall(0.99, 0.1), "holdout": recall(0.3, 1.1)}
+    lost = first_sweep.compare_recalls({"original": recall(0.3, 9.0), "holdout": recall(0.2, 17.8)}, original)
+    assert lost.startswith("Against the original: MA of the texts 0.99 → 0.30, NLL of unseen texts 1.1 → 17.8. ")
+    assert lost.endswith(
+        "It still recites them more than unseen ones (MA 0.20); but it has also lost texts that it never saw."
+    )
+    kept = first_sweep.compare_recalls({"original": recall(0.3, 1.3), "holdout": recall(0.3, 1.1)}, original)
+    assert kept.endswith(" 1.1 → 1.1. It no longer recites them.")
+
+
+def test_texts_that_are_recited_no_more_than_others_are_not_erased():
+    with pytest.raises(DataError, match=r"\(MA 0.31\) hardly more than unseen texts \(0.30\)"):
+        first_sweep.choose_levels(0.31, 0.3)
 
 
 UNUSABLE = [
