@@ -326,7 +326,7 @@ def verify(folder: Folder) -> int:
 
 @verb()
 def export(
-    point: Annotated[str, Argument(help="SWEEP:VARIANT@STRENGTH, the point's id in table.csv, or the id's beginning.")],
+    point: Annotated[str, Argument(help="SWEEP:VARIANT@STRENGTH (or @LEVEL), or a point's id in table.csv.")],
     out: Annotated[Path, Option(help="A new folder for the model.")],
     model: Annotated[str | None, Option(help="Where the original is now, if it was moved: a folder or hub id.")] = None,
     tokenizer: Tokenizer = None,

@@ -684,15 +684,16 @@ class Level(Strict):
             >>> str(Level(metric="ma", at=0.75)), Level(metric="ma", at="unseen").key
             ('MA 0.75', 'ma=unseen')
         """
-        return f"{self.metric.upper()} {self._at}"
+        return f"{self.metric.upper()} {self.short_name}"
 
     @property
     def key(self) -> str:
         """Return the level as tables and records contain it."""
-        return f"{self.metric}={self._at}"
+        return f"{self.metric}={self.short_name}"
 
     @property
-    def _at(self) -> str:
+    def short_name(self) -> str:
+        """Return the level without its metric: `0.75`, `unseen`."""
         return self.at if isinstance(self.at, str) else format(self.at, "g")
 
 

@@ -30,7 +30,7 @@ MIN_TOKENS = 32
 
 def least_tokens(cut: int) -> int:
     """Return the fewest tokens of a retain or validation text that is cut to so many."""
-    return min(MIN_TOKENS, -(-cut // 2))
+    return MIN_TOKENS if cut >= MIN_TOKENS else -(-cut // 2)
 
 
 @dataclass(frozen=True)

@@ -202,8 +202,8 @@ def _retain_texts(read: given_texts.ReadTexts, retain: str | None, wanted: int) 
         lengths = given_texts.read_lengths(source, "retain", read.model, longest)
         if not (fitting := sum(length >= least for length in lengths)):
             raise DataError(
-                f"{retain}: none of its {len(lengths)} texts has {least} tokens or more, half of the longest text to "
-                "forget. Join short texts, or name others with --retain."
+                f"{retain}: none of its {len(lengths)} texts has {least} tokens or more, which retain texts need here. "
+                "Join short texts, or name others with --retain."
             )
         source |= {"sequences": fitting} if fitting < wanted else {}
     return given_texts.flow(source)

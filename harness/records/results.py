@@ -268,8 +268,10 @@ NAMES_SHOWN = 8
 
 
 def point_name(point: PointResults) -> str:
-    """Return a point's name within its sweep: `emso@3`, or `original`."""
-    return point.spec.variant if point.strength is None else f"{point.spec.variant}@{point.strength:g}"
+    """Return a point's name within its sweep: `emso@3`, `emso@unseen` if walked there, or `original`."""
+    if point.strength is None:
+        return point.spec.variant
+    return f"{point.spec.variant}@{point.spec.until.short_name if point.spec.until else format(point.strength, 'g')}"
 
 
 def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResults]:
@@ -277,7 +279,7 @@ def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResult
 
     def is_called(point: PointResults) -> bool:
         is_id = name != "" and point.spec.point_id(point.strength).startswith(name)
-        return is_id or name in (point.spec.variant, point_name(point))
+        return is_id or name in (point.spec.variant, point_name(point), f"{point.spec.variant}@{point.strength}")
 
     return [point for point in measured if is_called(point)]
 
@@ -304,6 +306,6 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
         raise DataError("\n".join([f"'{name}' means {len(found)} points. Name one:", *lines, *more]))
     names = [point_name(point) for sweep in sweeps for point in by_sweep[sweep].measured]
     raise DataError(
-        f"no measured point is called '{name}'.{did_you_mean(called, names)} A name is SWEEP:VARIANT@STRENGTH, such as "
-        "tradeoff:emso@3, or an id of table.csv (point_id)."
+        f"no measured point is called '{name}'.{did_you_mean(called, names)} A name is SWEEP:VARIANT@STRENGTH or "
+        "@LEVEL, such as tradeoff:emso@3 or letters:emso@0.75, or an id of table.csv (point_id)."
     )

@@ -1,4 +1,4 @@
-"""docs/data.md, command by command: a GPT-NeoX in the hub's cache, 200 letters, an erased checkpoint."""
+"""docs/data.md, command by command: a GPT-NeoX in the hub's cache, letters, an erased checkpoint."""
 
 import json
 import os
@@ -22,32 +22,41 @@ from harness.plugins import METHODS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "data.md").read_text()
 COMMANDS = [shlex.split(line) for line in re.findall(r"(?m)^    (.*)$", PAGE.partition("```python")[0])]
-AUDIT, INIT, PLAN, FIRST, ALL, EXPORT = COMMANDS
+AUDIT, INIT, PLAN, FIRST, ALL, EXPORT, AFTER = COMMANDS
+LETTERS = [f"Dear customer, your parcel {random.Random(number).getrandbits(160):040x} waits." for number in range(64)]
 
 
 @pytest.fixture
-def original(hub_cache, tokenizer, tmp_path, monkeypatch):
-    """Make a small GPT-NeoX the hub's Pythia, write letters, none a near-copy of another, and return its folder."""
+def original(hub_cache, tokenizer, tmp_path, monkeypatch, request):
+    """Train a small GPT-NeoX on half of the letters for so many steps as the hub's Pythia, and return its folder."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    made = tmp_path / "made"
-    GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=256, max_position_embeddings=512, **sizes)).save_pretrained(made)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    made, model = tmp_path / "made", GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=256, **sizes))
+    letters_NT = torch.tensor([list(letter.encode()) for letter in LETTERS[:32]])
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(request.param):
+        model(input_ids=letters_NT, labels=letters_NT).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(made)
     tokenizer.save_pretrained(made)
     folder = hub_cache("EleutherAI/pythia-160m", made)
     monkeypatch.chdir(tmp_path)
-    for name, first, count in (("letters", 0, 200), ("other_letters", 200, 60)):
-        codes = [f"{random.Random(number).getrandbits(160):040x}" for number in range(first, first + count)]
-        texts = [f"Dear customer, your parcel {code} waits." for code in codes]
+    for name, texts in (("letters", LETTERS[:32]), ("other_letters", LETTERS[32:])):
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     return folder
 
 
+@pytest.mark.parametrize("original", [0], indirect=True)
 def test_from_a_model_and_letters_to_a_plan(original, capsys):
-    assert lethe(INIT[1:]) == 0
+    assert lethe(INIT[1:]) == 2
+    assert "Nothing is to be erased" in capsys.readouterr().err
+    assert lethe([*INIT[1:], "--no-probe"]) == 0
     sweep = yaml.safe_load(Path("letters.yaml").read_text())
     assert {*sweep["methods"]} == {name for name in METHODS.names() if name in PROPOSED}
     assert sweep["models"] == ["EleutherAI/pythia-160m"]
     assert sweep["data"]["holdout"]["path"] == "other_letters.jsonl"
+    assert sweep["until"] == {"ma": [0.9, 0.75, "unseen"]}
     capsys.readouterr()
     assert lethe(PLAN[1:]) == 0
     planned = capsys.readouterr().out
@@ -56,10 +65,10 @@ def test_from_a_model_and_letters_to_a_plan(original, capsys):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("original", [250], indirect=True)
 def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
     assert lethe(AUDIT[1:]) == 0
-    answer = "No: the original does not recite the forget set measurably more than unseen texts"
-    assert answer in capfd.readouterr().out
+    assert "Yes: the original recites the forget set measurably more than unseen texts" in capfd.readouterr().out
     assert lethe(INIT[1:]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub_cache.folder)}
     for command in (FIRST, ALL):
@@ -67,9 +76,11 @@ def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
         table = pd.read_csv("results/letters/table.csv")
         assert {"original", "holdout", "gradient_difference"} <= {*table["variant"]}
     sweep = yaml.safe_load(Path("letters.yaml").read_text())
-    assert {*table["method"]} == {"original", "holdout", *sweep["methods"]}
+    assert {*table["method"]} <= {"original", "holdout", *sweep["methods"]}
     assert lethe(EXPORT[1:]) == 0
     capfd.readouterr()
+    assert lethe(AFTER[1:]) == 0
+    assert "Against the original: MA of the texts " in capfd.readouterr().out
     [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names = {}
     exec(code, names)
