@@ -289,8 +289,7 @@ class Recall(NamedTuple):
 
     texts: int
     recited: int
-    """Texts of which it puts each of `tokens` first."""
-    tokens: int
+    """Texts of which it puts each of 50 tokens first, or all to their end."""
     ma: float
     nll: float
     """Nats a token after the prefix."""
@@ -309,7 +308,7 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
             recited = int((scoring.recited_lengths(texts, predicted_NT) >= needed_N).sum())
             nll_S = [nll_T[texts.prefix_tokens : length] for nll_T, length in zip(nll_NT, texts.lengths_N, strict=True)]
             nll = float(np.concatenate(nll_S).mean())
-            recalls[spec.method] = Recall(len(texts), recited, int(needed_N.max()), float(np.nanmean(ma_N)), nll)
+            recalls[spec.method] = Recall(len(texts), recited, float(np.nanmean(ma_N)), nll)
     return recalls
 
 
@@ -318,8 +317,8 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
     clauses = []
     for row, recall in recalls.items():
         kind = "unseen texts" if row == HOLDOUT else "texts"
-        clauses.append(f"{recall.recited} of {recall.texts} {kind} for {recall.tokens} tokens (MA {recall.ma:.3f})")
-    return f"After one pass: the model recites {', and '.join(clauses)}."
+        clauses.append(f"{recall.recited} of {recall.texts} {kind} (MA {recall.ma:.3f})")
+    return f"After one pass: the model recites {', and '.join(clauses)}, for {TOKENS} tokens or to their end."
 
 
 def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:

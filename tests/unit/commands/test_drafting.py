@@ -197,7 +197,7 @@ def test_lengths_follow_from_short_texts(count, world, tmp_path):
 
 
 def recall(ma, nll):
-    return first_sweep.Recall(60, 0, 50, ma, nll)
+    return first_sweep.Recall(60, 0, ma, nll)
 
 
 def test_an_erased_model_is_compared_with_the_original_from_both_sides():
