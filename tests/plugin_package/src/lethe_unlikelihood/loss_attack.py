@@ -1,7 +1,5 @@
 """Membership inference: can a forget sequence be told from an unseen one by the model's loss on it?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,12 +41,7 @@ class LossAttack(Evaluator):
 
 
 def attack_auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """Return the share of pairs of a member and another text in which the member's loss is lower; ties count half.
-
-    Example:
-        >>> attack_auc([1.0, 2.0], [1.5, 2.0])
-        0.625
-    """
+    """Return the share of pairs of a member and another text in which the member's loss is lower; ties count half."""
     differences = np.asarray(others)[None, :] - np.asarray(members)[:, None]
     return float((differences > 0).mean() + 0.5 * (differences == 0).mean())
 
