@@ -12,12 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from harness.cli import main as lethe
 from harness.drafting.first_sweep import PROPOSED
-from harness.plugins import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "data.md").read_text()
@@ -42,32 +40,17 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch):
     return folder
 
 
-def test_from_a_model_and_letters_to_a_plan(original, capsys):
-    assert lethe(INIT[1:]) == 0
-    sweep = yaml.safe_load(Path("letters.yaml").read_text())
-    assert {*sweep["methods"]} == {name for name in METHODS.names() if name in PROPOSED}
-    assert sweep["models"] == ["EleutherAI/pythia-160m"]
-    assert sweep["data"]["holdout"]["path"] == "other_letters.jsonl"
-    capsys.readouterr()
-    assert lethe(PLAN[1:]) == 0
-    planned = capsys.readouterr().out
-    assert not Path("results").exists(), "a plan runs nothing"
-    assert all(name in planned for name in sweep["methods"])
-
-
 @pytest.mark.soak
 def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
     assert lethe(AUDIT[1:]) == 0
-    answer = "No: the original does not recite the forget set measurably more than unseen texts"
-    assert answer in capfd.readouterr().out
-    assert lethe(INIT[1:]) == 0
+    assert "No: the original does not recite the forget set measurably more than unseen texts" in capfd.readouterr().out
+    assert lethe(INIT[1:]) == lethe(PLAN[1:]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub_cache.folder)}
     for command in (FIRST, ALL):
         subprocess.run([sys.executable, *command[1:]], env=environment, check=True)
         table = pd.read_csv("results/letters/table.csv")
         assert {"original", "holdout", "gradient_difference"} <= {*table["variant"]}
-    sweep = yaml.safe_load(Path("letters.yaml").read_text())
-    assert {*table["method"]} == {"original", "holdout", *sweep["methods"]}
+    assert {*table["method"]} == {"original", "holdout", *PROPOSED}
     assert lethe(EXPORT[1:]) == 0
     capfd.readouterr()
     [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
