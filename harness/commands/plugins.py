@@ -161,7 +161,7 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
 
 
 def write_method(name: str) -> int:
-    """Write methods/NAME.py, gradient ascent with a loss to replace, and return the exit code."""
+    """Write methods/NAME.py, to begin from, and return the exit code."""
     file = Path("methods") / f"{name}.py"
     is_free = name not in METHODS.names() and not file.exists() and file.parent.is_dir()
     if not (is_free and re.fullmatch("[a-z][a-z0-9_]*", name)):
