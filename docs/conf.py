@@ -34,5 +34,5 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
 
 def toctree(caption: str, text: str, folder: str) -> str:
     """Return a hidden table of contents of the pages that a text links to, in its order."""
-    pages = [folder + page for page in re.findall(r"\]\((?!\.\./\w+/)([^)#]+\.md)\)", text)]
+    pages = [folder + page for page in re.findall(r"\]\((?!\.\./[a-z])([^)#]+\.md)\)", text)]
     return "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
