@@ -96,7 +96,6 @@ def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, mo
     assert "ma: MA, lower is better (EMSO paper, section 4.1.3)" in printed
     assert re.search(r"^EMSO \[\(1.0, .*\), \(2.0, .*\)\]$", printed, flags=re.MULTILINE)
     assert names["results"].report.is_file()
-    assert (tmp_path / "erased-model" / "README.md").is_file()
 
 
 def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undisturbed, tmp_path):
