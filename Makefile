@@ -52,9 +52,10 @@ bench: $(READY)
 gpu-check: $(READY)
 	$(BIN)/python -m benchmarks.gpu_check
 
-# All that a plugin may import, and every key of a sweep file, as pages in docs/build.
+# All pages as a site with search, docs/build/README.html, and what plugins may import and every setting in its api/.
 docs: $(READY)
-	$(BIN)/pdoc --docformat google --output-directory docs/build \
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . docs/build
+	$(BIN)/pdoc --docformat google --output-directory docs/build/api \
 	$(addprefix harness.,contracts toolkit models.blocks errors settings)
 
 dashboard: $(READY)

@@ -373,11 +373,12 @@ def power(
 def check(
     plugin: Annotated[str, Argument(help="A plugin's file (methods/npo.py, or one of yours), or its name.")],
     settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting: beta=0.1.")] = None,
+    new: Annotated[bool, Option("--new", help="Write a method's file of this name, to begin from.")] = False,
 ) -> int:
     """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
-    from harness.commands.plugins import check_plugin
+    from harness.commands.plugins import check_plugin, write_method
 
-    return check_plugin(plugin, settings or ())
+    return write_method(plugin) if new else check_plugin(plugin, settings or ())
 
 
 @verb()

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import math
 import os
+import re
 import secrets
 import sys
 import textwrap
@@ -18,12 +19,13 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
+from harness.base.files import write_whole
 from harness.base.messages import shown, tell
 from harness.base.settings import allowed, check_settings, field_types, settings_adapter
 from harness.contracts import Evaluator, Method
 from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
 from harness.planning.evaluators import READ
-from harness.planning.sweep_file import parse
+from harness.planning.sweep_file import parse_sweep_file
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
 from harness.reporting.render import fill_template
 from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
@@ -43,7 +45,8 @@ def catalogue() -> str:
                 plugins.append({"name": name, "broken": str(error)})
                 continue
             space = declared_space(plugin) if issubclass(plugin, Method) else {}
-            facts: dict[str, Any] = {"name": name, "plugin": plugin, "about": _first_paragraph(plugin)}
+            about = (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
+            facts: dict[str, Any] = {"name": name, "plugin": plugin, "about": about}
             facts["settings"] = _settings(plugin, space)
             if issubclass(plugin, Method):
                 facts["needs"] = NEEDS.get(default_reference(plugin) or "", "what its settings say")
@@ -75,17 +78,10 @@ def _format_yaml(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _first_paragraph(plugin: type[Any]) -> str:
-    return (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
-
-
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
     docs: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(plugin.__mro__)):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 docs[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
@@ -164,6 +160,18 @@ def check_plugin(text: str, overrides: Sequence[str]) -> int:
     return int(code)
 
 
+def write_method(name: str) -> int:
+    """Write methods/NAME.py, to begin from, and return the exit code."""
+    file = Path("methods") / f"{name}.py"
+    is_free = name not in METHODS.names() and not file.exists() and file.parent.is_dir()
+    if not (is_free and re.fullmatch("[a-z][a-z0-9_]*", name)):
+        rule = "of a-z, 0-9 and _, beginning with a letter, that `lethe plugins` does not list"
+        raise DataError(f"{file} is not written. In the folder that has methods/, choose a name {rule}.")
+    write_whole(file, fill_template("harness.commands", "method.py.j2", name=name), "the method")
+    tell(f"{file} is written. Replace its loss, then: lethe check {file}")
+    return 0
+
+
 def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
     if not (text.endswith(".py") or "/" in text):
         if text not in (names := [*METHODS.names(), *EVALUATORS.names()]):
@@ -194,22 +202,13 @@ def _imported(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         frame = extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        reason = f"{type(error).__name__}: {shown(str(error))}"
-        raise PluginError(f"{file} cannot be imported ({where}): {reason}") from error
+        reason = f"({Path(frame.filename).name}, line {frame.lineno}): {type(error).__name__}: {shown(str(error))}"
+        raise PluginError(f"{file} cannot be imported {reason}") from error
     return module
 
 
 def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    settings = {}
-    for text in overrides:
-        name, equals, value = text.partition("=")
-        try:
-            settings[name] = parse(value)
-        except DataError:
-            equals = ""
-        if not (name and equals):
-            raise DataError(f"--set {text} is not NAME=VALUE, such as beta=0.1.")
+    settings = parse_sweep_file("{}", Path(plugin_name), overrides).settings
     dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
     faults = Faults()
     check_settings(plugin, {**dial, **settings}, plugin_name, faults)

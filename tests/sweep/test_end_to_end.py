@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from harness import load_results, run_sweep
 from harness.errors import DataError
@@ -97,12 +95,7 @@ def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, mo
     printed = capsys.readouterr().out
     assert "ma: MA, lower is better (EMSO paper, section 4.1.3)" in printed
     assert re.search(r"^EMSO \[\(1.0, .*\), \(2.0, .*\)\]$", printed, flags=re.MULTILINE)
-    original = names["results"].model(names["results"].table.query("variant == 'original'")["point_id"].item())
-    changed = [not torch.equal(*pair) for pair in zip(names["erased"].parameters(), original.parameters(), strict=True)]
-    assert 0 < sum(changed) <= 4, "two blocks in each of two epochs"
     assert names["results"].report.is_file()
-    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "erased-model").state_dict()
-    assert all(torch.equal(weight, exported[name]) for name, weight in names["erased"].state_dict().items())
 
 
 def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undisturbed, tmp_path):

@@ -76,3 +76,13 @@ def test_nothing_to_check_is_bad_input(quick, tmp_path, capsys):
         name, *rest = arguments.split()
         assert lethe(["check", str(tmp_path / name) if name.endswith(".py") else name, *rest]) == 2
         assert words in capsys.readouterr().err
+
+
+@pytest.mark.soak
+def test_a_new_method_passes_its_check(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    Path("methods").mkdir()
+    for name, code in (("emso", 2), ("My", 2), ("mine", 0), ("mine", 2)):
+        assert lethe(["check", "--new", name]) == code
+    assert lethe(["check", "methods/mine.py"]) == lethe(["plugins"]) == 0
+    assert "mine  mine: Minimises" in capfd.readouterr().out

@@ -140,13 +140,10 @@ def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
     assert tuple(MORE_TEXTS.values())[:2] == (FORGET, RETAIN)
 
 
-GUIDES = {"add-a-method.md": "unlikelihood.py", "add-a-metric.md": "loss_attack.py"}
-
-
-@pytest.mark.parametrize(("page", "file"), GUIDES.items())
-def test_the_guides_show_the_plugins_that_are_tested(page, file):
+def test_the_guides_show_the_plugins_that_are_tested():
     def meaning(code):
         return [ast.dump(part) for part in ast.parse(code).body[1:]]
 
-    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
-    assert meaning((PACKAGE / file).read_text()) in [meaning(code) for code in shown if code.startswith('"""')]
+    for page, file in (("add-a-method.md", "unlikelihood.py"), ("add-a-metric.md", "loss_attack.py")):
+        code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)[0]
+        assert meaning(code) == meaning((PACKAGE / file).read_text())

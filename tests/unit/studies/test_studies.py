@@ -34,7 +34,8 @@ keep_erased: all
 """
 
 
-def test_the_gradients_of_the_losses_are_autograds():
+def test_the_gradients_of_the_losses_are_autograds(tmp_path):
+    assert paper_figures.main(["losses", "--out", str(tmp_path / "losses.png")]) == 0
     curves = paper_figures.loss_curves(7)
     for loss, column in ((token_negative_entropy, "negative_entropy_gradient_l1"), (token_nll, "nll_gradient_l1")):
         for _, row in curves.iloc[::80].iterrows():

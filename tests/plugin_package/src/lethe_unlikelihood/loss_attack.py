@@ -1,15 +1,11 @@
 """Membership inference: can a forget sequence be told from an unseen one by the model's loss on it?"""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Metric, Model, Sequences
-from harness.toolkit import token_nll
+from harness.toolkit import auc_items, token_nll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +35,8 @@ class LossAttack(Evaluator):
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the AUC of forget sequences against unseen ones."""
-        return Evaluation({"loss_auc": attack_auc(losses(model, task.forget), losses(model, task.holdout))})
-
-
-def attack_auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """Return the share of pairs of a member and another text in which the member's loss is lower; ties count half.
-
-    Example:
-        >>> attack_auc([1.0, 2.0], [1.5, 2.0])
-        0.625
-    """
-    differences = np.asarray(others)[None, :] - np.asarray(members)[:, None]
-    return float((differences > 0).mean() + 0.5 * (differences == 0).mean())
+        values = auc_items(losses(model, task.forget), losses(model, task.holdout), "lower")
+        return Evaluation({"loss_auc": float(values.mean())})
 
 
 @torch.inference_mode()
