@@ -23,13 +23,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from harness import errors, settings
 from harness.analysis import damage, recitation
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, own_groups, select_metrics
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
-from harness.errors import DataError
-from harness.settings import ORIGINAL, REFERENCE_ROWS
 from harness.statistics import bootstrap
 from harness.statistics.item_values import Floats
 
@@ -73,7 +72,7 @@ class RankedTable:
     @property
     def is_of_references(self) -> bool:
         """Whether nothing in it was erased, so that nothing is ranked."""
-        return bool(self.table["method"].isin(REFERENCE_ROWS).all())
+        return bool(self.table["method"].isin(settings.REFERENCE_ROWS).all())
 
     @property
     def headline_warnings(self) -> list[str]:
@@ -108,7 +107,7 @@ class RankedTable:
     def originals(self, model: str) -> pd.DataFrame:
         """Return the rows of a model's original, as in `on_recited_texts`."""
         rows = self.on_recited_texts.table
-        return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
+        return rows[(rows["model"] == model) & (rows["method"] == settings.ORIGINAL)]
 
 
 def rank_names(info: MetricInfo) -> tuple[str, ...]:
@@ -146,7 +145,7 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
     if len(firsts) > 1:
         texts = (firsts.replace("", "(not stated)"), rows.loc[firsts.index, "variant"], rows.loc[firsts.index, "model"])
         mixed = (f"'{definition}' ({variant} on {model})" for definition, variant, model in zip(*texts, strict=True))
-        raise DataError(
+        raise errors.DataError(
             f"the table mixes the definitions {' and '.join(mixed)}. Their numbers mean different things and cannot be "
             "ranked together: measure everything with one definition."
         )

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.contracts import Model
-from harness.errors import ModelError
+from harness import contracts, errors
 
 
 class Family(NamedTuple):
@@ -111,11 +110,11 @@ def lacks_blocks(model_type: str) -> str | None:
     return f"{defined}. One entry of FAMILIES in harness/models/blocks.py adds it."
 
 
-def blocks(model: Model) -> tuple[Block, ...]:
+def blocks(model: contracts.Model) -> tuple[Block, ...]:
     """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B."""
     config = model.config
     if reason := lacks_blocks(config.model_type):
-        raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
+        raise errors.ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
     family, heads = FAMILIES[config.model_type], _heads(config)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     every: list[Block] = []
@@ -163,7 +162,7 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
         if parameter not in shapes:
             others = f"where others of its type have {' and '.join(kinds)}: blocks are those of a whole model."
-            raise ModelError(f"this model has no matrix {parameter}, {others}")
+            raise errors.ModelError(f"this model has no matrix {parameter}, {others}")
         width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
@@ -183,7 +182,7 @@ def _block_width(
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
         size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
         holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
-        raise ModelError(f"{holds}: the configuration is not this model's.")
+        raise errors.ModelError(f"{holds}: the configuration is not this model's.")
     return width
 
 
@@ -191,7 +190,7 @@ def block_order(name: str) -> tuple[int, str, int]:
     """Return a sort key that puts `L2` before `L11` and `H2` before `H11`."""
     place = block_place(name)
     if place is None:
-        raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
+        raise errors.ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
     return place.layer, place.kind, place.head or 0
 
 

@@ -8,9 +8,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.base import hub
-from harness.base.files import folder_whole, known_digest, locked, write_whole
-from harness.base.messages import tell
+from harness.base import files, hub, messages
 from harness.errors import ModelError
 
 
@@ -51,7 +49,7 @@ def packaged_folder(name: str) -> Path:
     if folder is None or package_folder("gguf") is None:
         raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
     file = folder / package.file
-    digest = known_digest(file) if file.is_file() else "none"
+    digest = files.known_digest(file) if file.is_file() else "none"
     if digest != package.sha256:
         differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {package.sha256[:12]})"
         raise ModelError(f"{differs}. Install its package again: {INSTALL}.")
@@ -63,15 +61,15 @@ def converted(file: Path) -> Path:
 
     It lies in `HF_HOME`/lethe, where the hub's cache lies too.
     """
-    folder = hub.home() / "lethe" / f"{file.stem}-{known_digest(file)[:12]}"
-    with locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
+    folder = hub.home() / "lethe" / f"{file.stem}-{files.known_digest(file)[:12]}"
+    with files.locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
         if not folder.is_dir():
-            tell(f"{file.name} is converted into {folder}: once, for a minute.")
-            with folder_whole(folder, "a converted model") as temporary:
+            messages.tell(f"{file.name} is converted into {folder}: once, for a minute.")
+            with files.folder_whole(folder, "a converted model") as temporary:
                 _convert(file, temporary)
-                write_whole(temporary / DIGEST_FILE, known_digest(temporary / "model.safetensors"))
+                files.write_whole(temporary / DIGEST_FILE, files.known_digest(temporary / "model.safetensors"))
     weights, written = folder / "model.safetensors", folder / DIGEST_FILE
-    if not weights.is_file() or known_digest(weights) != written.read_text():
+    if not weights.is_file() or files.known_digest(weights) != written.read_text():
         raise ModelError(f"{weights} is not what was converted from {file.name}: remove {folder}, to convert it again.")
     return folder
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 
 from harness.base import hub
-from harness.base.hub import Repository
 from harness.contracts import Checkpoint, Json, Sequences, Tokenizer
 from harness.errors import ModelError
 from harness.models.loading import UNBOUNDED, configuration, load_tokenizer, positions
@@ -173,9 +172,9 @@ def texts_key(*groups: Sequence[str]) -> str:
 
 def data_set_commit(id: str) -> str:
     """Return the commit of a hub data set: the cached one, else the newest."""
-    return hub.commit(Repository(id, "dataset"))
+    return hub.commit(hub.Repository(id, "dataset"))
 
 
 def data_set_folder(id: str, configuration: str | None) -> Path:
     """Return the folder of a data set's files, from the cache or the hub."""
-    return hub.fetch_data_set(Repository(id, "dataset"), configuration)
+    return hub.fetch_data_set(hub.Repository(id, "dataset"), configuration)

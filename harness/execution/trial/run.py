@@ -18,12 +18,10 @@ from harness.contracts import ErasedModel, Evaluation, Json, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.trial import erasing, inputs, memorized, tasks
+from harness.execution.trial import erasing, inputs, memorized, tasks, walk
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.tasks import MeasuredModel, Progress
-from harness.execution.trial.walk import run_candidate, walk
-from harness.models import adapters
-from harness.models.loading import load_model, save_model
+from harness.models import adapters, loading
 from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
@@ -53,7 +51,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         elif job.kind == "prepare":
             tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
-            message = run_candidate(job, folders, artifacts, progress)
+            message = walk.run_candidate(job, folders, artifacts, progress)
         else:
             run_trial(job, folders, watch)
     except KeyboardInterrupt:
@@ -87,7 +85,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, found = 0.0, None
     if spec.until is not None and None in evaluators:
-        walked, found, erase_seconds = walk(spec, trial.artifacts, trial.memory, trial.progress)
+        walked, found, erase_seconds = walk.walk(spec, trial.artifacts, trial.memory, trial.progress)
         journal.append(walked)
         if not walked.reached:
             return
@@ -120,7 +118,7 @@ def yield_models(
     """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
     device = inputs.choose_device(spec)
     if spec.is_reference:
-        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        yield erasing.Erasure(ErasedModel(0, loading.load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
@@ -190,10 +188,10 @@ class _RunningTrial:
         if names is not None:
             save = partial(adapters.save_patch, erased.model, names, original)
             self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
-        elif erasure.adapter and adapters.is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
+        elif erasure.adapter and adapters.is_all_of(erasure.adapter, erased.model, loading.load_model(self.spec.model)):
             self.artifacts.build("erased", name, partial(adapters.save_adapter, erasure.adapter, self.spec.model))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
-            self.artifacts.build("erased", name, partial(save_model, erased.model))
+            self.artifacts.build("erased", name, partial(loading.save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run the evaluators on the erased model and journal each result."""

@@ -16,9 +16,7 @@ from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences, Tokenizer
 from harness.errors import TrialError
 from harness.execution import isolate
-from harness.execution.trial import inputs
-from harness.execution.trial.inputs import JUDGES, choose_device
-from harness.execution.trial.memorized import load_memorized
+from harness.execution.trial import inputs, memorized
 from harness.models import loading, tokenizing
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
@@ -57,7 +55,7 @@ class _TrialTask:
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
-            return loading.load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
+            return loading.load_model(checkpoint, DTYPES[precision]).to(inputs.choose_device(self.spec))
 
 
 @dataclass
@@ -87,12 +85,12 @@ class ErasingTask(_TrialTask):
     def memorized_model(self) -> Model:
         """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
-            model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
+            model, accuracy = memorized.load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
             missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
             remedy = "train it longer (memorized_model.epochs)"
             self.warnings.append(f"the memorised model recites the forget set with {missed}: {remedy}")
-        return model.to(choose_device(self.spec))
+        return model.to(inputs.choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
         with self.process_state.applied():
@@ -149,8 +147,8 @@ class EvaluatingTask(_TrialTask):
         return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        with self.process_state.applied(), judging_on(choose_device(self.spec), DTYPES[self.judge_precision]):
-            return cast(T, JUDGES.get(load, self.spec.judges[role]))
+        with self.process_state.applied(), judging_on(inputs.choose_device(self.spec), DTYPES[self.judge_precision]):
+            return cast(T, inputs.JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for all sweeps.
@@ -267,7 +265,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
     needed = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in needed if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
-        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
+        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(inputs.choose_device(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")
@@ -278,7 +276,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
         del original
         release_free_memory()
     if unprepared:
-        JUDGES.make_room()
+        inputs.JUDGES.make_room()
 
 
 class PeakMemory:

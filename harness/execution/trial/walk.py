@@ -16,8 +16,7 @@ from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Streng
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, is_own
-from harness.execution.trial import erasing, inputs
-from harness.execution.trial.tasks import PeakMemory
+from harness.execution.trial import erasing, inputs, tasks
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records import record, results
@@ -74,7 +73,7 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
 
 
 def walk(
-    spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, memory: tasks.PeakMemory, progress: Callable[[str], None]
 ) -> tuple[record.Walked, erasing.Erasure | None, float]:
     """Return the record of a walk to a level, the model at its end, and the seconds of erasing, without probing."""
     assert spec.walk_to is not None
