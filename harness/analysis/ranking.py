@@ -11,13 +11,11 @@ else by the metric's declared noise. All rows share the drawn items. A metric wi
 Array letters: D draws, K kinds of ranks, R rows (variants of one model), M metrics of one group; `...` leading axes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -89,7 +87,7 @@ class RankedTable:
         return ([sentence] if idle else []) + recitation.recitation_sentences(self.recitations, "warning")
 
     @cached_property
-    def on_recited_texts(self) -> RankedTable:
+    def on_recited_texts(self) -> Self:
         """The same table, with erasure on the recited texts only where means over all texts hide them."""
         ids_by_model = {model: result.ranked_on for model, result in self.recitations.items() if result.ranked_on}
         if not ids_by_model or self.is_of_references:

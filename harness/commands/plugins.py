@@ -10,7 +10,6 @@ import secrets
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -173,7 +172,7 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
     if not file.is_file() or file.suffix != ".py":
         raise DataError(f"there is no file {text}. Name a plugin's file, or its name as `lethe plugins` lists it.")
     for registry in (METHODS, EVALUATORS):
-        if file.parent == Path(str(import_module(registry.package).__file__)).parent:
+        if file.parent == Path(str(importlib.import_module(registry.package).__file__)).parent:
             return registry, file.stem
     module = _imported(file)
     kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]

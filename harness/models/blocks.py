@@ -66,12 +66,7 @@ MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
 # Their inputs are a head's, or the MLP's inner width.
 _INPUT_KINDS = ("W_o", "C_proj")
-_NUMBER = "(?:[0-9]{1,3})"
-_NAME = re.compile(
-    rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
-    rf"|(?P<shared>{'|'.join(GROUPED_KINDS)})\.G(?P<group>{_NUMBER})|(?P<mlp>{'|'.join(MLP_KINDS)}))",
-    re.ASCII,
-)
+_NAME = re.compile(r"L([0-9]{1,3})\.(?:(W_[qkvo])\.H([0-9]{1,3})|(W_[kv])\.G([0-9]{1,3})|(C_gate|C_fc|C_proj))")
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,6 @@ class BlockPlace(NamedTuple):
     """One of `KINDS`."""
     head: int | None
     """The group for a group's; None for an MLP's block."""
-    is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
@@ -199,9 +193,8 @@ def block_place(name: str) -> BlockPlace | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    kind = match["kind"] or match["shared"] or match["mlp"]
-    head = match["head"] or match["group"]
-    return BlockPlace(int(match["layer"]), kind, int(head) if head else None, is_group=match["group"] is not None)
+    layer, kind, *head = filter(None, match.groups())
+    return BlockPlace(int(layer), kind, int(head[0]) if head else None)
 
 
 def kinds_among(kinds: Iterable[str]) -> tuple[str, ...]:

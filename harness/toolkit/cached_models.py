@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +10,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from harness.errors import TrialError
-
-Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(first logits, second logits) to logits."""
+from harness.toolkit.stepping import Combine
 
 
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]

@@ -4,8 +4,6 @@
 trained one's precision, `total` adds a value over the workers, `gather` copies the weights into the plain model.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -119,7 +117,7 @@ class LossTerms:
     retain: Callable[[Model, losses.Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
-    gradient: GradientRule | None = None
+    gradient: "GradientRule | None" = None
     """Makes each step's gradient from the terms'; needs torch's engine."""
     after_step: Callable[[Mapping[str, float]], None] | None = None
     """Receives a step's `loss` and both terms."""

@@ -20,6 +20,8 @@ from harness.toolkit.losses import Batch, token_nll
 
 LogitsLoss = Callable[[Batch, torch.Tensor], torch.Tensor]
 """(micro-batch, its logits_BSV) to its share of a loss, as `Batch.mean` makes it."""
+_Passed = dict[str, tuple[torch.Tensor, torch.Tensor]]
+"""Input and output of each matrix's module, by parameter."""
 
 
 def gradients_by_layer(
@@ -263,7 +265,7 @@ def _add_products(
     training: Training,
     uniform_BT: torch.Tensor | None,
 ) -> None:
-    passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    passed: _Passed = {}
     with ExitStack() as hooks, engines.plain_forward(model, training):
         for matrix in matrices:
             module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
@@ -309,13 +311,7 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
     return finetune.micro_batches(sequences, rows, training, next(model.parameters()).device)
 
 
-def _record(
-    passed: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    name: str,
-    module: Module,
-    inputs: tuple[torch.Tensor],
-    output: torch.Tensor,
-) -> None:
+def _record(passed: _Passed, name: str, module: Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
     passed[name] = inputs[0].detach(), output
 
 
@@ -343,18 +339,15 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     Texts are padded on the right. `depth` is the share of the layers to return.
     """
     states: list[torch.Tensor] = []
-
-    def keep_input(layer: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        states.append(_input_state(arguments, named))
-
-    def keep_output(layer: Module, arguments: tuple[Any, ...], output: Any) -> None:
-        states.append(take_hidden_state(output))
-
     layers = model_layers(model)
+    first = layers[0].register_forward_pre_hook
     with ExitStack() as hooks:
-        hooks.callback(layers[0].register_forward_pre_hook(keep_input, with_kwargs=True).remove)
+        hooks.callback(
+            first(lambda _, given, named: states.append(_input_state(given, named)), with_kwargs=True).remove
+        )
         for layer in layers[: layer_at(depth, len(layers))]:
-            hooks.callback(layer.register_forward_hook(keep_output).remove)
+            handle = layer.register_forward_hook(lambda _, given, output: states.append(take_hidden_state(output)))
+            hooks.callback(handle.remove)
         model(input_ids=tokens_BT, use_cache=False)
     return states
 

@@ -1,14 +1,12 @@
 """Log-likelihoods, perplexity and hidden states under a causal LM."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,10 +20,6 @@ from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
 from harness.toolkit import device as devices
 from harness.toolkit import losses
-
-if TYPE_CHECKING:
-    pass
-
 
 _LOG = logging.getLogger(__name__)
 

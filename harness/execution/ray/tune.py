@@ -4,8 +4,6 @@ Tune places jobs and restarts a job once if its process died. Events come back t
 process runs many jobs; on GPUs, and with plugins of other packages, each job has its own.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import time
@@ -71,7 +69,7 @@ class _EndedError(Exception):
     """Nothing more can run in this session, or at all."""
 
 
-def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str, temporary: Path) -> tune.Tuner:
+def _tuner(jobs: Sequence[Job], folders: Folders, reporter: "_Reporter", work: str, temporary: Path) -> tune.Tuner:
     specs, has = [job.spec for job in jobs], ray.cluster_resources()
     job_by_name = {job.name: job for job in jobs}
     # Tune starts one worker after the other unless as many trials may be pending.

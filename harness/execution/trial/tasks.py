@@ -1,7 +1,5 @@
 """Tasks of methods and evaluators, the measured model, and arrays computed from the original."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -196,6 +194,35 @@ class EvaluatingTask(_TrialTask):
             raise TrialError(f"{asks}: add reads = ('{model}',), or compute it in `prepare`, by `task.cached`.")
 
 
+DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class MeasuredModel:
+    """A model in fp32 and its evaluators' shared generations."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.generations: dict[Definition, Generations] = {}
+        self._lowered: dict[Precision, MeasuredModel] = {}
+
+    def cast_to(self, precision: Precision) -> "MeasuredModel":
+        """Return the model in this precision, copied at the first call."""
+        if precision == "fp32":
+            return self
+        if precision not in self._lowered:
+            self._lowered[precision] = MeasuredModel(loading.copy_as(self.model, DTYPES[precision]))
+        return self._lowered[precision]
+
+    def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
+        """Return how many greedy choices over texts changed against fp32."""
+        exact_NT = decoding.greedy_choices(self.model, sequences)
+        lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
+        positions = torch.arange(exact_NT.shape[1])
+        counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
+        changed = int((exact_NT != lowered_NT)[counted_NT].sum())
+        return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
+
+
 def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
     """Return the evaluator with its settings."""
     return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
@@ -214,35 +241,6 @@ def lend(
         progress=progress,
     )
     return evaluator, task
-
-
-DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-class MeasuredModel:
-    """A model in fp32 and its evaluators' shared generations."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.generations: dict[Definition, Generations] = {}
-        self._lowered: dict[Precision, MeasuredModel] = {}
-
-    def cast_to(self, precision: Precision) -> MeasuredModel:
-        """Return the model in this precision, copied at the first call."""
-        if precision == "fp32":
-            return self
-        if precision not in self._lowered:
-            self._lowered[precision] = MeasuredModel(loading.copy_as(self.model, DTYPES[precision]))
-        return self._lowered[precision]
-
-    def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return how many greedy choices over texts changed against fp32."""
-        exact_NT = decoding.greedy_choices(self.model, sequences)
-        lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
-        positions = torch.arange(exact_NT.shape[1])
-        counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
-        changed = int((exact_NT != lowered_NT)[counted_NT].sum())
-        return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
 # Artifact kind of an evaluator whose arrays of an original were made.

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from harness.base.files import known_digest
 from harness.errors import ModelError
 from harness.models import packaged, resolving
 from harness.models.loading import load_model, load_tokenizer
@@ -45,8 +46,7 @@ def make_gguf(llama, tmp_path, monkeypatch):
             whole = {"embed_tokens": "token_embd", "norm": "output_norm"}.get(kind) or f"blk.{number}.{NAMES[kind]}"
             writer.add_tensor(f"{whole}.weight", given.numpy())
         writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
-        package = packaged.Package("pocket", "model.gguf", packaged.known_digest(file))
-        monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", package)
+        monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("pocket", "model.gguf", known_digest(file)))
         return file
 
     return make
