@@ -12,8 +12,7 @@ import pandas as pd
 
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
-from harness.contracts import Metric
-from harness.metric import exponential
+from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan
 from harness.statistics import contrasts, protocol

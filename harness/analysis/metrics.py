@@ -13,8 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from harness import errors, settings
-from harness.contracts import CloserTo, Group, Metric
-from harness.metric import parse_metric
+from harness.metric import CloserTo, Group, Metric, parse_metric
 from harness.records.results import Results, measurements
 from harness.statistics.item_values import Floats, by_model
 

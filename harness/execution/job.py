@@ -9,10 +9,9 @@ from typing import Any, Literal, Self
 
 from harness.base.messages import reason, storable
 from harness.base.settings import Strict
-from harness.contracts import Json
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
-from harness.settings import Study, Trial
+from harness.settings import Json, Study, Trial
 
 
 @dataclass(frozen=True)

@@ -177,13 +177,11 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
     return model
 
 
-@torch.no_grad()
-def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
-    """Return whether the adapter turns `original`, changed in place, into the erased model bit for bit."""
-    weights = dict(erased.named_parameters())
-    made = dict(add_adapter(original, adapter).named_parameters())
-    same = (torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items())
-    return made.keys() == weights.keys() and all(same)
+def has_same_weights(made: Model, erased: Model) -> bool:
+    """Return whether a model on the CPU has the erased model's weights bit for bit."""
+    weights, made_weights = dict(erased.named_parameters()), dict(made.named_parameters())
+    same = (torch.equal(made_weights[name], weight.detach().cpu()) for name, weight in weights.items())
+    return made_weights.keys() == weights.keys() and all(same)
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:

@@ -7,7 +7,6 @@ is its up-projection.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -69,8 +68,7 @@ _INPUT_KINDS = ("W_o", "C_proj")
 _NAME = re.compile(r"L([0-9]{1,3})\.(?:(W_[qkvo])\.H([0-9]{1,3})|(W_[kv])\.G([0-9]{1,3})|(C_gate|C_fc|C_proj))")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A slice of one weight matrix."""
 
     name: str

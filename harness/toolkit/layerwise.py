@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -65,8 +64,7 @@ def asking_for_gradients(module: Module, weights: Collection[Parameter]) -> Iter
             weight.requires_grad_(flag)
 
 
-@dataclass
-class _Pass:
+class _Pass(NamedTuple):
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
     """Arguments of each layer, from the shallowest."""
     gradients: list[torch.Tensor]
@@ -164,8 +162,7 @@ def _layer_gradients(
     return gradients
 
 
-@dataclass(frozen=True)
-class MLPMatrix:
+class MLPMatrix(NamedTuple):
     """A weight matrix of an MLP."""
 
     parameter: str
@@ -190,8 +187,7 @@ class MLPMatrix:
         return rows
 
 
-@dataclass(frozen=True)
-class SecondMoments:
+class SecondMoments(NamedTuple):
     """K-FAC's two factors of a matrix's curvature, in fp64."""
 
     inputs_II: torch.Tensor

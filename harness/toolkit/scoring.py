@@ -4,9 +4,9 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ _LOG = logging.getLogger(__name__)
 SCORED_ROWS = 32
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Scores of N texts after their prompts."""
 
     nll: list[list[float]]

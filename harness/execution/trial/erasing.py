@@ -115,9 +115,7 @@ def write_erased(erased: contracts.ErasedModel, original: contracts.Checkpoint, 
     elif adapter is not None:
         adapters.save_adapter(adapter, original, folder)
     if any(folder.iterdir()):
-        made = dict(adapters.load_erased(original, folder).named_parameters())
-        weights = erased.model.named_parameters()
-        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights):
+        if adapters.has_same_weights(adapters.load_erased(original, folder), erased.model):
             return
         shutil.rmtree(folder)
     loading.save_model(erased.model, folder)

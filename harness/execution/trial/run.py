@@ -183,13 +183,15 @@ class _RunningTrial:
             self.journal.append(Point(**self._place(strength), **found))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
-        names, original = erased.changed_blocks, self.spec.model.digest
+        names, adapter, original = erased.changed_blocks, erasure.adapter, self.spec.model
         name = erased_key(self.spec.model_id(strength), code)
         if names is not None:
-            save = partial(adapters.save_patch, erased.model, names, original)
+            save = partial(adapters.save_patch, erased.model, names, original.digest)
             self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
-        elif erasure.adapter and adapters.is_all_of(erasure.adapter, erased.model, loading.load_model(self.spec.model)):
-            self.artifacts.build("erased", name, partial(adapters.save_adapter, erasure.adapter, self.spec.model))
+        elif adapter and adapters.has_same_weights(
+            adapters.add_adapter(loading.load_model(original), adapter), erased.model
+        ):
+            self.artifacts.build("erased", name, partial(adapters.save_adapter, adapter, original))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
             self.artifacts.build("erased", name, partial(loading.save_model, erased.model))
 

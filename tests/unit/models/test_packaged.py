@@ -80,6 +80,6 @@ def test_what_cannot_be_used_is_said_in_a_sentence(make_gguf, tmp_path, monkeypa
     file.write_bytes(b"other")
     with pytest.raises(ModelError, match=r"is not the file that Lethe knows .*Install its package again: make real"):
         packaged.packaged_folder("smollm2-135m")
-    monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", packaged.Package("nowhere", "model.gguf", ""))
+    monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("nowhere", "model.gguf", ""))
     with pytest.raises(ModelError, match="in a package that is not installed: make real"):
         packaged.packaged_folder("smollm2-135m")
