@@ -46,13 +46,13 @@ TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_sto
 def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Trial:
     """Return a trial with a few texts on the smallest miniature."""
     names: Any = {"trial_id": "conformance", "sweep": "conformance", "variant": "plugin", "label": "plugin"}
-    method: Any = {"method": "plugin", "method_version": 1, "settings": {}, "strength_name": "strength"}
+    names |= {"method": "plugin", "strength_name": "strength"}
     texts: Any = {"forget": FORGET, "retain": RETAIN, "utility": UTILITY, "validation": VALIDATION}
     memorization = MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0)
-    trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine(), "strengths": ()}
+    trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine()}
     judges = {role: resolving.resolve_judge(role, name) for role, name in resolving.DEFAULT_JUDGES.items()}
-    measured: Any = {"reference": reference, "seed": seed, "model": resolving.resolve_model(model), "evaluators": ()}
-    return Trial(**names, **method, **texts, **trained, **measured, judges=judges)
+    measured: Any = {"reference": reference, "seed": seed, "model": resolving.resolve_model(model)}
+    return Trial(**names, **texts, **trained, **measured, judges=judges)
 
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:

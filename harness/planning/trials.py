@@ -92,16 +92,10 @@ def _unmeasured(
 ) -> Trial:
     reading = tokenizing.how_it_reads(model.checkpoint)
     return Trial(
-        trial_id="",
         sweep=name,
         variant=names.ORIGINAL,
         method=names.ORIGINAL,
         label=LABELS[names.ORIGINAL],
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="",
-        strengths=(),
         seed=sweep.seeds[0],
         model=model.checkpoint,
         replicate_of=model.replicate_of,
@@ -110,10 +104,8 @@ def _unmeasured(
         engine=model.engine,
         forget=sources["forget"],
         measured=sources.get("report"),
-        retain=None,
         utility=sources["utility"],
         validation=sources["validation"],
-        evaluators=(),
         judges=judges,
         time_limit=sweep.timeout_minutes,
         keep_erased=sweep.keep_erased,

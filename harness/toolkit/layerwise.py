@@ -229,11 +229,11 @@ def second_moments(
     Source:
         Martens and Grosse, arXiv:1503.05671, section 3.
     """
-    uniform_NT = None
+    draws_NT = None
     if labels_seed is not None:
         # For all texts at once, on the CPU: a draw depends neither on the batch that it is used in nor on a device.
         generator = torch.Generator().manual_seed(labels_seed)
-        uniform_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
+        draws_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
     batches = _batches(sequences, training, model, None)
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
@@ -245,8 +245,8 @@ def second_moments(
             moments[matrix.parameter] = SecondMoments(*zeros)
         for number, batch in enumerate(batches):
             first = number * len(batches[0].tokens_BT)
-            uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
-            _add_products(moments, model, matrices, batch, training, uniform_BT)
+            draws_BT = None if draws_NT is None else draws_NT[first : first + len(batch.tokens_BT)]
+            _add_products(moments, model, batch, training, draws_BT)
         for matrix_moments in moments.values():
             matrix_moments.inputs_II.div_(batches[0].total)
             matrix_moments.gradients_OO.div_(batches[0].total)
@@ -254,28 +254,22 @@ def second_moments(
 
 
 def _add_products(
-    moments: Mapping[str, SecondMoments],
-    model: Model,
-    matrices: Sequence[MLPMatrix],
-    batch: Batch,
-    training: Training,
-    uniform_BT: torch.Tensor | None,
+    moments: Mapping[str, SecondMoments], model: Model, batch: Batch, training: Training, draws_BT: torch.Tensor | None
 ) -> None:
     passed: _Passed = {}
     with ExitStack() as hooks, engines.plain_forward(model, training):
-        for matrix in matrices:
-            module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
-            hooks.callback(module.register_forward_hook(partial(_record, passed, matrix.parameter)).remove)
+        for name in moments:
+            module = model.get_submodule(name.removesuffix(".weight"))
+            hooks.callback(module.register_forward_hook(partial(_record, passed, name)).remove)
         logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
-    if uniform_BT is not None:
-        targets_BS = _drawn(logits_BSV.detach(), uniform_BT)
+    if draws_BT is not None:
+        targets_BS = _drawn(logits_BSV.detach(), draws_BT)
     losses_BS = token_nll(logits_BSV, targets_BS)
     # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
-    gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
-    for matrix, gradient in zip(matrices, gradients, strict=True):
-        matrix_moments = moments[matrix.parameter]
-        matrix_moments.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
+    gradients = torch.autograd.grad(loss, [passed[name][1] for name in moments])
+    for (name, matrix_moments), gradient in zip(moments.items(), gradients, strict=True):
+        matrix_moments.inputs_II.add_(_product(passed[name][0], batch.counted_BS))
         matrix_moments.gradients_OO.add_(_product(gradient, batch.counted_BS))
 
 
@@ -317,9 +311,9 @@ def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
     return (flat.T @ flat).double()
 
 
-def _drawn(logits_BSV: torch.Tensor, uniform_BT: torch.Tensor) -> torch.Tensor:
+def _drawn(logits_BSV: torch.Tensor, draws_BT: torch.Tensor) -> torch.Tensor:
     up_to_BSV = logits_BSV.softmax(-1).cumsum(-1)
-    uniform_BS1 = uniform_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
+    uniform_BS1 = draws_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
     return (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
 
 

@@ -50,13 +50,8 @@ def run_on_workers(
     ):
         logs = Path(name)
         inputs = None if is_on_loopback() else environment.node_inputs([spec])
-        config: dict[str, Any] = {
-            "work": work,
-            "spec": spec.model_dump_json(),
-            "data": dict(data),
-            "folder": str(folder),
-        }
-        config |= {"logs": name, "inputs": inputs}
+        config: dict[str, Any] = {"work": work, "spec": spec.model_dump_json(), "data": dict(data)}
+        config |= {"folder": str(folder), "logs": name, "inputs": inputs}
         trainer = TorchTrainer(
             _run_worker,
             train_loop_config=config,

@@ -238,20 +238,6 @@ def test_an_end_near_a_bound_does_not_jump():
         assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(ends, abs=1e-4)
 
 
-def test_what_is_off_its_bounds_or_has_none_is_resampled_only(monkeypatch):
-    cases = [
-        item_values(np.linspace(0.4, 0.6, 8), low=0.0, high=1.0),
-        item_values(np.where(np.arange(96) < 3, 0.0, 1.0)),
-        item_values(np.where(np.arange(96) < 3, 0.5, 1.0), aggregate="exp_mean", low=0.0, high=9.0),
-    ]
-    now = [draws(case) for case in cases]
-    few = draws(accuracies(3))
-    monkeypatch.setattr(bootstrap, "_tails", lambda _: [])
-    assert all(np.array_equal(draws(case), drawn) for case, drawn in zip(cases, now, strict=True))
-    assert not np.array_equal(draws(accuracies(3)), few)
-    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side only"
-
-
 def test_intervals_of_rows_have_the_longer_end_too():
     rows = item_values(np.vstack([accuracies(wrong).values_RN for wrong in (0, 2, 40)]), low=0.0, high=1.0)
     for row, ends in enumerate(row_intervals(rows)):
