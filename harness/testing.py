@@ -23,8 +23,7 @@ from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
-from harness.execution.trial import inputs, memorized, tasks
-from harness.execution.trial.items import metric_items
+from harness.execution.trial import inputs, items, memorized, tasks
 from harness.models import loading, resolving
 from harness.planning import evaluators, tuning
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
@@ -355,9 +354,9 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        more = inputs.more_texts(spec, MORE_TEXTS)
-        items = metric_items(evaluation, evaluator.metrics, inputs.forget_set(spec), inputs.utility_texts(spec), more)
-        assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
+        texts = inputs.forget_set(spec), inputs.utility_texts(spec), inputs.more_texts(spec, MORE_TEXTS)
+        found = items.metric_items(evaluation, evaluator.metrics, *texts).keys()
+        assert found == with_items, f"without a value for any item: {', '.join(with_items - found)}"
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:
         """Model, task, judges and torch's state are unchanged."""

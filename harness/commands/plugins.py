@@ -21,8 +21,7 @@ from harness.base.messages import shown, tell
 from harness.base.settings import allowed, check_settings, field_types, settings_adapter
 from harness.contracts import Evaluator, Method
 from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
-from harness.planning.evaluators import READ
-from harness.planning.sweep_file import parse
+from harness.planning import evaluators, sweep_file
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
 from harness.reporting.render import fill_template
 from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
@@ -49,7 +48,7 @@ def catalogue() -> str:
                 facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
             else:
                 facts["metrics"], reads = default_declaration(plugin) or (None, ())
-                facts["reads"] = [READ[role][0] for role in reads]
+                facts["reads"] = [evaluators.READ[role][0] for role in reads]
             plugins.append(facts)
     return fill_template("harness.commands", "catalogue.txt.j2", registries=registries, inf=math.inf)
 
@@ -96,7 +95,7 @@ def sweep_schema() -> dict[str, Any]:
     schema: dict[str, Any] = Sweep.model_json_schema()
     definitions = schema["$defs"]
     row = {"training": _with_axes(definitions["Training"])}
-    evaluators: dict[str, Any] = {}
+    evaluator_rows: dict[str, Any] = {}
     methods: dict[str, Any] = {}
     rows: list[dict[str, str]] = []
     for registry in (METHODS, EVALUATORS):
@@ -110,7 +109,7 @@ def sweep_schema() -> dict[str, Any]:
             for field, text in _field_docs(plugin).items():
                 settings["properties"].get(field, {}).setdefault("description", text)
             if issubclass(plugin, Evaluator):
-                evaluators[name] = {"anyOf": [settings, {"type": "null"}]}
+                evaluator_rows[name] = {"anyOf": [settings, {"type": "null"}]}
             else:
                 settings = _with_axes(settings)
                 settings["properties"] |= {"method": {"const": name}, **row}
@@ -120,7 +119,7 @@ def sweep_schema() -> dict[str, Any]:
     definitions["named row"] = {"type": "object", "required": ["method"], "anyOf": rows}
     blocks = schema["properties"]
     blocks["methods"] |= {"properties": methods, "additionalProperties": {"$ref": "#/$defs/named row"}}
-    blocks["evaluators"] |= {"properties": evaluators, "additionalProperties": False}
+    blocks["evaluators"] |= {"properties": evaluator_rows, "additionalProperties": False}
     return schema
 
 
@@ -204,7 +203,7 @@ def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) 
     for text in overrides:
         name, equals, value = text.partition("=")
         try:
-            settings[name] = parse(value)
+            settings[name] = sweep_file.parse(value)
         except DataError:
             equals = ""
         if not (name and equals):

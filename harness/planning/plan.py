@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.base.files import usable_name
-from harness.base.settings import check_settings, repeated
+from harness.base import files, settings
 from harness.contracts import Evaluator
 from harness.data.sequences import reading_difference
 from harness.errors import DataError, Fault, Faults, ModelError, unknown
@@ -57,12 +56,12 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
     """Plan a sweep file that was read already; as `plan`."""
     checked, faults = check_form(file), Faults()
     sweep, templates, evaluators, tune = checked.sweep, checked.templates, checked.evaluators, checked.sweep.tune
-    name = sweep.name or usable_name(file.path.stem)
+    name = sweep.name or files.usable_name(file.path.stem)
     if name in SHARED_FOLDERS:
         faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
     if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
         faults.add("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
-    for index, seed in repeated(sweep.seeds):
+    for index, seed in settings.repeated(sweep.seeds):
         faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
     faults += repeated_trials(sweep, templates)
     faults += evaluator_faults(evaluators, sweep.collapse)
@@ -108,11 +107,11 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
 
 def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     """Check the settings of a sweep file and its plugins, without the files and models that they name."""
-    settings, faults = file.settings, Faults()
-    sweep = check_settings(Sweep, settings, "", faults)
+    faults = Faults()
+    sweep = settings.check_settings(Sweep, file.settings, "", faults)
 
     def rows_of(kind: str) -> dict[str, dict[str, Any]]:
-        given = settings.get(kind)
+        given = file.settings.get(kind)
         rows = given.items() if isinstance(given, dict) else ()
         # The schema refuses the others.
         return {key: row or {} for key, row in rows if row is None or isinstance(row, dict)}

@@ -16,8 +16,7 @@ from torch.nn import Parameter
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-from harness.toolkit import deepspeed, losses
-from harness.toolkit.device import checkpointed_layers
+from harness.toolkit import deepspeed, device, losses
 
 
 class TorchEngine:
@@ -83,14 +82,14 @@ class TorchEngine:
 
 def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
     """Return a plain model's forward context: bf16 autocast or nothing."""
-    device = next(model.parameters()).device
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
+    kind = next(model.parameters()).device.type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
     """As `plain_forward`, with checkpointing if `training` sets it."""
-    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
+    checkpointing = device.checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
     with plain_forward(model, training), checkpointing:
         yield
 

@@ -18,10 +18,10 @@ from harness.contracts import ErasedModel, Evaluation, Json, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.trial import erasing, inputs, memorized, tasks, walk
-from harness.execution.trial.items import metric_items
+from harness.execution.trial import erasing, inputs, items, memorized, tasks, walk
 from harness.execution.trial.tasks import MeasuredModel, Progress
-from harness.models import adapters, loading
+from harness.models import adapters
+from harness.models.loading import load_model, save_model
 from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
@@ -118,7 +118,7 @@ def yield_models(
     """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
     device = inputs.choose_device(spec)
     if spec.is_reference:
-        yield erasing.Erasure(ErasedModel(0, loading.load_model(spec.retrained or spec.model).to(device)))
+        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
@@ -131,7 +131,11 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
+    spec: Trial,
+    evaluator_spec: EvaluatorSpec,
+    measured: MeasuredModel,
+    artifacts: Artifacts,
+    progress: Progress,
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
@@ -188,12 +192,10 @@ class _RunningTrial:
         if names is not None:
             save = partial(adapters.save_patch, erased.model, names, original.digest)
             self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
-        elif adapter and adapters.has_same_weights(
-            adapters.add_adapter(loading.load_model(original), adapter), erased.model
-        ):
+        elif adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model):
             self.artifacts.build("erased", name, partial(adapters.save_adapter, adapter, original))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
-            self.artifacts.build("erased", name, partial(loading.save_model, erased.model))
+            self.artifacts.build("erased", name, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run the evaluators on the erased model and journal each result."""
@@ -213,7 +215,7 @@ class _RunningTrial:
                 notes["changed_choices"] = measured.changed_choices(spec.precision, inputs.measured_set(self.spec))
                 has_counted = True
             texts = inputs.measured_set(self.spec), inputs.utility_texts(self.spec)
-            items = metric_items(evaluation, evaluator.metrics, *texts, inputs.more_texts(self.spec, spec.texts))
+            more = inputs.more_texts(self.spec, spec.texts)
             self.journal.append_measurement(
                 Measurement(
                     **self._place(strength),
@@ -227,7 +229,7 @@ class _RunningTrial:
                     seconds=time.perf_counter() - began,
                     code=plugin_digest(type(evaluator)),
                 ),
-                items,
+                items.metric_items(evaluation, evaluator.metrics, *texts, more),
             )
             tasks.release_free_memory()
             self.done += 1

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.base.files import remove
-from harness.base.messages import reason
+from harness.base import files, messages
 from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
@@ -148,7 +147,7 @@ def _yield_walked(
             if erased.strength not in within:
                 yield erasure
                 for path in folder.iterdir():
-                    remove(path)
+                    files.remove(path)
             elif MAX_KEPT * sum(weight.nbytes for weight in erased.model.parameters()) <= MAX_KEPT_BYTES:
                 erasing.write_erasure(erasure, spec, folder / str(erased.strength))
 
@@ -235,7 +234,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)
     folders.journal.append(candidate)
-    summary = f"{'failed: ' if candidate.error else ''}{reason(end)}"
+    summary = f"{'failed: ' if candidate.error else ''}{messages.reason(end)}"
     for last in candidate.probes[-1:]:
         numbers = ", ".join(f"{name} {last[name]:.4g}" for name in (PROBED_ERASURE, PROBED_UTILITY))
         summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}; {summary}"
