@@ -67,9 +67,8 @@ def is_own(error: BaseException) -> bool:
 
 
 def _positions(error: BaseException) -> list[str]:
-    frames = traceback.walk_tb(error.__traceback__)
-    codes = [(frame.f_code, line) for frame, line in frames]
-    return [f"{_path_in_package(code.co_filename)}, line {line}, in {code.co_name}" for code, line in codes]
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{_path_in_package(frame.filename)}, line {frame.lineno}, in {frame.name}" for frame in frames]
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

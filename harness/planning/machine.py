@@ -1,8 +1,8 @@
 """This machine's devices, and a trial's share of their memory."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.settings import Trial
 
@@ -13,7 +13,8 @@ CONTEXT_BYTES = 600 << 20
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-class Machine(NamedTuple):
+@dataclass(frozen=True)
+class Machine:
     """One machine's devices."""
 
     cpus: int

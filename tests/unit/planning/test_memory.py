@@ -39,7 +39,7 @@ methods:
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 MACHINE = Machine(cpus=2, memory=24 << 30, gpus=0, gpu_memory=0)
-GPU = MACHINE._replace(gpus=1, gpu_memory=80 << 30)
+GPU = replace(MACHINE, gpus=1, gpu_memory=80 << 30)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: Looks())
     spec = replace(known, method="Looks")
     assert memory_need(spec) is None
-    assert faults(spec, MACHINE._replace(memory=2 << 30)) == []
+    assert faults(spec, replace(MACHINE, memory=2 << 30)) == []
 
 
 def faults(spec, machine):
@@ -156,7 +156,7 @@ def faults(spec, machine):
 def test_too_little_memory_is_a_fault_on_cpus_and_none_on_a_gpu(specs):
     spec = specs()["kl_divergence"]
     needs = memory_need(spec)
-    tight = MACHINE._replace(memory=2 * (needs - 1 + PROCESS_BYTES))
+    tight = replace(MACHINE, memory=2 * (needs - 1 + PROCESS_BYTES))
     assert memory_share(tight, spec) == needs - 1
     [fault] = faults(spec, tight)
     assert fault.path == "kl_divergence on miniature-m"
