@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from harness.errors import TrialError
-from harness.toolkit.stepping import Combine
+
+Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(first logits, second logits) to logits."""
 
 
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]

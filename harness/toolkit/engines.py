@@ -116,7 +116,7 @@ class LossTerms:
     retain: Callable[[Model, losses.Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
-    gradient: "GradientRule | None" = None
+    gradient: "Callable[[Step], Gradients] | None" = None
     """Makes each step's gradient from the terms'; needs torch's engine."""
     after_step: Callable[[Mapping[str, float]], None] | None = None
     """Receives a step's `loss` and both terms."""
@@ -175,9 +175,6 @@ class Step:
             if not gradients[name].isfinite().all():
                 raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
             weight.grad = gradients[name]
-
-
-GradientRule = Callable[[Step], Gradients]
 
 
 def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:

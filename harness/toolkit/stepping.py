@@ -60,8 +60,6 @@ Cache: TypeAlias = Any
 """transformers' class, whose import takes seconds."""
 Prefilled: TypeAlias = Cache | torch.Tensor
 """Source of rows to continue: a cache, or tokens_BT to read again."""
-Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(first logits, second logits) to logits."""
 
 
 def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
@@ -193,7 +191,7 @@ class CacheStepper:
 class PairStepper:
     """Steps two models and combines their logits."""
 
-    def __init__(self, steppers: list[Stepper], combine: Combine) -> None:
+    def __init__(self, steppers: list[Stepper], combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         self._steppers, self._combine = steppers, combine
 
     def join(self, sources: torch.Tensor) -> None:
