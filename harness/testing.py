@@ -194,7 +194,7 @@ class MethodConformance(Conformance):
         assert torch.equal(off, self.logits(self.original()))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """Other strengths move the logits, and none recites better; a trajectory that has ended may stay."""
+        """Other strengths move the logits, and none recites better."""
         original = self.logits(self.original())
         weak = self.only(method, name, artifacts, self.dial(method)[0])
         stronger = next(self.erase(method, name, artifacts, self.dial(method)[1:]))

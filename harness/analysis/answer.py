@@ -202,9 +202,8 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
 def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
     """Return the relearning steps after which half of the erased text is back, as the median over runs.
 
-    Returns:
-        The first measured step at which MA on texts that are not relearned lies halfway between its start and the
-        original's, by the fastest attack. inf: after none of the measured steps; NaN: not measured.
+    By the fastest attack, MA on texts that are not relearned is then halfway to the original's. inf: after none of the
+    measured steps; NaN: not measured.
     """
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:

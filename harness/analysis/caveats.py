@@ -33,7 +33,6 @@ class HumanReading(NamedTuple):
     """Perplexity of the original model's text; NaN where not measured."""
 
     def __str__(self) -> str:
-        """Return a sentence for the report."""
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
         judge = f"{self.model}: the judge of {self.role} ({self.judge})"
         return f"{judge} gives the human continuations a perplexity of {_rounded(self.perplexity)}{own}."
@@ -59,13 +58,8 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
 def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
     """Return a warning for each judge whose perplexity of human text is implausible.
 
-    A judge that knows a language gives human text a perplexity of some tens (the embedded one 3 to 5 on its own
-    corpus). There are two bounds:
-
-    - 1,000: what the frequencies of English tokens give. Above it the judge does not know the language: its perplexity
-      ranks noise, and MAUVE calls anything healthy.
-    - 10 times the original's text: such a judge knows the original's style only, so a lower perplexity is no better
-      text.
+    A judge that knows a language gives it some tens. Above 1,000, which the frequencies of English tokens give, its
+    perplexity ranks noise, and MAUVE calls anything healthy. Above 10 times the original's text, lower is no better.
     """
     warned = []
     for reading in readings:

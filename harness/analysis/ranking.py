@@ -2,8 +2,7 @@
 
 A rank is one more than the number of rows that are strictly better. Within a group the metrics' ranks are averaged and
 ranked; the two group ranks are averaged and ranked again. This gives all 33 ranks printed in the EMSO paper's Table 1
-(its caption describes another rule, which does not). Groups that evaluators declare have ranks of their own, which the
-average leaves out.
+(its caption's rule does not). Groups that evaluators declare have ranks of their own, outside the average.
 
 Bounds come from the same rule applied to draws of every number: over its items, over seeds where there are several,
 else by the metric's declared noise. All rows share the drawn items. A metric without any of these is left out.
@@ -275,8 +274,7 @@ def group_ranks(scores_RM: Floats) -> Floats:
 def all_ranks(scores: Sequence[Floats]) -> Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
-    Args:
-        scores: For each group (..., R, M), erasure and generation first; lower is better.
+    Scores are (..., R, M) for each group, in this order; lower is better.
     """
     erasure, generation, *own = map(group_ranks, scores)
     average = competition_ranks((erasure + generation) / 2)  # NaN for a row that lacks one.

@@ -24,7 +24,6 @@ class Repository(NamedTuple):
     revision: str | None = None
 
     def __str__(self) -> str:
-        """Return the name for messages."""
         return f"the {'data set' if self.kind == 'dataset' else 'model'} '{self.id}'"
 
     def failure(self, reason: str) -> LetheError:

@@ -39,12 +39,7 @@ class CheckedSweep(NamedTuple):
 
 
 def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
-    """Plan a sweep file.
-
-    Args:
-        path: The sweep file.
-        overrides: Changes to it, `path=value`.
-        only: Filters of trials, `method=emso`.
+    """Plan a sweep file with `overrides` (`path=value`), for `only` some trials (`method=emso`).
 
     Raises:
         ConfigError: With all faults of form; or, if there are none, all faults of substance.
@@ -167,7 +162,7 @@ def _apply_only(
 
 
 def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
-    """Return True if a trial is selected.
+    """Return whether a trial is selected.
 
     Comparisons need reference rows, so those stay for any method, and holdout rows, which have one seed, for any seed.
     """

@@ -24,8 +24,8 @@ HALF_ROUNDING_STEPS = 16
 class LogitPrecision(NamedTuple):
     """Tolerances of logits in one dtype.
 
-    Measured with and without a cache after 128 tokens (five families, 6 random layers), in steps of the precision at
-    the largest logit: in bf16 choices with margins to 1.9 steps differ, and logits by 6.7; in fp16 3.5 and 10.3.
+    With and without a cache (five families, 128 tokens), choices with margins to 1.9 steps of the precision at the
+    largest logit differ in bf16, and logits by 6.7; in fp16 3.5 and 10.3.
     """
 
     dtype: torch.dtype
@@ -206,7 +206,7 @@ class PairStepper:
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
-    Two rows are stepped from a cache at the beginning, in the middle and at the end; a failure is logged.
+    Two rows are stepped at the beginning, in the middle and at the end; a failure is logged.
 
     Raises:
         TrialError: The model cannot read such rows, its logits are NaN, or they depend on later tokens.

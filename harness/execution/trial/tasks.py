@@ -67,7 +67,6 @@ class ErasingTask(_TrialTask):
     lent: ClassVar = ("strengths", "seed", "training", "engine", "forget", "retain")
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts."""
         super().__post_init__()
         self.training: Training = self.spec.training
         self.engine = self.spec.engine
@@ -114,7 +113,6 @@ class EvaluatingTask(_TrialTask):
     lent: ClassVar = ("seed", "forget", "holdout", "retain", "validation", "model")
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts and tokenizer."""
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.is_original: bool = self.spec.is_of_original
