@@ -100,7 +100,7 @@ def left_alone(task: tasks.ErasingTask | tasks.EvaluatingTask) -> Iterator[None]
 
 
 def assert_unchanged(changed: list[str]) -> None:
-    """Fail with the names of changed things."""
+    """Fail if anything changed."""
     assert not changed, f"it leaves changed: {', '.join(changed)}"
 
 
@@ -232,7 +232,7 @@ class MethodConformance(Conformance):
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
-        """A divisible dial stops within an epoch without changing later points."""
+        """Such a stop changes nothing later."""
         if not method.strength.divisible:
             pytest.skip("the dial is not divisible: a trial stops at its whole values")
         configured = self.configured(method, name, 1)

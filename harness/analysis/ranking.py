@@ -68,7 +68,7 @@ class RankedTable:
 
     @property
     def is_of_references(self) -> bool:
-        """Whether nothing in it was erased, so that nothing is ranked."""
+        """Whether nothing in it was erased."""
         return bool(self.table["method"].isin(settings.REFERENCE_ROWS).all())
 
     @property
