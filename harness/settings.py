@@ -700,19 +700,19 @@ class Level(Strict):
 class Trial(Strict):
     """One trial: one erasure, at one or more strengths, measured by every evaluator."""
 
-    trial_id: str
+    trial_id: str = ""
     """Digest of everything that decides the erased models' numbers."""
     sweep: str
     variant: str
     method: str
     """The plugin's name, or one of `REFERENCE_ROWS`."""
     label: str
-    reference: str
-    settings: Mapping[str, Json]
+    reference: str = "none"
+    settings: Mapping[str, Json] = Field(default_factory=dict)
     """The method's settings without its strength."""
-    method_version: int
-    strength_name: str
-    strengths: tuple[Number, ...]
+    method_version: int = 1
+    strength_name: str = ""
+    strengths: tuple[Number, ...] = ()
     """Rising; empty for reference rows and walks."""
     until: Level | None = None
     walk_to: Number | None = None
@@ -731,10 +731,10 @@ class Trial(Strict):
     """If not all of `forget`: the half that tuning never saw."""
     searched: Mapping[str, Json] = Field(default_factory=dict)
     replicate_of: str | None = None
-    retain: Source | None
+    retain: Source | None = None
     utility: Source
     validation: Source
-    evaluators: tuple[EvaluatorSpec, ...]
+    evaluators: tuple[EvaluatorSpec, ...] = ()
     judges: Mapping[str, Checkpoint]
     retrained: Checkpoint | None = None
     """What the `retrained` row measures, or whose MA is the level; `model` is the original."""

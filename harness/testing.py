@@ -23,8 +23,7 @@ from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
-from harness.execution.trial import inputs, memorized, tasks
-from harness.execution.trial.items import metric_items
+from harness.execution.trial import inputs, items, memorized, tasks
 from harness.models import loading, resolving
 from harness.planning import evaluators, tuning
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
@@ -46,13 +45,13 @@ TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_sto
 def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Trial:
     """Return a trial with a few texts on the smallest miniature."""
     names: Any = {"trial_id": "conformance", "sweep": "conformance", "variant": "plugin", "label": "plugin"}
-    method: Any = {"method": "plugin", "method_version": 1, "settings": {}, "strength_name": "strength"}
+    names |= {"method": "plugin", "strength_name": "strength"}
     texts: Any = {"forget": FORGET, "retain": RETAIN, "utility": UTILITY, "validation": VALIDATION}
     memorization = MemorizedModel(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0)
-    trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine(), "strengths": ()}
+    trained: Any = {"training": TRAINING, "memorization": memorization, "engine": Engine()}
     judges = {role: resolving.resolve_judge(role, name) for role, name in resolving.DEFAULT_JUDGES.items()}
-    measured: Any = {"reference": reference, "seed": seed, "model": resolving.resolve_model(model), "evaluators": ()}
-    return Trial(**names, **method, **texts, **trained, **measured, judges=judges)
+    measured: Any = {"reference": reference, "seed": seed, "model": resolving.resolve_model(model)}
+    return Trial(**names, **texts, **trained, **measured, judges=judges)
 
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:
@@ -101,7 +100,7 @@ def left_alone(task: tasks.ErasingTask | tasks.EvaluatingTask) -> Iterator[None]
 
 
 def assert_unchanged(changed: list[str]) -> None:
-    """Fail with the names of changed things."""
+    """Fail if anything changed."""
     assert not changed, f"it leaves changed: {', '.join(changed)}"
 
 
@@ -195,7 +194,7 @@ class MethodConformance(Conformance):
         assert torch.equal(off, self.logits(self.original()))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """Other strengths move the logits, and none recites better; a trajectory that has ended may stay."""
+        """Other strengths move the logits, and none recites better."""
         original = self.logits(self.original())
         weak = self.only(method, name, artifacts, self.dial(method)[0])
         stronger = next(self.erase(method, name, artifacts, self.dial(method)[1:]))
@@ -233,7 +232,7 @@ class MethodConformance(Conformance):
     def test_a_stop_within_an_epoch_changes_no_later_point(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
-        """A divisible dial stops within an epoch without changing later points."""
+        """Such a stop changes nothing later."""
         if not method.strength.divisible:
             pytest.skip("the dial is not divisible: a trial stops at its whole values")
         configured = self.configured(method, name, 1)
@@ -355,9 +354,9 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        more = inputs.more_texts(spec, MORE_TEXTS)
-        items = metric_items(evaluation, evaluator.metrics, inputs.forget_set(spec), inputs.utility_texts(spec), more)
-        assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
+        texts = inputs.forget_set(spec), inputs.utility_texts(spec), inputs.more_texts(spec, MORE_TEXTS)
+        found = items.metric_items(evaluation, evaluator.metrics, *texts).keys()
+        assert found == with_items, f"without a value for any item: {', '.join(with_items - found)}"
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:
         """Model, task, judges and torch's state are unchanged."""

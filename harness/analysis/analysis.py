@@ -19,7 +19,6 @@ class Analysis:
     """Results of a sweep and everything derived from them; properties are computed on first use and cached."""
 
     def __init__(self, results: Results) -> None:
-        """Take a sweep's results."""
         self.results = results
 
     @cached_property

@@ -12,8 +12,7 @@ import pandas as pd
 
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
-from harness.contracts import Metric
-from harness.metric import exponential
+from harness.contracts import Metric, exponential
 from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan
 from harness.statistics import contrasts, protocol
@@ -203,9 +202,8 @@ def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | No
 def _steps_back(measured: Sequence[PointResults], results: Results) -> float:
     """Return the relearning steps after which half of the erased text is back, as the median over runs.
 
-    Returns:
-        The first measured step at which MA on texts that are not relearned lies halfway between its start and the
-        original's, by the fastest attack. inf: after none of the measured steps; NaN: not measured.
+    By the fastest attack, MA on texts that are not relearned is then halfway to the original's. inf: after none of the
+    measured steps; NaN: not measured.
     """
     originals: dict[tuple[str, str], float] = {}
     for point in results.measured:

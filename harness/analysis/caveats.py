@@ -5,12 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness import contracts, settings
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
-from harness.contracts import Metric
 from harness.records import setting_changes, tuned
 from harness.records.results import PointResults, Results, measurements, point_name
-from harness.settings import ORIGINAL, UNSEEN_ROWS
 
 MIN_MAUVE_PROMPTS = 256
 """Generated texts below which MAUVE is not trusted."""
@@ -26,7 +25,7 @@ class HumanReading(NamedTuple):
     model: str
     role: str
     judge: str
-    metric: Metric | None
+    metric: contracts.Metric | None
     """First measured metric of this judge, if any."""
     perplexity: float
     """Perplexity of the human continuations."""
@@ -34,7 +33,6 @@ class HumanReading(NamedTuple):
     """Perplexity of the original model's text; NaN where not measured."""
 
     def __str__(self) -> str:
-        """Return a sentence for the report."""
         own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
         judge = f"{self.model}: the judge of {self.role} ({self.judge})"
         return f"{judge} gives the human continuations a perplexity of {_rounded(self.perplexity)}{own}."
@@ -43,14 +41,14 @@ class HumanReading(NamedTuple):
 def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
     """Return the readings that evaluators noted under `human_perplexity` (by role), each once a model."""
     readings: dict[tuple[str, str], HumanReading] = {}
-    for point, measurement in measurements(sorted(points, key=lambda point: point.spec.method != ORIGINAL)):
+    for point, measurement in measurements(sorted(points, key=lambda point: point.spec.method != settings.ORIGINAL)):
         for role, perplexity in measurement.notes.get("human_perplexity", {}).items():
             key = point.spec.model.id, role
             if key in readings or role not in point.spec.judges or math.isnan(perplexity):
                 continue
             judged = [metric for metric in info.values() if metric.judge == role]
             own = [metric.name for metric in judged if metric.unit == "perplexity"]
-            is_original = own and point.spec.method == ORIGINAL
+            is_original = own and point.spec.method == settings.ORIGINAL
             original = measurement.numbers.get(own[0], math.nan) if is_original else math.nan
             metric, judge = judged[0] if judged else None, point.spec.judges[role].id
             readings[key] = HumanReading(*key, judge, metric, float(perplexity), original)
@@ -60,13 +58,8 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
 def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
     """Return a warning for each judge whose perplexity of human text is implausible.
 
-    A judge that knows a language gives human text a perplexity of some tens (the embedded one 3 to 5 on its own
-    corpus). There are two bounds:
-
-    - 1,000: what the frequencies of English tokens give. Above it the judge does not know the language: its perplexity
-      ranks noise, and MAUVE calls anything healthy.
-    - 10 times the original's text: such a judge knows the original's style only, so a lower perplexity is no better
-      text.
+    A judge that knows a language gives it some tens. Above 1,000, which the frequencies of English tokens give, its
+    perplexity ranks noise, and MAUVE calls anything healthy. Above 10 times the original's text, lower is no better.
     """
     warned = []
     for reading in readings:
@@ -122,7 +115,7 @@ def _few_texts(points: Sequence[PointResults]) -> Iterator[str]:
 
 def _unknown_health(results: Results, ranked: ranking.RankedTable) -> Iterator[str]:
     bounds = damage.collapse_bounds(ranked.info, results.plan.collapse)
-    points = ranked.table[~ranked.table["method"].isin(UNSEEN_ROWS)]
+    points = ranked.table[~ranked.table["method"].isin(settings.UNSEEN_ROWS)]
     unknown = points[points["collapsed"].isna()]
     lacking = [lower_title(metric) for metric, _, _ in bounds if unknown[metric.name].isna().any()]
     lacking += sorted(set(vars(results.plan.collapse)) - {metric.collapse for metric, _, _ in bounds})
@@ -151,7 +144,7 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
     for point in points:
         notes = [measurement.notes for measurement in point.measurements]
         for note in [point.made.notes, *notes] if point.made else notes:
-            of_erasing = () if point.spec.method == ORIGINAL else note.get("erasure_warnings", ())
+            of_erasing = () if point.spec.method == settings.ORIGINAL else note.get("erasure_warnings", ())
             for warning in (*note.get("warnings", ()), *of_erasing):
                 places[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in places.items()]
@@ -184,7 +177,7 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
             by_model.setdefault((point.spec.model.short_name, counts["precision"]), []).append((point, counts))
     for (model, precision), counted in by_model.items():
         most, largest = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
-        own = next((counts for point, counts in counted if point.spec.method == ORIGINAL), None)
+        own = next((counts for point, counts in counted if point.spec.method == settings.ORIGINAL), None)
         original = f"{_share_changed(own)} of the original's, and " if own else ""
         yield (
             f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "

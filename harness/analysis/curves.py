@@ -6,12 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from harness import contracts, settings
 from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.metrics import MetricInfo, arrow, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
-from harness.contracts import Metric
 from harness.metric import exponential
-from harness.settings import REFERENCE_ROWS
 
 STYLES = (
     ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),
@@ -47,10 +46,10 @@ class Curve(NamedTuple):
     @property
     def is_reference(self) -> bool:
         """Whether this is a reference row."""
-        return self.method in REFERENCE_ROWS
+        return self.method in settings.REFERENCE_ROWS
 
 
-def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]:
+def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Metric) -> list[Curve]:
     """Return a model's curves in the plane of two metrics, without points that lack either."""
     model_curves = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
@@ -68,7 +67,7 @@ def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]
     return model_curves
 
 
-def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[float, float]]:
+def _mean_and_ends(seeds: pd.DataFrame, metric: contracts.Metric) -> tuple[float, tuple[float, float]]:
     values = seeds[metric.name].to_numpy(dtype=float)
     if metric.aggregate == "mean":
         mean, half = mean_and_interval(list(values))
@@ -78,7 +77,7 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
     return exponential(mean), (exponential(mean - half), exponential(mean + half))
 
 
-def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
+def panels(info: MetricInfo) -> list[tuple[contracts.Metric, contracts.Metric]]:
     """Return the (x, y) metrics of a figure's panels: each erasure axis against each generation axis."""
     metrics = [metric for metric in select_metrics(info, "erasure", "generation") if metric.axis is not None]
     by_axis = sorted(metrics, key=lambda metric: metric.axis or 0)
@@ -88,14 +87,14 @@ def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Return a colour and a marker for each variant, in the table's order; colours repeat with another marker."""
-    variants, size = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique(), len(STYLES)
+    variants, size = table.loc[~table["method"].isin(settings.REFERENCE_ROWS), "variant"].unique(), len(STYLES)
     looks = {}
     for index, variant in enumerate(variants):
         looks[str(variant)] = STYLES[index % size][0], STYLES[(index + 3 * (index // size)) % size][1]
     return looks
 
 
-def better_corner(x: Metric, y: Metric) -> str:
+def better_corner(x: contracts.Metric, y: contracts.Metric) -> str:
     """Return the arrow to the corner where both metrics are best, or each metric's aim."""
     aims = ", ".join(f"{metric.title} {arrow(metric)}" for metric in (x, y))
     return _CORNERS.get((str(x.better), str(y.better)), aims)

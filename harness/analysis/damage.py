@@ -1,9 +1,8 @@
 """Damage of points: collapsed models, and models that erased more than the forget set.
 
 The paper marks collapsed models red without stating a threshold. MAUVE below a quarter of the original's gives all 10
-red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 times the original's gives nine of the
-10 and none of the others. MAUVE misses a model that writes retain text at 12 times the original's perplexity;
-perplexity misses one that repeats itself at 0.86 times. Either is enough. `Metric.collapse` names a metric's bounds.
+red cells of its Table 1 and none of the 11 others; perplexity outside 0.5 to 5 times the original's gives nine of them.
+MAUVE misses a model at 12 times the original's perplexity; perplexity one that repeats itself. Either is enough.
 """
 
 import math
@@ -75,9 +74,8 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
 def flag(table: pd.DataFrame, info: MetricInfo, bounds: Collapse | None = None) -> pd.DataFrame:
     """Return the table with its collapse columns set on every row.
 
-    `collapsed` is True, False or None; `collapse_class` is one of the four, '' for holdout rows; `collapse_reason`
-    contains the names of the metrics outside their bounds. Each row is compared with its model's original of the same
-    seed, else with the mean of all seeds. The retrained model is never collapsed.
+    `collapse_class` is '' for holdout rows; `collapse_reason` contains the metrics outside their bounds. Each row is
+    compared with its model's original of the same seed, else with the mean of all. The retrained model never collapses.
     """
     bounds = bounds or Collapse()
     rules = collapse_bounds(info, bounds)

@@ -76,8 +76,7 @@ class Evidence:
     def draws(self, rows: pd.DataFrame, metric: Metric) -> item_values.Floats:
         """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.
 
-        Items and rows are drawn. Without items, several rows are drawn, and one row gets the metric's declared noise,
-        independently for each variant.
+        Without items, several rows are drawn, and one row gets the metric's declared noise, of its own.
         """
         if not len(rows):
             return np.full(bootstrap.DRAWS, np.nan)

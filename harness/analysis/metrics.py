@@ -12,11 +12,9 @@ import pandas as pd
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from harness.contracts import CloserTo, Group, Metric
-from harness.errors import DataError
-from harness.metric import parse_metric
+from harness import errors, settings
+from harness.metric import CloserTo, Group, Metric, parse_metric
 from harness.records.results import Results, measurements
-from harness.settings import RETRAINED
 from harness.statistics.item_values import Floats, by_model
 
 NOTHING = "–"
@@ -94,7 +92,7 @@ def read_declarations(table: Path) -> dict[str, Metric]:
     candidates = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
     file = next((path for path in candidates if path.is_file()), None)
     if file is None:
-        raise DataError(
+        raise errors.DataError(
             f"{table} does not say what its metrics are: there is no {candidates[0].name} next to it. For a sweep's "
             "table, give its results folder: python -m harness.collate FOLDER writes both files. For any other, "
             "results/published/emso_main_table.metrics.yaml is an example."
@@ -103,14 +101,14 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
         metrics = TypeAdapter(list[Metric]).validate_python(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{file} cannot be read: {error}.") from error
+        raise errors.DataError(f"{file} cannot be read: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][:2])) or "it"
         reason = "give lower, higher, {aim: 0.5} or {aim: retrained}" if "better" in first["loc"] else first["msg"]
-        raise DataError(f"{file} is no list of metrics: {place}: {reason}.") from error
+        raise errors.DataError(f"{file} is no list of metrics: {place}: {reason}.") from error
     if unknown := sorted(set().union(*content) - _DEFAULTS.keys()):
-        raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
+        raise errors.DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
     return sort_by_column(metrics)
 
 
@@ -173,7 +171,7 @@ class Aims:
     """Aims of rows, for metrics that are better the closer they are to a value."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        self._retrained = table[table["method"] == RETRAINED]
+        self._retrained = table[table["method"] == settings.RETRAINED]
         self._own = "replicate" if "replicate" in table.columns else "model"
         self._by_metric: dict[str, tuple[Mapping[Hashable, float], Mapping[Hashable, float]]] = {}
 

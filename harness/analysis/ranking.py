@@ -2,8 +2,7 @@
 
 A rank is one more than the number of rows that are strictly better. Within a group the metrics' ranks are averaged and
 ranked; the two group ranks are averaged and ranked again. This gives all 33 ranks printed in the EMSO paper's Table 1
-(its caption describes another rule, which does not). Groups that evaluators declare have ranks of their own, which the
-average leaves out.
+(its caption's rule does not). Groups that evaluators declare have ranks of their own, outside the average.
 
 Bounds come from the same rule applied to draws of every number: over its items, over seeds where there are several,
 else by the metric's declared noise. All rows share the drawn items. A metric without any of these is left out.
@@ -11,25 +10,22 @@ else by the metric's declared noise. All rows share the drawn items. A metric wi
 Array letters: D draws, K kinds of ranks, R rows (variants of one model), M metrics of one group; `...` leading axes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from harness import errors, settings
 from harness.analysis import damage, recitation
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless, own_groups, select_metrics
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
-from harness.errors import DataError
-from harness.settings import ORIGINAL, REFERENCE_ROWS
 from harness.statistics import bootstrap
 from harness.statistics.item_values import Floats
 
@@ -72,8 +68,8 @@ class RankedTable:
 
     @property
     def is_of_references(self) -> bool:
-        """Whether nothing in it was erased, so that nothing is ranked."""
-        return bool(self.table["method"].isin(REFERENCE_ROWS).all())
+        """Whether nothing in it was erased."""
+        return bool(self.table["method"].isin(settings.REFERENCE_ROWS).all())
 
     @property
     def headline_warnings(self) -> list[str]:
@@ -90,7 +86,7 @@ class RankedTable:
         return ([sentence] if idle else []) + recitation.recitation_sentences(self.recitations, "warning")
 
     @cached_property
-    def on_recited_texts(self) -> RankedTable:
+    def on_recited_texts(self) -> Self:
         """The same table, with erasure on the recited texts only where means over all texts hide them."""
         ids_by_model = {model: result.ranked_on for model, result in self.recitations.items() if result.ranked_on}
         if not ids_by_model or self.is_of_references:
@@ -108,7 +104,7 @@ class RankedTable:
     def originals(self, model: str) -> pd.DataFrame:
         """Return the rows of a model's original, as in `on_recited_texts`."""
         rows = self.on_recited_texts.table
-        return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
+        return rows[(rows["model"] == model) & (rows["method"] == settings.ORIGINAL)]
 
 
 def rank_names(info: MetricInfo) -> tuple[str, ...]:
@@ -146,7 +142,7 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
     if len(firsts) > 1:
         texts = (firsts.replace("", "(not stated)"), rows.loc[firsts.index, "variant"], rows.loc[firsts.index, "model"])
         mixed = (f"'{definition}' ({variant} on {model})" for definition, variant, model in zip(*texts, strict=True))
-        raise DataError(
+        raise errors.DataError(
             f"the table mixes the definitions {' and '.join(mixed)}. Their numbers mean different things and cannot be "
             "ranked together: measure everything with one definition."
         )
@@ -278,8 +274,7 @@ def group_ranks(scores_RM: Floats) -> Floats:
 def all_ranks(scores: Sequence[Floats]) -> Floats:
     """Return the ranks (..., K, R) of rows: in erasure, in generation, of both, and in each other group.
 
-    Args:
-        scores: For each group (..., R, M), erasure and generation first; lower is better.
+    Scores are (..., R, M) for each group, in this order; lower is better.
     """
     erasure, generation, *own = map(group_ranks, scores)
     average = competition_ranks((erasure + generation) / 2)  # NaN for a row that lacks one.

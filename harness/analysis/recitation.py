@@ -209,12 +209,8 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], measured:
     """Return the texts that the original recites word for word and no control does; None if there are none.
 
     Where a control recites some, its share must be measurably smaller. Texts that the retrained model recites can be
-    guessed and do not count. A control of a single text shows nothing.
-
-    Args:
-        texts: By reference row.
-        passed: Controls whose means show that the original recites more.
-        measured: Controls whose means are known.
+    guessed and do not count. A control of a single text shows nothing. `passed` and `measured` are the controls whose
+    means show that the original recites more, and whose means are known.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
     controls = _controls(telling | measured)

@@ -125,7 +125,7 @@ def worst_class(classes: Sequence[str]) -> str:
 def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults]) -> float:
     """Return the expected seconds of another training seed, with its search where each seed has one.
 
-    Holdout rows are measured once for all seeds and left out. NaN where a trial did not record its time.
+    Holdout rows are left out. NaN where a trial did not record its time.
     """
     seed_points = [point for point in points if not point.spec.is_holdout_row]
     if not seed_points or not all(point.made or point.spec.is_reference for point in seed_points):

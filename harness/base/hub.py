@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.errors import DataError, LetheError, ModelError
 
@@ -17,8 +16,7 @@ CARD = "README.md"
 """Lists the files of a data set's configurations."""
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(NamedTuple):
     """A model or a data set on the hub."""
 
     id: str
@@ -26,7 +24,6 @@ class Repository:
     revision: str | None = None
 
     def __str__(self) -> str:
-        """Return the name for messages."""
         return f"the {'data set' if self.kind == 'dataset' else 'model'} '{self.id}'"
 
     def failure(self, reason: str) -> LetheError:
@@ -63,7 +60,7 @@ def fetch(repository: Repository, patterns: Sequence[str], optional: Sequence[st
     """Return the folder of the files that match `patterns` (required) or `optional`, from the cache or the hub."""
     if folder := cached(repository, patterns):
         return folder
-    folder = _downloaded(replace(repository, revision=commit(repository)), (*patterns, *optional))
+    folder = _downloaded(repository._replace(revision=commit(repository)), (*patterns, *optional))
     if not _has_files(folder, patterns):
         raise repository.failure(f"has no files {' or '.join(patterns)} on the hub.")
     return folder
@@ -92,7 +89,7 @@ def fetch_data_set(repository: Repository, configuration: str | None) -> Path:
     """Return the folder of a data set's files, or of one configuration's folder."""
     if folder := cached_data_set(repository, configuration):
         return folder
-    pinned = replace(repository, revision=commit(repository))
+    pinned = repository._replace(revision=commit(repository))
     names = file_names(pinned)
     patterns = next((patterns for patterns in _data_patterns(configuration) if matching(names, patterns)), DATA_FILES)
     return fetch(pinned, patterns, [CARD])

@@ -11,7 +11,6 @@ import secrets
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +23,7 @@ from harness.base.messages import shown, tell
 from harness.base.settings import allowed, check_settings, field_types, settings_adapter
 from harness.contracts import Evaluator, Method
 from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
-from harness.planning.evaluators import READ
-from harness.planning.sweep_file import parse_sweep_file
+from harness.planning import evaluators, sweep_file
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
 from harness.reporting.render import fill_template
 from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
@@ -53,7 +51,7 @@ def catalogue() -> str:
                 facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
             else:
                 facts["metrics"], reads = default_declaration(plugin) or (None, ())
-                facts["reads"] = [READ[role][0] for role in reads]
+                facts["reads"] = [evaluators.READ[role][0] for role in reads]
             plugins.append(facts)
     return fill_template("harness.commands", "catalogue.txt.j2", registries=registries, inf=math.inf)
 
@@ -93,7 +91,7 @@ def sweep_schema() -> dict[str, Any]:
     schema: dict[str, Any] = Sweep.model_json_schema()
     definitions = schema["$defs"]
     row = {"training": _with_axes(definitions["Training"])}
-    evaluators: dict[str, Any] = {}
+    evaluator_rows: dict[str, Any] = {}
     methods: dict[str, Any] = {}
     rows: list[dict[str, str]] = []
     for registry in (METHODS, EVALUATORS):
@@ -107,7 +105,7 @@ def sweep_schema() -> dict[str, Any]:
             for field, text in _field_docs(plugin).items():
                 settings["properties"].get(field, {}).setdefault("description", text)
             if issubclass(plugin, Evaluator):
-                evaluators[name] = {"anyOf": [settings, {"type": "null"}]}
+                evaluator_rows[name] = {"anyOf": [settings, {"type": "null"}]}
             else:
                 settings = _with_axes(settings)
                 settings["properties"] |= {"method": {"const": name}, **row}
@@ -117,7 +115,7 @@ def sweep_schema() -> dict[str, Any]:
     definitions["named row"] = {"type": "object", "required": ["method"], "anyOf": rows}
     blocks = schema["properties"]
     blocks["methods"] |= {"properties": methods, "additionalProperties": {"$ref": "#/$defs/named row"}}
-    blocks["evaluators"] |= {"properties": evaluators, "additionalProperties": False}
+    blocks["evaluators"] |= {"properties": evaluator_rows, "additionalProperties": False}
     return schema
 
 
@@ -181,7 +179,7 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
     if not file.is_file() or file.suffix != ".py":
         raise DataError(f"there is no file {text}. Name a plugin's file, or its name as `lethe plugins` lists it.")
     for registry in (METHODS, EVALUATORS):
-        if file.parent == Path(str(import_module(registry.package).__file__)).parent:
+        if file.parent == Path(str(importlib.import_module(registry.package).__file__)).parent:
             return registry, file.stem
     module = _imported(file)
     kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]
@@ -208,7 +206,7 @@ def _imported(file: Path) -> ModuleType:
 
 
 def _checked_settings(plugin: type, plugin_name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    settings = parse_sweep_file("{}", Path(plugin_name), overrides).settings
+    settings = sweep_file.parse_sweep_file("{}", Path(plugin_name), overrides).settings
     dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
     faults = Faults()
     check_settings(plugin, {**dial, **settings}, plugin_name, faults)

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness import errors, settings
 from harness.base import files, hub, messages
 from harness.data.sources import ROLES
-from harness.errors import LetheError
 from harness.models.resolving import DEFAULT_JUDGES, named_models, resolve_model
 from harness.planning import plan, sweep_file
-from harness.settings import ORIGINAL, TextSource
 
-AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
+AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", settings.ORIGINAL}
 """Judges that need no download: the embedded ones, and the model itself."""
 
 
@@ -49,7 +48,7 @@ class HubContent(NamedTuple):
             try:
                 self.fetch()
                 reason, is_here = ": fetched", True
-            except LetheError as error:
+            except errors.LetheError as error:
                 reason = f": {error}"
         configuration = f" ({self.configuration})" if self.configuration else ""
         state = "here" if is_here else "missing"
@@ -70,7 +69,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     for role, judge in sweep.judges:
         if role in needed:
             contents += _model_contents(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
-    sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
+    sections: dict[str, settings.TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
     sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
     for path, section in sections.items():
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from harness import errors
+from harness import errors, settings
 from harness.base.files import digest_of, file_digest
 from harness.planning.machine import memory_bytes
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
-from harness.settings import Trial
 from harness.toolkit.device import device_for
 
 _MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
@@ -56,7 +55,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
     return parts
 
 
-def node_inputs(specs: Iterable[Trial], plan: Path | None = None) -> dict[str, str]:
+def node_inputs(specs: Iterable[settings.Trial], plan: Path | None = None) -> dict[str, str]:
     """Return a machine's inputs to trials in addition to specs: versions, and digests of code and plan."""
     inputs = {**versions(), "Lethe's code": digest_of([file.read_text() for file in sorted(_ROOM.rglob("*.py"))])}
     if plan is not None:

@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness import contracts, errors, plugins, settings
 from harness.base.messages import first_names
-from harness.contracts import ErasedModel, Sequences
-from harness.errors import TrialError
-from harness.plugins import EVALUATORS, METHODS
-from harness.settings import Trial
 
 Changes = Callable[[], list[str]]
 """Returns what a plugin has changed of its task, by name."""
@@ -63,8 +60,8 @@ def guarded(plugin: str, changes: Changes) -> Iterator[None]:
 
 
 def guarded_models(
-    plugin: str, erase: Callable[[], Iterator[ErasedModel]], changes: Changes
-) -> Generator[ErasedModel, None, None]:
+    plugin: str, erase: Callable[[], Iterator[contracts.ErasedModel]], changes: Changes
+) -> Generator[contracts.ErasedModel, None, None]:
     """Yield a method's models; between them the process has its state from before.
 
     The method resumes in its own state: a generator may yield inside `torch.no_grad()`.
@@ -88,10 +85,10 @@ def guarded_models(
                 close()
 
 
-def has_outside_plugins(specs: Iterable[Trial]) -> bool:
+def has_outside_plugins(specs: Iterable[settings.Trial]) -> bool:
     """Return whether another package provides a trial's method or evaluator."""
-    modules = {METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
-    modules |= {EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}
+    modules = {plugins.METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
+    modules |= {plugins.EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}
     return any(module.partition(".")[0] not in ("methods", "evaluators") for module in modules)
 
 
@@ -99,7 +96,7 @@ def refuse_changes(plugin: str, changes: Changes) -> None:
     """Raise a TrialError if the plugin changed its task."""
     if changed := changes():
         rule = "A plugin must leave what it is lent as it was: change a copy (tensor.clone(), copy.deepcopy)"
-        raise TrialError(f"{plugin} changed {first_names(changed, NAMED_CHANGES)}. {rule}, or put it back.")
+        raise errors.TrialError(f"{plugin} changed {first_names(changed, NAMED_CHANGES)}. {rule}, or put it back.")
 
 
 def _torch_random() -> list[list[int]]:
@@ -126,10 +123,7 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's autocast": (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu")),
-    "torch's autocast on GPUs": (
-        partial(torch.is_autocast_enabled, "cuda"),
-        partial(torch.set_autocast_enabled, "cuda"),
-    ),
+    "torch's GPU autocast": (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda")),
     "torch's threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's random state": (_torch_random, _set_torch_random),
     "NumPy's random state": (_numpy_random, np.random.set_state),
@@ -164,7 +158,7 @@ def fingerprints(name: str, value: object) -> Fingerprints:
         modes = {f"{name}'s mode of {part}": module.training for part, module in value.named_modules()}
         tensors = [*value.named_parameters(), *value.named_buffers()]
         return modes | {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
-    if not isinstance(value, Sequences):
+    if not isinstance(value, contracts.Sequences):
         return {name: repr(value)}
     parts = {f"{name}.{part}": of_part for part, of_part in vars(value).items()}
     return {part: fingerprint(it) if isinstance(it, torch.Tensor) else it for part, it in parts.items()}

@@ -1,20 +1,17 @@
 """Jobs, their events, and records of failed ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from harness.base.messages import reason, storable
 from harness.base.settings import Strict
-from harness.contracts import Json
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
-from harness.settings import Study, Trial
+from harness.settings import Json, Study, Trial
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Folders:
     """Of a cluster's driver, which every node must share."""
 
     @classmethod
-    def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
+    def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Self:
         root = Path(results).resolve()
         return cls(results=root / sweep, artifacts=root / "artifacts")
 

@@ -13,12 +13,7 @@ _MAX_SILENCE_SECONDS = 60.0
 
 
 class SweepProgress:
-    """A watcher that shows finished and running jobs; use it as a context manager.
-
-    Args:
-        jobs: Expected number of jobs.
-        console: Default: standard output.
-    """
+    """A watcher that shows finished and running ones of so many jobs; use it as a context manager."""
 
     def __init__(self, jobs: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)

@@ -7,8 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from harness import errors
-from harness.contracts import Sample
+from harness import contracts, errors
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
@@ -18,11 +17,11 @@ _WITHHELD = "its message may quote the forget set; `report: {samples: plain}` ke
 _OWN = f"{Path(errors.__file__).resolve().parent}/"
 
 
-def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
+def sample_for_report(sample: contracts.Sample, policy: Policy) -> dict[str, str]:
     """Return the sample as plain data; `redacted` hides words of the forget set.
 
     Example:
-        >>> secret = Sample("forget", "Her name is", "Ann Lee of York", "Ann Lee of Bath")
+        >>> secret = contracts.Sample("forget", "Her name is", "Ann Lee of York", "Ann Lee of Bath")
         >>> sample_for_report(secret, "redacted")["generated"]
         '■ ■ ■ □'
     """
@@ -68,9 +67,8 @@ def is_own(error: BaseException) -> bool:
 
 
 def _positions(error: BaseException) -> list[str]:
-    frames = traceback.walk_tb(error.__traceback__)
-    codes = [(frame.f_code, line) for frame, line in frames]
-    return [f"{_path_in_package(code.co_filename)}, line {line}, in {code.co_name}" for code, line in codes]
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{_path_in_package(frame.filename)}, line {frame.lineno}, in {frame.name}" for frame in frames]
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.base.files import digest_of
-from harness.contracts import Json
 from harness.records import record, tuned
-from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Level, Study, end_of
+from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Json, Level, Study, end_of
 
 Settings = Mapping[str, Json]
 

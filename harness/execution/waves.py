@@ -6,14 +6,13 @@ Jobs of a wave are independent, so executors run them in any order. Proposals de
 from collections.abc import Mapping, Sequence
 
 from harness.base.files import digest_of
-from harness.contracts import Json
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
 from harness.execution.trial import run, tasks
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
-from harness.settings import Study, Trial, replace
+from harness.settings import Json, Study, Trial, replace
 
 WALKED_POINTS = 10
 """Points of a grid that take as long as a walk."""

@@ -19,8 +19,7 @@ from torch.nn.utils import parametrize
 from harness.base.files import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
-from harness.models.blocks import blocks
-from harness.models.loading import load_model, unloaded_model
+from harness.models import blocks, loading
 from harness.settings import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -143,7 +142,7 @@ def missing_targets(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
         return None
     try:
         with torch.device("meta"):
-            target_modules(unloaded_model(checkpoint), lora)
+            target_modules(loading.unloaded_model(checkpoint), lora)
     except ModelError as error:
         return f"'{checkpoint.id}' lacks a target of lora: {error}"
     return None
@@ -178,13 +177,11 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
     return model
 
 
-@torch.no_grad()
-def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
-    """Return whether the adapter turns `original`, changed in place, into the erased model bit for bit."""
-    weights = dict(erased.named_parameters())
-    made = dict(add_adapter(original, adapter).named_parameters())
-    same = (torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items())
-    return made.keys() == weights.keys() and all(same)
+def has_same_weights(made: Model, erased: Model) -> bool:
+    """Return whether a model on the CPU has the erased model's weights bit for bit."""
+    weights, made_weights = dict(erased.named_parameters()), dict(made.named_parameters())
+    same = (torch.equal(made_weights[name], weight.detach().cpu()) for name, weight in weights.items())
+    return made_weights.keys() == weights.keys() and all(same)
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
@@ -297,7 +294,7 @@ PATCH_FILE = "patch.safetensors"
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
     """Write the blocks `names` of `model`, with their original's digest."""
-    by_name, tensors = {block.name: block for block in blocks(model)}, dict[str, torch.Tensor]()
+    by_name, tensors = {block.name: block for block in blocks.blocks(model)}, dict[str, torch.Tensor]()
     for name in sorted(set(names)):
         if name not in by_name:
             raise ModelError(f"a patch cannot hold {name}: this model has no such block.")
@@ -309,7 +306,7 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
 
 def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
     """Apply a patch to `original` in place."""
-    by_name = {block.name: block for block in blocks(original)}
+    by_name = {block.name: block for block in blocks.blocks(original)}
     for name, tensor in _read_tensors(file, original_digest)[1].items():
         block = by_name[name]
         block.of(original.get_parameter(block.parameter).detach()).copy_(tensor)
@@ -320,8 +317,8 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
     """Return the erased model in `folder`: a patch or an adapter of `original`, or a whole model."""
     patch = folder / PATCH_FILE
     if (folder / ADAPTER_FILE).is_file():
-        return add_adapter(load_model(original), read_adapter(folder, original.digest))
+        return add_adapter(loading.load_model(original), read_adapter(folder, original.digest))
     if patch.is_file():
-        return apply_patch(load_model(original), original.digest, patch)
+        return apply_patch(loading.load_model(original), original.digest, patch)
     # Without a digest: the artifact's own were compared when it was looked up.
-    return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
+    return loading.load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))

@@ -7,13 +7,11 @@ is its up-projection.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from harness.contracts import Model
-from harness.errors import ModelError
+from harness import contracts, errors
 
 
 class Family(NamedTuple):
@@ -67,16 +65,10 @@ MLP_KINDS = ("C_gate", "C_fc", "C_proj")
 KINDS = (*HEAD_KINDS, *MLP_KINDS)
 # Their inputs are a head's, or the MLP's inner width.
 _INPUT_KINDS = ("W_o", "C_proj")
-_NUMBER = "(?:[0-9]{1,3})"
-_NAME = re.compile(
-    rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
-    rf"|(?P<shared>{'|'.join(GROUPED_KINDS)})\.G(?P<group>{_NUMBER})|(?P<mlp>{'|'.join(MLP_KINDS)}))",
-    re.ASCII,
-)
+_NAME = re.compile(r"L([0-9]{1,3})\.(?:(W_[qkvo])\.H([0-9]{1,3})|(W_[kv])\.G([0-9]{1,3})|(C_gate|C_fc|C_proj))")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A slice of one weight matrix."""
 
     name: str
@@ -100,7 +92,6 @@ class BlockPlace(NamedTuple):
     """One of `KINDS`."""
     head: int | None
     """The group for a group's; None for an MLP's block."""
-    is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
@@ -111,11 +102,11 @@ def lacks_blocks(model_type: str) -> str | None:
     return f"{defined}. One entry of FAMILIES in harness/models/blocks.py adds it."
 
 
-def blocks(model: Model) -> tuple[Block, ...]:
+def blocks(model: contracts.Model) -> tuple[Block, ...]:
     """Return every block, layer by layer: 600 in GPT-Neo 125M, 1584 in 1.3B, 2624 in 2.7B, 1328 in Llama 3.2 1B."""
     config = model.config
     if reason := lacks_blocks(config.model_type):
-        raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
+        raise errors.ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
     family, heads = FAMILIES[config.model_type], _heads(config)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     every: list[Block] = []
@@ -163,7 +154,7 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
         axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
         if parameter not in shapes:
             others = f"where others of its type have {' and '.join(kinds)}: blocks are those of a whole model."
-            raise ModelError(f"this model has no matrix {parameter}, {others}")
+            raise errors.ModelError(f"this model has no matrix {parameter}, {others}")
         width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
@@ -183,7 +174,7 @@ def _block_width(
     if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
         size = f"{heads.heads} heads and {heads.groups} groups, {heads.width} wide, at a hidden size of {heads.hidden}"
         holds = f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of {size}"
-        raise ModelError(f"{holds}: the configuration is not this model's.")
+        raise errors.ModelError(f"{holds}: the configuration is not this model's.")
     return width
 
 
@@ -191,7 +182,7 @@ def block_order(name: str) -> tuple[int, str, int]:
     """Return a sort key that puts `L2` before `L11` and `H2` before `H11`."""
     place = block_place(name)
     if place is None:
-        raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
+        raise errors.ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
     return place.layer, place.kind, place.head or 0
 
 
@@ -200,9 +191,8 @@ def block_place(name: str) -> BlockPlace | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    kind = match["kind"] or match["shared"] or match["mlp"]
-    head = match["head"] or match["group"]
-    return BlockPlace(int(match["layer"]), kind, int(head) if head else None, is_group=match["group"] is not None)
+    layer, kind, *head = filter(None, match.groups())
+    return BlockPlace(int(layer), kind, int(head[0]) if head else None)
 
 
 def kinds_among(kinds: Iterable[str]) -> tuple[str, ...]:

@@ -4,8 +4,6 @@ transformers fills gaps with random numbers; its own report of the loading is ch
 weights are understood.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
@@ -15,19 +13,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import torch
 
 from harness.base import files, messages
-from harness.contracts import Checkpoint, Model
+from harness.contracts import Checkpoint, Model, Tokenizer
 from harness.errors import ModelError
 from harness.models.resolving import check_unchanged, ensure_local, is_local
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-
+Config: TypeAlias = Any
+"""transformers' `PreTrainedConfig`, whose import takes seconds."""
 UNBOUNDED = 10**9
 """Tokens, where the configuration sets no limit."""
 POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx", "seq_length")
@@ -41,7 +37,7 @@ def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
         return dict(json.loads(file.read_text(encoding="utf-8-sig")))
 
 
-def read_config(checkpoint: Checkpoint) -> PreTrainedConfig:
+def read_config(checkpoint: Checkpoint) -> Config:
     """Return a checkpoint's configuration as transformers reads it."""
     from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
@@ -63,7 +59,7 @@ def _told_as(fault: str) -> Iterator[None]:
         raise ModelError(f"{fault} ({type(error).__name__}). {' '.join(str(error).split())}") from error
 
 
-def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
+def check_causal(config: Config, local: Checkpoint) -> None:
     """Refuse a model that reads in both directions, which transformers would load as a causal one."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -76,7 +72,7 @@ def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
         raise ModelError(f"{where}, whose language model is only a part of it (text_config). {remedy}")
 
 
-def longest_context(config: PreTrainedConfig) -> int:
+def longest_context(config: Config) -> int:
     """Return the maximum of tokens; `UNBOUNDED` where the configuration sets no limit.
 
     Phi-3's longrope moves all positions of longer texts, so that predictions would depend on later tokens: its limit
@@ -91,7 +87,7 @@ def longest_context(config: PreTrainedConfig) -> int:
     return most
 
 
-def reads_beyond(config: PreTrainedConfig) -> bool:
+def reads_beyond(config: Config) -> bool:
     """Return whether tokens beyond `longest_context` are read without changing those before."""
     text = config.get_text_config(decoder=True)
     rotary = _rotary_settings(text)
@@ -100,7 +96,7 @@ def reads_beyond(config: PreTrainedConfig) -> bool:
     return all(settings.get("rope_type") not in ("longrope", "dynamic") for settings in rotary)
 
 
-def _rotary_settings(text: PreTrainedConfig) -> list[Mapping[str, Any]]:
+def _rotary_settings(text: Config) -> list[Mapping[str, Any]]:
     settings = getattr(text, "rope_parameters", None) or {}
     return [value for value in settings.values() if isinstance(value, Mapping)] or [settings][: len(settings)]
 
@@ -112,7 +108,7 @@ _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", 
 ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
 
 
-def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Model:
     """Return a fresh causal LM in evaluation mode on the CPU, with weights of `dtype` and fp32 buffers."""
     model = load_encoder(checkpoint, "AutoModelForCausalLM")
     for weight in model.parameters():
@@ -120,7 +116,7 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
     return model
 
 
-def copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def copy_as(model: Model, dtype: torch.dtype) -> Model:
     """Return a copy with weights of this type; buffers such as rotary frequencies are kept."""
     weights: dict[int, Any] = {}
     for weight in model.parameters():
@@ -128,7 +124,7 @@ def copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     return copy.deepcopy(model, weights)
 
 
-def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> PreTrainedModel:
+def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> Model:
     """Return an fp32 encoder in evaluation mode on the CPU."""
     local = ensure_local(checkpoint)
     model = _whole_model(auto_class, local)
@@ -222,7 +218,7 @@ def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
 
-def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> PreTrainedModel:
+def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
     """Return the causal LM of the configuration, without its weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM
 
@@ -239,7 +235,7 @@ def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> PreTrai
 
 
 @lru_cache(maxsize=8)
-def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Return the checkpoint's tokenizer, from tokenizer.json or by its class; a folder without one is GPT-2's."""
     from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 

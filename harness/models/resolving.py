@@ -9,7 +9,6 @@ from pathlib import Path
 from harness import miniature
 from harness.base import hub
 from harness.base.files import digest_of, known_digest, parse_path
-from harness.base.hub import Repository
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import Replicate, read_manifest, read_replicate
@@ -44,23 +43,22 @@ OTHER_WEIGHTS = {
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
+    named = parse_path(tokenizer, ModelError) if tokenizer else None
     if id in miniature.names():
-        home = parse_path(tokenizer, ModelError) if tokenizer else miniature.tokenizer_folder()
-        return _pin_local(id, miniature.folder(id), home)
+        return _pin_local(id, miniature.folder(id), named or miniature.tokenizer_folder())
     if id in PACKAGES:
         folder = packaged_folder(id)
-        return _pin_local(id, folder, parse_path(tokenizer, ModelError) if tokenizer else folder)
+        return _pin_local(id, folder, named or folder)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, named_models()))
     folder = parse_path(id, ModelError)
     if folder.is_dir():
-        home = parse_path(tokenizer, ModelError) if tokenizer else folder
-        return _pin_local(id, folder.resolve(), home.resolve())
+        return _pin_local(id, folder.resolve(), (named or folder).resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         hub_id = "a hub id (owner/name, such as openai-community/gpt2)"
         raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(named_models())}.")
-    commit = hub.commit(Repository(id, "model", revision))
-    repository = Repository(id, "model", commit)
+    commit = hub.commit(hub.Repository(id, "model", revision))
+    repository = hub.Repository(id, "model", commit)
     if not hub.cached(repository, hub.WEIGHTS):
         _refuse_other_weights(str(repository), hub.file_names(repository))
     digest = commit if tokenizer is None else digest_of([commit, _tokenizer_pin(tokenizer)])
@@ -75,7 +73,7 @@ def named_models() -> tuple[str, ...]:
 def _tokenizer_pin(tokenizer: str) -> str:
     folder = parse_path(tokenizer, ModelError)
     if not folder.is_dir():
-        return hub.commit(Repository(tokenizer, "model"))
+        return hub.commit(hub.Repository(tokenizer, "model"))
     return digest_of([[file.name, known_digest(file)] for file in _matching_files(folder, TOKENIZER_FILES)])
 
 
@@ -163,7 +161,7 @@ def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
 
 def is_local(checkpoint: Checkpoint) -> bool:
     """Return whether a pinned checkpoint's weights are local."""
-    repository = Repository(checkpoint.location, "model", checkpoint.revision)
+    repository = hub.Repository(checkpoint.location, "model", checkpoint.revision)
     return Path(checkpoint.location).is_dir() or hub.cached(repository, hub.WEIGHTS) is not None
 
 
@@ -171,7 +169,7 @@ def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     """Return the checkpoint in local folders, fetched if needed; without `weights` only its descriptions."""
     location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision)
     if weights and location != checkpoint.location:
-        hub.fetch(Repository(checkpoint.location, "model", checkpoint.revision), hub.WEIGHTS)
+        hub.fetch(hub.Repository(checkpoint.location, "model", checkpoint.revision), hub.WEIGHTS)
     if checkpoint.tokenizer != checkpoint.location:
         tokenizer = _local_folder(checkpoint.tokenizer, None)
     return replace(checkpoint, location=location, tokenizer=tokenizer)
@@ -179,7 +177,7 @@ def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
 
 def _local_folder(location: str, revision: str | None) -> str:
     is_local = Path(location).is_dir()
-    return location if is_local else str(hub.fetch(Repository(location, "model", revision), hub.DESCRIPTION))
+    return location if is_local else str(hub.fetch(hub.Repository(location, "model", revision), hub.DESCRIPTION))
 
 
 def check_unchanged(local: Checkpoint) -> None:

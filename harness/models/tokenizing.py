@@ -14,11 +14,9 @@ from pathlib import Path
 import torch
 
 from harness.base import hub
-from harness.base.hub import Repository
 from harness.contracts import Checkpoint, Json, Sequences, Tokenizer
 from harness.errors import ModelError
-from harness.models.loading import UNBOUNDED, configuration, load_tokenizer, positions
-from harness.models.resolving import CAUSAL_ROLES, ensure_local
+from harness.models import loading, resolving
 
 LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Of Gemma 2, Granite and Cohere."""
@@ -70,9 +68,9 @@ def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
 
     Ends in generation_config.json that are no special tokens belong to another tokenizer.
     """
-    tokenizer = load_tokenizer(checkpoint)
+    tokenizer = loading.load_tokenizer(checkpoint)
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-    file = Path(ensure_local(checkpoint, weights=False).location) / "generation_config.json"
+    file = Path(resolving.ensure_local(checkpoint, weights=False).location) / "generation_config.json"
     settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     configured = settings.get("eos_token_id")
     ends = set(configured if isinstance(configured, list) else [configured])
@@ -80,31 +78,31 @@ def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
 
 
 def _start_as_text(checkpoint: Checkpoint) -> list[str]:
-    tokenizer = load_tokenizer(checkpoint)
+    tokenizer = loading.load_tokenizer(checkpoint)
     return list(tokenizer.convert_ids_to_tokens(start_tokens(tokenizer)))
 
 
 def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
     """Return a model's way of reading texts, for plan, journal and report; a `context` of None has no limit."""
-    most, config = positions(checkpoint), configuration(checkpoint)
+    most, config = loading.positions(checkpoint), loading.configuration(checkpoint)
     return {
         "starts_with": _start_as_text(checkpoint),
-        "ends_at": load_tokenizer(checkpoint).convert_ids_to_tokens(list(text_ends(checkpoint))),
-        "context": None if most == UNBOUNDED else most,
+        "ends_at": loading.load_tokenizer(checkpoint).convert_ids_to_tokens(list(text_ends(checkpoint))),
+        "context": None if most == loading.UNBOUNDED else most,
         "stored": config.get("dtype") or config.get("torch_dtype") or "",
     }
 
 
 def judge_facts(judge: Checkpoint) -> list[str]:
     """Return what decides a causal judge's numbers in addition to its files."""
-    config, start = configuration(judge), start_tokens(load_tokenizer(judge))
+    config, start = loading.configuration(judge), start_tokens(loading.load_tokenizer(judge))
     scaled = [f"logits by {name}" for name in LOGIT_SCALES if config.get(name) is not None]
     return [*(f"starts with {token}" for token in start), *scaled]
 
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
     """Return the tokens that causal judges put before every text, by role."""
-    causal = {role: judge for role, judge in judges.items() if role in CAUSAL_ROLES}
+    causal = {role: judge for role, judge in judges.items() if role in resolving.CAUSAL_ROLES}
     starts = {role: _start_as_text(judge) for role, judge in causal.items()}
     return {role: tokens for role, tokens in starts.items() if tokens}
 
@@ -173,9 +171,9 @@ def texts_key(*groups: Sequence[str]) -> str:
 
 def data_set_commit(id: str) -> str:
     """Return the commit of a hub data set: the cached one, else the newest."""
-    return hub.commit(Repository(id, "dataset"))
+    return hub.commit(hub.Repository(id, "dataset"))
 
 
 def data_set_folder(id: str, configuration: str | None) -> Path:
     """Return the folder of a data set's files, from the cache or the hub."""
-    return hub.fetch_data_set(Repository(id, "dataset"), configuration)
+    return hub.fetch_data_set(hub.Repository(id, "dataset"), configuration)

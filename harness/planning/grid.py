@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeVar
 
+from harness import contracts, plugins
 from harness.base.settings import check_settings, quoted, repeated
-from harness.contracts import Method, Number
 from harness.errors import Fault, Faults, PluginError, unknown
-from harness.plugins import METHODS, default_strength, plain_settings
 from harness.settings import MEMORY_SETTINGS, NAME, REFERENCE_ROWS, Dimension, Training
 
 MAX_COMBINATIONS = 10_000
@@ -29,15 +28,15 @@ class TrialTemplate:
     variant: str
     """The key with the settings of which the file lists several values: `emso(k=4)`."""
     method: str
-    plugin: type[Method]
+    plugin: type[contracts.Method]
     settings: Settings
-    strengths: tuple[Number, ...]
+    strengths: tuple[contracts.Number, ...]
     """Rising; several only if the strength is cumulative."""
     training: Training
     space: Mapping[str, Dimension] = field(default_factory=dict)
 
     @property
-    def strongest(self) -> Method:
+    def strongest(self) -> contracts.Method:
         """Return the method at its largest strength."""
         return self.plugin(**{**self.settings, self.plugin.strength.field: max(self.strengths)})
 
@@ -52,18 +51,18 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
     method, training = str(block.pop("method", key)), block.pop("training", None)
     trainings = _trainings({} if training is None else training, f"{path}.training", faults)
     try:
-        plugin = METHODS.load(method)
+        plugin = plugins.METHODS.load(method)
     except PluginError as error:
-        is_own_name = method == key and key not in METHODS.names() and "Did you mean" not in str(error)
+        is_own_name = method == key and key not in plugins.METHODS.names() and "Did you mean" not in str(error)
         hint = " A row under another name says which: {method: emso, ...}." if is_own_name else ""
         faults.add(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
-    dial, default = plugin.strength.field, default_strength(plugin)
+    dial, default = plugin.strength.field, plugins.default_strength(plugin)
     if default is not None:
         block.setdefault(dial, default)
     variants: dict[str, list[Settings]] = {}
     for _, instance in _combinations(plugin, block, path, faults):
-        settings = plain_settings(instance)
+        settings = plugins.plain_settings(instance)
         variants.setdefault(_named_values(settings, _variant_axes(block, dial)), []).append(settings)
     off = plugin.strength.off
     if trainings and {settings[dial] for members in variants.values() for settings in members} == {off}:
@@ -151,9 +150,9 @@ def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]
 
 def ranked_strengths(
     at: Mapping[str, float], keys: Iterable[str], templates: Sequence[TrialTemplate], faults: Faults
-) -> dict[str, Number]:
+) -> dict[str, contracts.Number]:
     """Return each variant's ranked strength; cumulative ones only if the file's `ranking.at` names row or variant."""
-    ranked: dict[str, Number] = {}
+    ranked: dict[str, contracts.Number] = {}
     variants: dict[str, list[TrialTemplate]] = {}
     for template in templates:
         variants.setdefault(template.variant, []).append(template)
@@ -164,11 +163,11 @@ def ranked_strengths(
         strengths = [strength for template in members for strength in template.strengths]
         name = variant if variant in at else members[0].key
         if name in at:
-            choice: Number | None = at[name]
+            choice: contracts.Number | None = at[name]
         elif members[0].plugin.strength.cumulative:
             continue
         else:
-            choice = strengths[0] if len(strengths) == 1 else default_strength(members[0].plugin)
+            choice = strengths[0] if len(strengths) == 1 else plugins.default_strength(members[0].plugin)
         if choice in strengths:
             ranked[variant] = strengths[strengths.index(choice)]
         else:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.base.files import usable_name
-from harness.base.settings import check_settings, repeated
+from harness.base import files, settings
 from harness.contracts import Evaluator
 from harness.data.sequences import reading_difference
 from harness.errors import DataError, Fault, Faults, ModelError, unknown
@@ -40,12 +39,7 @@ class CheckedSweep(NamedTuple):
 
 
 def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
-    """Plan a sweep file.
-
-    Args:
-        path: The sweep file.
-        overrides: Changes to it, `path=value`.
-        only: Filters of trials, `method=emso`.
+    """Plan a sweep file with `overrides` (`path=value`), for `only` some trials (`method=emso`).
 
     Raises:
         ConfigError: With all faults of form; or, if there are none, all faults of substance.
@@ -57,12 +51,12 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
     """Plan a sweep file that was read already; as `plan`."""
     checked, faults = check_form(file), Faults()
     sweep, templates, evaluators, tune = checked.sweep, checked.templates, checked.evaluators, checked.sweep.tune
-    name = sweep.name or usable_name(file.path.stem)
+    name = sweep.name or files.usable_name(file.path.stem)
     if name in SHARED_FOLDERS:
         faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
     if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
         faults.add("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
-    for index, seed in repeated(sweep.seeds):
+    for index, seed in settings.repeated(sweep.seeds):
         faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
     faults += repeated_trials(sweep, templates)
     faults += evaluator_faults(evaluators, sweep.collapse)
@@ -108,18 +102,18 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
 
 def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     """Check the settings of a sweep file and its plugins, without the files and models that they name."""
-    settings, faults = file.settings, Faults()
-    sweep = check_settings(Sweep, settings, "", faults)
-    blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
-    for kind, rows in blocks.items():
-        given = settings.get(kind)
-        for key, block in given.items() if isinstance(given, dict) else ():
-            if block is None or isinstance(block, dict):  # The schema refuses the others.
-                rows[key] = block or {}
-    templates = [
-        one for key, block in blocks["methods"].items() for one in grid.row_templates(key, dict(block), faults)
-    ]
-    evaluators = configured_evaluators(blocks["evaluators"], faults)
+    faults = Faults()
+    sweep = settings.check_settings(Sweep, file.settings, "", faults)
+
+    def rows_of(kind: str) -> dict[str, dict[str, Any]]:
+        given = file.settings.get(kind)
+        rows = given.items() if isinstance(given, dict) else ()
+        # The schema refuses the others.
+        return {key: row or {} for key, row in rows if row is None or isinstance(row, dict)}
+
+    methods = rows_of("methods").items()
+    templates = [template for key, row in methods for template in grid.row_templates(key, dict(row), faults)]
+    evaluators = configured_evaluators(rows_of("evaluators"), faults)
     if sweep is None:
         raise file.refuse(faults)
     faults += length_faults(sweep.data)
@@ -168,7 +162,7 @@ def _apply_only(
 
 
 def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:
-    """Return True if a trial is selected.
+    """Return whether a trial is selected.
 
     Comparisons need reference rows, so those stay for any method, and holdout rows, which have one seed, for any seed.
     """

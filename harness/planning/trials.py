@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, get_args
 
+from harness import errors, plugins
 from harness import settings as names
 from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
-from harness.errors import Fault
 from harness.models import resolving, tokenizing
 from harness.planning import grid, resolve
 from harness.planning.texts import Texts
-from harness.plugins import plain_settings
 from harness.settings import At, EvaluatorSpec, Level, Measuring, Sweep, Trial, replace
 from harness.toolkit.scoring import judge_identity, tokenizer_identity
 
@@ -27,7 +26,7 @@ LABELS = {
 }
 
 
-def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> Iterator[Fault]:
+def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> Iterator[errors.Fault]:
     """Yield every row with the same trials as an earlier one, under any model's training."""
     key_by_identity: dict[str, str] = {}
     for entry, template in product(sweep.models, templates):
@@ -37,7 +36,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[grid.TrialTemplate]) -> It
         key = key_by_identity.setdefault(identity, template.key)
         if key != template.key:
             reason = f"asks for the same trials as '{key}': the same method, settings and training. "
-            yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+            yield errors.Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
 
 
 def list_levels(until: Mapping[str, Sequence[At]]) -> tuple[Level, ...]:
@@ -93,16 +92,10 @@ def _unmeasured(
 ) -> Trial:
     reading = tokenizing.how_it_reads(model.checkpoint)
     return Trial(
-        trial_id="",
         sweep=name,
         variant=names.ORIGINAL,
         method=names.ORIGINAL,
         label=LABELS[names.ORIGINAL],
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="",
-        strengths=(),
         seed=sweep.seeds[0],
         model=model.checkpoint,
         replicate_of=model.replicate_of,
@@ -111,10 +104,8 @@ def _unmeasured(
         engine=model.engine,
         forget=sources["forget"],
         measured=sources.get("report"),
-        retain=None,
         utility=sources["utility"],
         validation=sources["validation"],
-        evaluators=(),
         judges=judges,
         time_limit=sweep.timeout_minutes,
         keep_erased=sweep.keep_erased,
@@ -135,7 +126,7 @@ def _evaluator_specs(
     """Return evaluators, each with a key of all that decides its numbers but the model."""
     specs = []
     for name, evaluator in evaluators.items():
-        settings = plain_settings(evaluator)
+        settings = plugins.plain_settings(evaluator)
         identity = {
             "name": name,
             "version": evaluator.version,

@@ -4,8 +4,7 @@ A nested bootstrap. Items are drawn by clusters, the same for all replicates. Of
 little (its 95 % intervals cover 75 %), so the replicates add Student's t: one combination of their deviations for each
 draw. Every method and metric has the same, so differences of draws are paired.
 
-The sum is conservative where replicates differ only by chance over items: with three, such intervals cover 97 to
-99.8 %. Subtracting that share would cover only 92 % of other cases.
+The sum is conservative where replicates differ only by chance over items: with three, intervals cover 97 to 99.8 %.
 
 Array letters: D draws, R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
@@ -102,14 +101,11 @@ def draws(item_values: ItemValues) -> Floats:
 
 
 def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
-    """Return the smallest deviations of a row whose values crowd at a bound: sorted (D,) for each such end.
+    """Return the smallest deviations of a row whose values crowd at a bound: sorted (D,) for each such end (0: lower).
 
     Resampling 16 accuracies of 1.000 gives only ones. Gaffke's bound gives each cluster a share drawn from a flat
     Dirichlet distribution, and one more share to the worst possible value. For values 0 and 1 that is Clopper and
     Pearson's interval. The extra share fades as the values leave the bound together.
-
-    Returns:
-        Pairs of an end (0: lower, 1: upper) and its deviations; none where the metric lacks two bounds.
 
     Source:
         N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
@@ -144,7 +140,6 @@ def _tails(item_values: ItemValues) -> list[tuple[int, Floats]]:
 
 @lru_cache(maxsize=1)
 def _dirichlet() -> tuple[Floats, Floats]:
-    """Return exponential variables (D, K), a flat Dirichlet's shares once divided by their sum, and others."""
     generator = np.random.default_rng(_SEED)
     return generator.standard_exponential((DRAWS, _MAX_SHARES)), generator.random(DRAWS)
 
@@ -166,7 +161,6 @@ def _drawn_item_means(item_values: ItemValues) -> Floats:
 
 
 def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Floats:
-    """Return deviations with the corrections of `draws`; NaN for fewer than two clusters."""
     known_D = ~np.isnan(deviations_D)
     count, error = int(known_D.sum()), _error(influences_C)
     if clusters < 2 or not count:
@@ -185,7 +179,6 @@ def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Flo
 
 
 def _bca_levels(scores: Floats, deviations: Floats, influences_C: Floats) -> Floats:
-    """Return the levels (0 to 1) of BCa's percentiles for these normal scores."""
     error = _error(influences_C)
     if error < _ROUNDING:
         return np.asarray(ndtr(scores), dtype=np.float64)

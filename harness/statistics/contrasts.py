@@ -75,9 +75,7 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     means, summed within clusters; averaged over replicates) and, with several replicates, of the replicates'
     differences. None where a replicate has fewer than two clusters of common items, or an infinite value.
 
-    Args:
-        a: Of one method.
-        b: Of the other: row by row the same replicates, column by column the same items.
+    Both have row by row the same replicates, and column by column the same items.
 
     Source:
         E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
@@ -112,11 +110,7 @@ def two_part_p(difference: float, variances: tuple[float, float], freedoms: tupl
 
     The reference is the sum of two Student variables, scaled by the two standard errors, as in `bootstrap`.
     Satterthwaite's single t is liberal: with two replicates up to 11 % false positives at 5 %, with three 7 %.
-
-    Args:
-        difference: Estimated.
-        variances: Over items and over replicates; not both 0.
-        freedoms: Degrees of freedom of each; ignored where the variance is 0.
+    The variances, over items and over replicates, are not both 0; the degrees of freedom of one that is are ignored.
 
     Source:
         H. Ruben, "On the distribution of the weighted difference of two independent Student variables", 1960: given

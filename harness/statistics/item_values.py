@@ -3,13 +3,11 @@
 Array letters: R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +61,7 @@ class ItemValues:
         """Return whether another has the same means."""
         return isinstance(other, ItemValues) and self._content == other._content
 
-    def only(self, kept_RN: NDArray[np.bool_]) -> ItemValues:
+    def only(self, kept_RN: NDArray[np.bool_]) -> Self:
         """Return the values with all others set to NaN (R, N)."""
         return replace(self, values_RN=np.where(kept_RN, self.values_RN, np.nan))
 
@@ -107,12 +105,12 @@ class ItemValues:
             variances_R = (self.influences() ** 2).sum(axis=1) * self.clusters_R / (self.clusters_R - 1)
         return np.where(self.clusters_R > 1, np.sqrt(variances_R), np.nan)
 
-    def row(self, number: int) -> ItemValues:
+    def row(self, number: int) -> Self:
         """Return one row, as one replicate."""
         values_1N, weights_1N = self.values_RN[[number]], self.weights_RN[[number]]
         return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None)
 
-    def averaged(self) -> ItemValues:
+    def averaged(self) -> Self:
         """Return the weighted mean over the replicates that know an item, as one replicate."""
         values_RN, weights_RN = self.known
         weights_N = weights_RN.sum(axis=0)

@@ -60,8 +60,8 @@ def judge_methods(
     A method is judged with at least three paired runs, finite differences and a known variance over items.
 
     Args:
-        differences_by_method: Method less reference, a value for each paired run; NaN is a run that is not paired.
-        item_variances: Of each method's mean difference, over items: that of its `paired_contrast`.
+        differences_by_method: Method less reference, a value a run; NaN is a run that is not paired.
+        item_variances: Of each method's mean difference: that of its `paired_contrast`.
         margin: Smallest difference that matters: log 1.1 for 10 %.
 
     Source:
@@ -142,12 +142,7 @@ def power(difference: float, deviation: float, runs: int, methods: int = 1, item
     The correction is Bonferroni's, Holm's for the smallest p-value. Half of equally noisy methods are loud by chance,
     so the result is the mean of both degrees of freedom.
 
-    Args:
-        difference: True difference of logarithms.
-        deviation: Standard deviation of the runs' differences.
-        runs: Paired ones.
-        methods: How many are judged.
-        items: Variance over items, which more runs do not reduce.
+    `deviation` is that of the runs' differences, `items` the variance over items, which more runs do not reduce.
 
     Source:
         J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988: the noncentral t distribution.

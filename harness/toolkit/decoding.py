@@ -7,8 +7,9 @@ rows, T tokens, V vocabulary.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +39,7 @@ def cache_bytes(device_type: str, weights: int) -> int:
     return weights if device_type == "cpu" and weights > MAX_CACHED_WEIGHTS else CACHE_BYTES[device_type]
 
 
-@dataclass(frozen=True)
-class Continuations:
+class Continuations(NamedTuple):
     """Greedy continuations; end of text is an ordinary token."""
 
     sequences: Sequences

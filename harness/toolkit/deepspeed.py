@@ -20,9 +20,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from harness.contracts import Model, Training
-from harness.errors import TrialError
-from harness.settings import DeepSpeed
+from harness import contracts, errors, settings
 from harness.toolkit.device import checkpointed_layers
 
 _LOOPBACK = ("lo", "lo0")
@@ -37,7 +35,7 @@ class DeepSpeedEngine:
     `bf16` means bf16 weights and gradients over fp32 weights, which the plain model gets.
     """
 
-    def __init__(self, model: Model, training: Training, engine: DeepSpeed) -> None:
+    def __init__(self, model: contracts.Model, training: contracts.Training, engine: settings.DeepSpeed) -> None:
         self._plain = model
         self._training = training
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
@@ -49,7 +47,7 @@ class DeepSpeedEngine:
             self.close()
             raise
 
-    def _start(self, training: Training, engine: DeepSpeed) -> None:
+    def _start(self, training: contracts.Training, engine: settings.DeepSpeed) -> None:
         trained = copy.deepcopy(self._plain)
         self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
         weights = list(self._named.values())
@@ -92,7 +90,7 @@ class DeepSpeedEngine:
         ):
             yield
 
-    def freeze(self, model: Model) -> None:
+    def freeze(self, model: contracts.Model) -> None:
         """Convert a frozen model in place to the trained one's precision."""
         for weight in model.parameters():
             weight.requires_grad_(False)
@@ -103,7 +101,7 @@ class DeepSpeedEngine:
         """Add the gradient of this worker's share, and return the total."""
         value = self.total(loss.detach())
         if not math.isfinite(value):  # On every worker, so that none waits for another.
-            raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
+            raise errors.TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             # DeepSpeed takes the mean over the workers, whose shares are to be added.
             self.model.backward(loss * self.workers, scale_wrt_gas=False)
@@ -145,7 +143,7 @@ def _end_engine(engine: Any) -> None:
                 cell.cell_contents.cache_clear()
 
 
-def _deepspeed_config(training: Training, engine: DeepSpeed, weights: int) -> dict[str, Any]:
+def _deepspeed_config(training: contracts.Training, engine: settings.DeepSpeed, weights: int) -> dict[str, Any]:
     # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
     stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
     bucket = min(weights, BUCKET)

@@ -4,8 +4,6 @@
 trained one's precision, `total` adds a value over the workers, `gather` copies the weights into the plain model.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,8 +16,7 @@ from torch.nn import Parameter
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
-from harness.toolkit import deepspeed, losses
-from harness.toolkit.device import checkpointed_layers
+from harness.toolkit import deepspeed, device, losses
 
 
 class TorchEngine:
@@ -85,14 +82,14 @@ class TorchEngine:
 
 def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
     """Return a plain model's forward context: bf16 autocast or nothing."""
-    device = next(model.parameters()).device
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
+    kind = next(model.parameters()).device.type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
 @contextmanager
 def training_forward(model: Model, training: Training) -> Iterator[None]:
     """As `plain_forward`, with checkpointing if `training` sets it."""
-    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
+    checkpointing = device.checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
     with plain_forward(model, training), checkpointing:
         yield
 
@@ -119,7 +116,7 @@ class LossTerms:
     retain: Callable[[Model, losses.Batch], torch.Tensor]
     """(model, retain) to this micro-batch's share."""
     retain_weight: float = 1.0
-    gradient: GradientRule | None = None
+    gradient: "Callable[[Step], Gradients] | None" = None
     """Makes each step's gradient from the terms'; needs torch's engine."""
     after_step: Callable[[Mapping[str, float]], None] | None = None
     """Receives a step's `loss` and both terms."""
@@ -178,9 +175,6 @@ class Step:
             if not gradients[name].isfinite().all():
                 raise TrialError(f"a method's gradient of {name} is not finite. Lower training.learning_rate.")
             weight.grad = gradients[name]
-
-
-GradientRule = Callable[[Step], Gradients]
 
 
 def take_step(engine: TrainingEngine, loss: Loss, batch: Sequence[Parts]) -> dict[str, float]:

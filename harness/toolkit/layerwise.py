@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -20,6 +19,8 @@ from harness.toolkit.losses import Batch, token_nll
 
 LogitsLoss = Callable[[Batch, torch.Tensor], torch.Tensor]
 """(micro-batch, its logits_BSV) to its share of a loss, as `Batch.mean` makes it."""
+_Passed = dict[str, tuple[torch.Tensor, torch.Tensor]]
+"""Input and output of each matrix's module, by parameter."""
 
 
 def gradients_by_layer(
@@ -63,8 +64,7 @@ def asking_for_gradients(module: Module, weights: Collection[Parameter]) -> Iter
             weight.requires_grad_(flag)
 
 
-@dataclass
-class _Pass:
+class _Pass(NamedTuple):
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
     """Arguments of each layer, from the shallowest."""
     gradients: list[torch.Tensor]
@@ -162,8 +162,7 @@ def _layer_gradients(
     return gradients
 
 
-@dataclass(frozen=True)
-class MLPMatrix:
+class MLPMatrix(NamedTuple):
     """A weight matrix of an MLP."""
 
     parameter: str
@@ -188,8 +187,7 @@ class MLPMatrix:
         return rows
 
 
-@dataclass(frozen=True)
-class SecondMoments:
+class SecondMoments(NamedTuple):
     """K-FAC's two factors of a matrix's curvature, in fp64."""
 
     inputs_II: torch.Tensor
@@ -231,11 +229,11 @@ def second_moments(
     Source:
         Martens and Grosse, arXiv:1503.05671, section 3.
     """
-    uniform_NT = None
+    draws_NT = None
     if labels_seed is not None:
         # For all texts at once, on the CPU: a draw depends neither on the batch that it is used in nor on a device.
         generator = torch.Generator().manual_seed(labels_seed)
-        uniform_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
+        draws_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
     batches = _batches(sequences, training, model, None)
     weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
@@ -247,8 +245,8 @@ def second_moments(
             moments[matrix.parameter] = SecondMoments(*zeros)
         for number, batch in enumerate(batches):
             first = number * len(batches[0].tokens_BT)
-            uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
-            _add_products(moments, model, matrices, batch, training, uniform_BT)
+            draws_BT = None if draws_NT is None else draws_NT[first : first + len(batch.tokens_BT)]
+            _add_products(moments, model, batch, training, draws_BT)
         for matrix_moments in moments.values():
             matrix_moments.inputs_II.div_(batches[0].total)
             matrix_moments.gradients_OO.div_(batches[0].total)
@@ -256,28 +254,22 @@ def second_moments(
 
 
 def _add_products(
-    moments: Mapping[str, SecondMoments],
-    model: Model,
-    matrices: Sequence[MLPMatrix],
-    batch: Batch,
-    training: Training,
-    uniform_BT: torch.Tensor | None,
+    moments: Mapping[str, SecondMoments], model: Model, batch: Batch, training: Training, draws_BT: torch.Tensor | None
 ) -> None:
-    passed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    passed: _Passed = {}
     with ExitStack() as hooks, engines.plain_forward(model, training):
-        for matrix in matrices:
-            module = model.get_submodule(matrix.parameter.removesuffix(".weight"))
-            hooks.callback(module.register_forward_hook(partial(_record, passed, matrix.parameter)).remove)
+        for name in moments:
+            module = model.get_submodule(name.removesuffix(".weight"))
+            hooks.callback(module.register_forward_hook(partial(_record, passed, name)).remove)
         logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
-    if uniform_BT is not None:
-        targets_BS = _drawn(logits_BSV.detach(), uniform_BT)
+    if draws_BT is not None:
+        targets_BS = _drawn(logits_BSV.detach(), draws_BT)
     losses_BS = token_nll(logits_BSV, targets_BS)
     # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
-    gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
-    for matrix, gradient in zip(matrices, gradients, strict=True):
-        matrix_moments = moments[matrix.parameter]
-        matrix_moments.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
+    gradients = torch.autograd.grad(loss, [passed[name][1] for name in moments])
+    for (name, matrix_moments), gradient in zip(moments.items(), gradients, strict=True):
+        matrix_moments.inputs_II.add_(_product(passed[name][0], batch.counted_BS))
         matrix_moments.gradients_OO.add_(_product(gradient, batch.counted_BS))
 
 
@@ -309,13 +301,7 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
     return finetune.micro_batches(sequences, rows, training, next(model.parameters()).device)
 
 
-def _record(
-    passed: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    name: str,
-    module: Module,
-    inputs: tuple[torch.Tensor],
-    output: torch.Tensor,
-) -> None:
+def _record(passed: _Passed, name: str, module: Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
     passed[name] = inputs[0].detach(), output
 
 
@@ -325,9 +311,9 @@ def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
     return (flat.T @ flat).double()
 
 
-def _drawn(logits_BSV: torch.Tensor, uniform_BT: torch.Tensor) -> torch.Tensor:
+def _drawn(logits_BSV: torch.Tensor, draws_BT: torch.Tensor) -> torch.Tensor:
     up_to_BSV = logits_BSV.softmax(-1).cumsum(-1)
-    uniform_BS1 = uniform_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
+    uniform_BS1 = draws_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
     return (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
 
 
@@ -343,18 +329,15 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     Texts are padded on the right. `depth` is the share of the layers to return.
     """
     states: list[torch.Tensor] = []
-
-    def keep_input(layer: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        states.append(_input_state(arguments, named))
-
-    def keep_output(layer: Module, arguments: tuple[Any, ...], output: Any) -> None:
-        states.append(take_hidden_state(output))
-
     layers = model_layers(model)
+    first = layers[0].register_forward_pre_hook
     with ExitStack() as hooks:
-        hooks.callback(layers[0].register_forward_pre_hook(keep_input, with_kwargs=True).remove)
+        hooks.callback(
+            first(lambda _, given, named: states.append(_input_state(given, named)), with_kwargs=True).remove
+        )
         for layer in layers[: layer_at(depth, len(layers))]:
-            hooks.callback(layer.register_forward_hook(keep_output).remove)
+            handle = layer.register_forward_hook(lambda _, given, output: states.append(take_hidden_state(output)))
+            hooks.callback(handle.remove)
         model(input_ids=tokens_BT, use_cache=False)
     return states
 

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness.contracts import Json, Model, RoundingScheme
-from harness.errors import TrialError
+from harness import contracts, errors
 
 GROUP = 128
 """Inputs of a channel that share a scale, for integers."""
@@ -86,14 +85,14 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
     return (values[nearest_KB] * magnitude_K1).flatten()[: len(flat)].view_as(weight_OI)
 
 
-def make_rounding(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
+def make_rounding(scheme: contracts.RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that rounds a matrix, outputs by inputs."""
     if scheme == "nf4":
         return rounded_to_normal_float
     return partial(rounded_to_integers, bits=8 if scheme == "int8" else 4)
 
 
-def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
+def experts_in_one_tensor(config: Mapping[str, contracts.Json]) -> str | None:
     """Return why `rounded_copy` cannot round such a model; None if it can."""
     for name, count in config.items():
         if "experts" in name and isinstance(count, int) and count > 1:
@@ -102,7 +101,7 @@ def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
 
 
 @torch.no_grad()
-def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> Model:
+def rounded_copy(model: contracts.Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> contracts.Model:
     """Return a copy with rounded linear layers.
 
     Embeddings, output head, norms and biases stay. `rounded` gets outputs by inputs.
@@ -118,11 +117,11 @@ def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) 
         is_rounded = True
     if not is_rounded:
         remedy = "Leave this model, or this evaluator, out of the sweep."
-        raise TrialError(f"{type(model).__name__} has no linear layer but its output head to round. {remedy}")
+        raise errors.TrialError(f"{type(model).__name__} has no linear layer but its output head to round. {remedy}")
     return copied
 
 
-def _linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:
+def _linear_weights(model: contracts.Model) -> Iterator[tuple[torch.Tensor, bool]]:
     from transformers import PreTrainedModel
     from transformers.pytorch_utils import Conv1D
 
@@ -139,4 +138,4 @@ def _linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:
         elif not isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             for weight in part.parameters(recurse=False):
                 if weight.ndim > 2 and min(weight.shape) > 1:
-                    raise TrialError(f"{type(model).__name__} {_FUSED}")
+                    raise errors.TrialError(f"{type(model).__name__} {_FUSED}")

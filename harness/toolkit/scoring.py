@@ -1,14 +1,12 @@
 """Log-likelihoods, perplexity and hidden states under a causal LM."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +18,7 @@ from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError
 from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
-from harness.toolkit import device as devices
-from harness.toolkit import losses
-
-if TYPE_CHECKING:
-    pass
-
+from harness.toolkit import device, losses
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,8 +26,7 @@ _LOG = logging.getLogger(__name__)
 SCORED_ROWS = 32
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Scores of N texts after their prompts."""
 
     nll: list[list[float]]
@@ -52,10 +44,10 @@ class CausalJudge:
         self._id = checkpoint.id
         self._tokenizer = loading.load_tokenizer(checkpoint)
         self._start = tokenizing.start_tokens(self._tokenizer)
-        dtype = devices.judges_dtype()
+        dtype = device.judges_dtype()
         lowered = [] if dtype == torch.float32 else [str(dtype)]
         self.digest = judge_key(checkpoint, *map(str, self._start), *lowered)
-        self._model = loading.load_model(checkpoint, dtype).to(devices.computing_device())
+        self._model = loading.load_model(checkpoint, dtype).to(device.computing_device())
         self._longest = loading.positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
@@ -69,12 +61,12 @@ class CausalJudge:
         lengths = [len(prompt) + len(text) for prompt, text in cut]
         by_length = sorted((length, row) for row, length in enumerate(lengths) if length > before)
         longest = by_length[-1][0] if by_length else 1
-        at_once = devices.rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
+        at_once = device.rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
-            size = devices.read_at_once(tokens_BT.shape[1], tokens_BT.device)
+            size = device.read_at_once(tokens_BT.shape[1], tokens_BT.device)
             parts = zip(tokens_BT.split(size), lengths_B.split(size), strict=True)
             scored = [score_batch(self._model, tokens, lengths, start=before) for tokens, lengths in parts]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
@@ -97,7 +89,7 @@ class CausalJudge:
         padded_BT, lengths_B = self._padded(rows, end)
         width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
-        at_once = devices.rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
+        at_once = device.rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
         parts = zip(*(whole.split(at_once) for whole in (padded_BT, lengths_B, mask_BT)), strict=True)
         return float(torch.cat([score_batch(self._model, *part)[0] for part in parts]).mean())
 
@@ -153,7 +145,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
     start = 0
-    for tokens_BT, lengths_B in devices.padded_batches(model, sequences, SCORED_ROWS):
+    for tokens_BT, lengths_B in device.padded_batches(model, sequences, SCORED_ROWS):
         logits = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits.float()
         is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
         rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]

@@ -1,11 +1,8 @@
 """Precision of logits, and steppers that add one token to many rows."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
 
@@ -13,12 +10,6 @@ from harness.contracts import Model
 from harness.errors import TrialError
 from harness.models.loading import longest_context, reads_beyond
 from harness.toolkit.device import count_vocabulary, rows_at_once
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import Cache
-
-    from harness.toolkit.cached_models import Combine
-
 
 NEAR_TIE = 1e-4
 """Margin of fp32 logits below which batch shapes may change a greedy choice."""
@@ -30,18 +21,17 @@ HALF_ROUNDING_STEPS = 16
 """For bf16 and fp16, in steps of the precision."""
 
 
-@dataclass(frozen=True)
-class LogitPrecision:
+class LogitPrecision(NamedTuple):
     """Tolerances of logits in one dtype.
 
-    Measured with and without a cache after 128 tokens (five families, 6 random layers), in steps of the precision at
-    the largest logit: in bf16 choices with margins to 1.9 steps differ, and logits by 6.7; in fp16 3.5 and 10.3.
+    With and without a cache (five families, 128 tokens), choices with margins to 1.9 steps of the precision at the
+    largest logit differ in bf16, and logits by 6.7; in fp16 3.5 and 10.3.
     """
 
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: Model, logits: torch.Tensor) -> LogitPrecision:
+    def of(cls, model: Model, logits: torch.Tensor) -> Self:
         """Return the coarsest precision among weights and logits."""
         floats = {tensor.dtype for tensor in (*model.parameters(), logits) if tensor.is_floating_point()}
         return cls(max(floats, key=lambda dtype: torch.finfo(dtype).eps))
@@ -66,7 +56,9 @@ class LogitPrecision:
         return bool((((ours - theirs).abs() <= slack * share * largest) | (ours == theirs)).all())
 
 
-Prefilled: TypeAlias = "Cache | torch.Tensor"
+Cache: TypeAlias = Any
+"""transformers' class, whose import takes seconds."""
+Prefilled: TypeAlias = Cache | torch.Tensor
 """Source of rows to continue: a cache, or tokens_BT to read again."""
 
 
@@ -77,16 +69,16 @@ def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
 
 def whole_cache(model: Model) -> Cache | None:
     """Return an empty cache; None for recurrent, compressed or shared states."""
-    from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+    from transformers import cache_utils
 
     from harness.toolkit.cached_models import cache_layers, takes_cache
 
     # They hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past.
-    plain = (DynamicLayer, DynamicSlidingWindowLayer)
+    plain = cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer
     layers = cache_layers(model) if takes_cache(model) else []
     if not layers or any(type(layer) not in plain for layer in layers):
         return None
-    return Cache(layers=[DynamicLayer() for _ in layers])
+    return cache_utils.Cache(layers=[cache_utils.DynamicLayer() for _ in layers])
 
 
 def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
@@ -122,18 +114,14 @@ def bytes_per_token(source: Prefilled) -> int:
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """A mask or a position may suit a single row by chance."""
+Stepper: TypeAlias = "ReadingStepper | CacheStepper | PairStepper"
+"""Rows of one model that advance together.
+
+`join` adds rows that continue source rows, each as long as the live rows. `step` appends one token to every live row,
+and returns the next logits_RV.
+"""
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors of a model that cannot take its input."""
-
-
-class Stepper(Protocol):
-    """Rows of one model that advance together."""
-
-    def join(self, sources: torch.Tensor) -> None:
-        """Add rows that continue source rows, each as long as the live rows."""
-
-    def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
-        """Append one token to every live row, and return the next logits_RV."""
 
 
 def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
@@ -181,13 +169,13 @@ class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
 
     def __init__(self, model: Model, source: Cache, rows: int, tokens: int, start: int) -> None:
-        from transformers.cache_utils import Cache
+        from transformers import cache_utils
 
         from harness.toolkit.cached_models import JoiningLayer
 
         self._model, self._position = model, start
         self._layers = [JoiningLayer(layer.keys, layer.values, rows, tokens, start) for layer in source.layers]
-        self._cache = Cache(layers=self._layers)
+        self._cache = cache_utils.Cache(layers=self._layers)
 
     def join(self, sources: torch.Tensor) -> None:
         for layer in self._layers:
@@ -203,7 +191,7 @@ class CacheStepper:
 class PairStepper:
     """Steps two models and combines their logits."""
 
-    def __init__(self, steppers: list[Stepper], combine: Combine) -> None:
+    def __init__(self, steppers: list[Stepper], combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         self._steppers, self._combine = steppers, combine
 
     def join(self, sources: torch.Tensor) -> None:
@@ -218,7 +206,7 @@ class PairStepper:
 def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     """Return whether continuations from a cache have the logits of plain forward passes, at this length.
 
-    Two rows are stepped from a cache at the beginning, in the middle and at the end; a failure is logged.
+    Two rows are stepped at the beginning, in the middle and at the end; a failure is logged.
 
     Raises:
         TrialError: The model cannot read such rows, its logits are NaN, or they depend on later tokens.

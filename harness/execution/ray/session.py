@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ExecutorError, signals_kept
-from harness.settings import Trial
+from harness import errors, settings
 
 IS_LOCAL = "RAY_ADDRESS" not in os.environ
 _SETTINGS = {
@@ -102,12 +101,12 @@ def start(folder: Path) -> None:
         passed = forwarded_environment(os.environ)
         options = {"address": os.environ["RAY_ADDRESS"], "runtime_env": {"env_vars": passed}}
     try:
-        with signals_kept():
+        with errors.signals_kept():
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
         what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ExecutorError(f"{what}: {reason}. Run the same command again to continue.") from error
+        raise errors.ExecutorError(f"{what}: {reason}. Run the same command again to continue.") from error
 
 
 def node_name() -> str:
@@ -127,7 +126,7 @@ _WORKERS_CPUS = 0.9
 _ROUNDING = 1e-9
 
 
-def trial_resources(spec: Trial) -> dict[str, float]:
+def trial_resources(spec: settings.Trial) -> dict[str, float]:
     """Return the resources of a trial's own process.
 
     With workers it gets a small share of a GPU to measure on.
@@ -146,7 +145,7 @@ def trial_resources(spec: Trial) -> dict[str, float]:
     return _resources(_OWN_SHARE, _OWN_SHARE if _is_shared(spec) else 0)
 
 
-def worker_resources(spec: Trial) -> dict[str, float]:
+def worker_resources(spec: settings.Trial) -> dict[str, float]:
     """Return the resources of each worker.
 
     Example:
@@ -159,7 +158,7 @@ def worker_resources(spec: Trial) -> dict[str, float]:
     return _resources(spec.cpus * _WORKERS_CPUS, gpus)
 
 
-def trials_at_once(specs: Sequence[Trial], has: Mapping[str, float]) -> int:
+def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> int:
     """Return the number of trials with equally many workers that fit at once; 0 if none has several.
 
     Tune does not count a trial's workers: without a bound, trials would wait for each other's.
@@ -177,5 +176,5 @@ def _resources(cpus: float, gpus: float) -> dict[str, float]:
     return {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
 
 
-def _is_shared(spec: Trial) -> bool:
+def _is_shared(spec: settings.Trial) -> bool:
     return _OWN_SHARE < spec.gpus <= 1

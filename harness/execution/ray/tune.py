@@ -1,10 +1,8 @@
 """Runs a wave of jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune places jobs and restarts a job once if its process died. Events come back through `tune.report`. On CPUs one worker
-process runs many jobs; on GPUs, and with plugins of other packages, each job has its own.
+Tune places jobs and restarts a job once if its process died. On CPUs one worker process runs many jobs; on GPUs, and
+with plugins of other packages, each job has its own.
 """
-
-from __future__ import annotations
 
 import gc
 import os
@@ -40,11 +38,7 @@ _DIED = "WorkerDied: its process ended before the job did, and did so again: kil
 
 @contextmanager
 def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
-    """Yield an executor within a session of Ray.
-
-    Args:
-        work: `module:function` of (job, folders, watcher), called in a worker.
-    """
+    """Yield an executor in a session of Ray; workers call `work`: `module:function` of (job, folders, watcher)."""
     with session.ray_session() as temporary:
         yield partial(_run, temporary, work)
 
@@ -71,7 +65,7 @@ class _EndedError(Exception):
     """Nothing more can run in this session, or at all."""
 
 
-def _tuner(jobs: Sequence[Job], folders: Folders, reporter: _Reporter, work: str, temporary: Path) -> tune.Tuner:
+def _tuner(jobs: Sequence[Job], folders: Folders, reporter: "_Reporter", work: str, temporary: Path) -> tune.Tuner:
     specs, has = [job.spec for job in jobs], ray.cluster_resources()
     job_by_name = {job.name: job for job in jobs}
     # Tune starts one worker after the other unless as many trials may be pending.

@@ -4,8 +4,6 @@ Only training is distributed: each worker trains on its share of a global batch,
 a folder that the trial reads. One worker's failure fails the trial.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -52,13 +50,8 @@ def run_on_workers(
     ):
         logs = Path(name)
         inputs = None if is_on_loopback() else environment.node_inputs([spec])
-        config: dict[str, Any] = {
-            "work": work,
-            "spec": spec.model_dump_json(),
-            "data": dict(data),
-            "folder": str(folder),
-        }
-        config |= {"logs": name, "inputs": inputs}
+        config: dict[str, Any] = {"work": work, "spec": spec.model_dump_json(), "data": dict(data)}
+        config |= {"folder": str(folder), "logs": name, "inputs": inputs}
         trainer = TorchTrainer(
             _run_worker,
             train_loop_config=config,
@@ -80,7 +73,7 @@ def run_on_workers(
 class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
     """Lets workers of one machine meet in a file: torch's TCP store would listen on every interface."""
 
-    def on_start(self, worker_group: Any, backend_config: _OnLoopback) -> None:
+    def on_start(self, worker_group: Any, backend_config: "_OnLoopback") -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
         given = backend_config.backend, backend_config.store, len(worker_group)
         ray.get([worker_group.execute_single_async(rank, _join, *given, rank) for rank in range(len(worker_group))])

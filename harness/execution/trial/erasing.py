@@ -11,13 +11,11 @@ from typing import Any
 
 import torch
 
+from harness import contracts, plugins
 from harness.base.files import write_whole
-from harness.contracts import Checkpoint, ErasedModel, Number
 from harness.execution.isolate import guarded_models
 from harness.execution.trial import inputs, tasks
-from harness.models import adapters
-from harness.models.loading import save_model
-from harness.plugins import METHODS
+from harness.models import adapters, loading
 from harness.records.artifacts import Artifacts
 from harness.settings import Trial
 
@@ -29,7 +27,7 @@ FACTS = "erased.json"
 class Erasure:
     """An erased model and its making."""
 
-    erased: ErasedModel
+    erased: contracts.ErasedModel
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
     """Largest peak of the workers; None without workers."""
@@ -40,13 +38,13 @@ class Erasure:
 
 
 def erase(
-    spec: Trial, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: tuple[contracts.Number, ...], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
     """Yield the erasures at these strengths; close the generator to stop early.
 
     Only a method that trains runs on workers, which write plain weights.
     """
-    trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
+    trains = plugins.METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
         task = tasks.ErasingTask(spec, artifacts, strengths, progress)
         with closing(_erased(spec, task)) as models:
@@ -62,12 +60,12 @@ def erase(
             yield read_erasure(spec, checkpoint, nodes)
 
 
-def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None, None]:
-    dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
+def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[contracts.ErasedModel, None, None]:
+    dial, settings = plugins.METHODS.load(spec.method).strength, dict(spec.settings)
     if task.strengths:
         last = max(task.strengths)
         settings[dial.field] = math.ceil(last) if dial.divisible else last
-    method = METHODS.configure(spec.method, settings)
+    method = plugins.METHODS.configure(spec.method, settings)
     return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
@@ -101,11 +99,11 @@ def read_erasure(spec: Trial, folder: Path, nodes: tuple[str, ...] = ()) -> Eras
     model = adapters.load_erased(spec.model, folder).to(inputs.choose_device(spec))
     is_adapter = (folder / adapters.ADAPTER_FILE).is_file()
     adapter = adapters.read_adapter(folder, spec.model.digest) if is_adapter else None
-    erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
+    erased = contracts.ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
     return Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
+def write_erased(erased: contracts.ErasedModel, original: contracts.Checkpoint, folder: Path) -> None:
     """Write an erased model for `load_erased`: changed blocks, an adapter, or all weights.
 
     Blocks or adapter must give the same bits when loaded over the original.
@@ -117,13 +115,11 @@ def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> Non
     elif adapter is not None:
         adapters.save_adapter(adapter, original, folder)
     if any(folder.iterdir()):
-        made = dict(adapters.load_erased(original, folder).named_parameters())
-        weights = erased.model.named_parameters()
-        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights):
+        if adapters.has_same_weights(adapters.load_erased(original, folder), erased.model):
             return
         shutil.rmtree(folder)
-    save_model(erased.model, folder)
+    loading.save_model(erased.model, folder)
 
 
-def _warnings(task: tasks.ErasingTask, erased: ErasedModel) -> list[str]:
+def _warnings(task: tasks.ErasingTask, erased: contracts.ErasedModel) -> list[str]:
     return [*task.warnings, *erased.notes.get("warnings", [])]

@@ -10,12 +10,11 @@ import torch
 
 from harness.contracts import Checkpoint, MoreTexts, Sequences
 from harness.data import sequences
-from harness.data.sequences import Utility
 from harness.models import loading, resolving
 from harness.settings import HOLDOUT, VALIDATION_ROW, Source, Trial, replace
 from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype
 
-Texts = TypeVar("Texts", Sequences, Utility)
+Texts = TypeVar("Texts", Sequences, sequences.Utility)
 MAX_TEXTS = 18
 """Texts in memory."""
 
@@ -62,7 +61,7 @@ def validation_set(spec: Trial) -> Sequences:
     return _texts_of(spec, sequences.load_validation, spec.validation)
 
 
-def utility_texts(spec: Trial) -> Utility:
+def utility_texts(spec: Trial) -> sequences.Utility:
     """Return the human texts whose beginnings are prompts."""
     return _texts_of(spec, sequences.load_utility, spec.utility)
 

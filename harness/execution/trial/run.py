@@ -18,10 +18,8 @@ from harness.contracts import ErasedModel, Evaluation, Json, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import environment, isolate, redact
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.trial import erasing, inputs, memorized, tasks
-from harness.execution.trial.items import metric_items
+from harness.execution.trial import erasing, inputs, items, memorized, tasks, walk
 from harness.execution.trial.tasks import MeasuredModel, Progress
-from harness.execution.trial.walk import run_candidate, walk
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
 from harness.plugins import METHODS, plugin_digest
@@ -53,7 +51,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         elif job.kind == "prepare":
             tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
-            message = run_candidate(job, folders, artifacts, progress)
+            message = walk.run_candidate(job, folders, artifacts, progress)
         else:
             run_trial(job, folders, watch)
     except KeyboardInterrupt:
@@ -87,7 +85,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, found = 0.0, None
     if spec.until is not None and None in evaluators:
-        walked, found, erase_seconds = walk(spec, trial.artifacts, trial.memory, trial.progress)
+        walked, found, erase_seconds = walk.walk(spec, trial.artifacts, trial.memory, trial.progress)
         journal.append(walked)
         if not walked.reached:
             return
@@ -133,7 +131,11 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
+    spec: Trial,
+    evaluator_spec: EvaluatorSpec,
+    measured: MeasuredModel,
+    artifacts: Artifacts,
+    progress: Progress,
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)
@@ -185,13 +187,13 @@ class _RunningTrial:
             self.journal.append(Point(**self._place(strength), **found))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
-        names, original = erased.changed_blocks, self.spec.model.digest
+        names, adapter, original = erased.changed_blocks, erasure.adapter, self.spec.model
         name = erased_key(self.spec.model_id(strength), code)
         if names is not None:
-            save = partial(adapters.save_patch, erased.model, names, original)
+            save = partial(adapters.save_patch, erased.model, names, original.digest)
             self.artifacts.build("erased", name, lambda folder: save(folder / adapters.PATCH_FILE))
-        elif erasure.adapter and adapters.is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
-            self.artifacts.build("erased", name, partial(adapters.save_adapter, erasure.adapter, self.spec.model))
+        elif adapter and adapters.has_same_weights(adapters.add_adapter(load_model(original), adapter), erased.model):
+            self.artifacts.build("erased", name, partial(adapters.save_adapter, adapter, original))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
             self.artifacts.build("erased", name, partial(save_model, erased.model))
 
@@ -213,7 +215,7 @@ class _RunningTrial:
                 notes["changed_choices"] = measured.changed_choices(spec.precision, inputs.measured_set(self.spec))
                 has_counted = True
             texts = inputs.measured_set(self.spec), inputs.utility_texts(self.spec)
-            items = metric_items(evaluation, evaluator.metrics, *texts, inputs.more_texts(self.spec, spec.texts))
+            more = inputs.more_texts(self.spec, spec.texts)
             self.journal.append_measurement(
                 Measurement(
                     **self._place(strength),
@@ -227,7 +229,7 @@ class _RunningTrial:
                     seconds=time.perf_counter() - began,
                     code=plugin_digest(type(evaluator)),
                 ),
-                items,
+                items.metric_items(evaluation, evaluator.metrics, *texts, more),
             )
             tasks.release_free_memory()
             self.done += 1

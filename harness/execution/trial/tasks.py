@@ -1,7 +1,5 @@
 """Tasks of methods and evaluators, the measured model, and arrays computed from the original."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,9 +14,7 @@ from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences, Tokenizer
 from harness.errors import TrialError
 from harness.execution import isolate
-from harness.execution.trial import inputs
-from harness.execution.trial.inputs import JUDGES, choose_device
-from harness.execution.trial.memorized import load_memorized
+from harness.execution.trial import inputs, memorized
 from harness.models import loading, tokenizing
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import Artifacts
@@ -57,7 +53,7 @@ class _TrialTask:
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
-            return loading.load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
+            return loading.load_model(checkpoint, DTYPES[precision]).to(inputs.choose_device(self.spec))
 
 
 @dataclass
@@ -71,7 +67,6 @@ class ErasingTask(_TrialTask):
     lent: ClassVar = ("strengths", "seed", "training", "engine", "forget", "retain")
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts."""
         super().__post_init__()
         self.training: Training = self.spec.training
         self.engine = self.spec.engine
@@ -87,12 +82,12 @@ class ErasingTask(_TrialTask):
     def memorized_model(self) -> Model:
         """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
-            model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
+            model, accuracy = memorized.load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
             missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
             remedy = "train it longer (memorized_model.epochs)"
             self.warnings.append(f"the memorised model recites the forget set with {missed}: {remedy}")
-        return model.to(choose_device(self.spec))
+        return model.to(inputs.choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
         with self.process_state.applied():
@@ -118,7 +113,6 @@ class EvaluatingTask(_TrialTask):
     lent: ClassVar = ("seed", "forget", "holdout", "retain", "validation", "model")
 
     def __post_init__(self) -> None:
-        """Copy the trial's texts and tokenizer."""
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.is_original: bool = self.spec.is_of_original
@@ -149,8 +143,8 @@ class EvaluatingTask(_TrialTask):
         return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        with self.process_state.applied(), judging_on(choose_device(self.spec), DTYPES[self.judge_precision]):
-            return cast(T, JUDGES.get(load, self.spec.judges[role]))
+        with self.process_state.applied(), judging_on(inputs.choose_device(self.spec), DTYPES[self.judge_precision]):
+            return cast(T, inputs.JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for all sweeps.
@@ -198,6 +192,35 @@ class EvaluatingTask(_TrialTask):
             raise TrialError(f"{asks}: add reads = ('{model}',), or compute it in `prepare`, by `task.cached`.")
 
 
+DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class MeasuredModel:
+    """A model in fp32 and its evaluators' shared generations."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.generations: dict[Definition, Generations] = {}
+        self._lowered: dict[Precision, MeasuredModel] = {}
+
+    def cast_to(self, precision: Precision) -> "MeasuredModel":
+        """Return the model in this precision, copied at the first call."""
+        if precision == "fp32":
+            return self
+        if precision not in self._lowered:
+            self._lowered[precision] = MeasuredModel(loading.copy_as(self.model, DTYPES[precision]))
+        return self._lowered[precision]
+
+    def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
+        """Return how many greedy choices over texts changed against fp32."""
+        exact_NT = decoding.greedy_choices(self.model, sequences)
+        lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
+        positions = torch.arange(exact_NT.shape[1])
+        counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
+        changed = int((exact_NT != lowered_NT)[counted_NT].sum())
+        return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
+
+
 def configured(evaluator_spec: EvaluatorSpec) -> Evaluator:
     """Return the evaluator with its settings."""
     return EVALUATORS.configure(evaluator_spec.name, dict(evaluator_spec.settings))
@@ -216,35 +239,6 @@ def lend(
         progress=progress,
     )
     return evaluator, task
-
-
-DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-class MeasuredModel:
-    """A model in fp32 and its evaluators' shared generations."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.generations: dict[Definition, Generations] = {}
-        self._lowered: dict[Precision, MeasuredModel] = {}
-
-    def cast_to(self, precision: Precision) -> MeasuredModel:
-        """Return the model in this precision, copied at the first call."""
-        if precision == "fp32":
-            return self
-        if precision not in self._lowered:
-            self._lowered[precision] = MeasuredModel(loading.copy_as(self.model, DTYPES[precision]))
-        return self._lowered[precision]
-
-    def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return how many greedy choices over texts changed against fp32."""
-        exact_NT = decoding.greedy_choices(self.model, sequences)
-        lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
-        positions = torch.arange(exact_NT.shape[1])
-        counted_NT = (positions > 0) & (positions < sequences.lengths_N[:, None])
-        changed = int((exact_NT != lowered_NT)[counted_NT].sum())
-        return {"precision": precision, "choices": int(counted_NT.sum()), "changed": changed}
 
 
 # Artifact kind of an evaluator whose arrays of an original were made.
@@ -267,7 +261,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
     needed = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in needed if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
-        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
+        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(inputs.choose_device(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")
@@ -278,7 +272,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
         del original
         release_free_memory()
     if unprepared:
-        JUDGES.make_room()
+        inputs.JUDGES.make_room()
 
 
 class PeakMemory:

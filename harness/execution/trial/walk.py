@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.base.files import remove
-from harness.base.messages import reason
+from harness.base import files, messages
 from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, is_own
-from harness.execution.trial import erasing, inputs
-from harness.execution.trial.tasks import PeakMemory
+from harness.execution.trial import erasing, inputs, tasks
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records import record, results
@@ -74,7 +72,7 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
 
 
 def walk(
-    spec: Trial, artifacts: Artifacts, memory: PeakMemory, progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, memory: tasks.PeakMemory, progress: Callable[[str], None]
 ) -> tuple[record.Walked, erasing.Erasure | None, float]:
     """Return the record of a walk to a level, the model at its end, and the seconds of erasing, without probing."""
     assert spec.walk_to is not None
@@ -149,7 +147,7 @@ def _yield_walked(
             if erased.strength not in within:
                 yield erasure
                 for path in folder.iterdir():
-                    remove(path)
+                    files.remove(path)
             elif MAX_KEPT * sum(weight.nbytes for weight in erased.model.parameters()) <= MAX_KEPT_BYTES:
                 erasing.write_erasure(erasure, spec, folder / str(erased.strength))
 
@@ -236,7 +234,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - began, **found)
     folders.journal.append(candidate)
-    summary = f"{'failed: ' if candidate.error else ''}{reason(end)}"
+    summary = f"{'failed: ' if candidate.error else ''}{messages.reason(end)}"
     for last in candidate.probes[-1:]:
         numbers = ", ".join(f"{name} {last[name]:.4g}" for name in (PROBED_ERASURE, PROBED_UTILITY))
         summary = f"{numbers} at {job.spec.strength_name} {last['strength']:g}; {summary}"

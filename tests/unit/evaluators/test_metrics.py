@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from evaluators.extraction import Extraction
 from evaluators.generation import div_n, perplexity, rep_n
@@ -14,7 +13,6 @@ from evaluators.prefix_stress import PrefixStress
 from evaluators.sampled import Sampled
 from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge
-from harness.toolkit.scoring import memorization_accuracy
 
 
 def test_repetition_at_the_extremes():
@@ -25,14 +23,6 @@ def test_repetition_at_the_extremes():
         assert rep_n(nothing, 2) == 1.0
         assert div_n(nothing, 2) == 0.0
     assert rep_n("all words here differ", 2) == 0.0
-
-
-def test_memorization_accuracy_drops_the_last_token_as_printed():
-    text, guess = torch.tensor([1, 2, 3, 4, 5]), torch.tensor([-1, 2, 0, 4, 0])
-    assert memorization_accuracy(text, guess, start=2, stop=4) == 0.5
-    assert memorization_accuracy(text, guess, start=2, stop=5) == pytest.approx(1 / 3)
-    assert memorization_accuracy(text, text, start=1, stop=5) == 1.0
-    assert math.isnan(memorization_accuracy(text, text, start=3, stop=3))
 
 
 def test_perplexity_weighs_tokens_not_texts():

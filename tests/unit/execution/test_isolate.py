@@ -175,47 +175,25 @@ def test_a_model_is_as_it_was_after_generating_and_not_after_another_loads():
     assert compared(before, fingerprints("it", model)) == ["it's weights transformer.h.0.mlp.c_fc.weight"]
 
 
-class Meter:
-    """A device whose tensors are counted by hand."""
-
-    def __init__(self):
-        self.now = self.most = 0
-
-    def hold(self, count):
-        self.now += count
-        self.most = max(self.most, self.now)
-
-    def memory_allocated(self):
-        return self.now
-
-    def max_memory_allocated(self):
-        return self.most
-
-    def reset_peak_memory_stats(self):
-        self.most = self.now
-
-
-def erase_and_measure(meter, judges):
-    """A trial of two points, in a process that holds judges already or not; return what each point needed."""
-    memory, peaks = PeakMemory(torch.device("cuda")), []
-    meter.hold(100)  # the model
-    for step in (30, 50):
-        meter.hold(step)  # activations
-        meter.hold(-step)
-        peaks.append(memory.bytes)
-        with memory.not_counting():
-            meter.hold(500)
-            meter.hold(-500)
-            meter.hold(0 if judges else 70)
-            judges = True
-    meter.hold(-100)
-    return peaks
-
-
 def test_a_trial_has_the_same_peak_in_a_fresh_worker_and_in_a_used_one(monkeypatch):
-    meter = Meter()
-    for name in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, getattr(meter, name))
-    fresh = erase_and_measure(meter, judges=False)
-    assert fresh == [130, 150]
-    assert erase_and_measure(meter, judges=True) == fresh
+    """On a device whose tensors are counted by hand, for two points, with judges that are loaded already or not."""
+    held = {"now": 0, "most": 0}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: held["most"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: held.update(most=held["now"]))
+
+    def hold(*counts):
+        for count in counts:
+            held["now"] += count
+            held["most"] = max(held.values())
+
+    for judges in (70, 0):
+        memory = PeakMemory(torch.device("cuda"))
+        hold(100)  # The model.
+        for activations, peak in ((30, 130), (50, 150)):
+            hold(activations, -activations)
+            assert memory.bytes == peak
+            with memory.not_counting():
+                hold(500, -500, judges)
+                judges = 0
+        hold(-100)

@@ -145,7 +145,7 @@ def test_killed_between_walk_and_measurement_it_measures_what_the_walk_found(spe
     half = trial_results(spec, journal.read(spec.trial_id))
     assert (half.status, half.walked) == ("missing", walked)
     assert [point.strength for point in half.points] == [walked.strength]
-    monkeypatch.setattr(trial, "walk", lambda *arguments: pytest.fail("walked again"))
+    monkeypatch.setattr(trial.walk, "walk", lambda *arguments: pytest.fail("walked again"))
     trial.run_trial(job, folders, lambda event: None)
     whole = trial_results(spec, journal.read(spec.trial_id))
     [point] = whole.measured

@@ -1,6 +1,5 @@
 """NPO, SimNPO and AltPO: by hand, against losses that read one text after the other, and at the ends of β and δ."""
 
-import math
 from contextlib import contextmanager
 from functools import partial
 
@@ -10,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from harness.contracts import Training
 from harness.settings import replace
-from harness.toolkit import preference_loss, sample
+from harness.toolkit import sample
 from methods.altpo import AltPO
 from methods.npo import NPO
 from methods.npo_sam import NPOSAM
@@ -77,29 +76,6 @@ def test_a_small_beta_of_simnpo_is_gradient_ascent_on_the_means_of_texts(model, 
     slack = 1e-3 * by_text.abs().max().item()
     assert torch.allclose(of_method, by_text, atol=slack)
     assert not torch.allclose(of_method, by_token, atol=slack), "long texts do not count more"
-
-
-def test_preference_by_hand():
-    """At 2 nats a token with β = 1: −2 log σ(2) = 2 log(1 + e^−2); a margin of 2 makes it 2 log 2."""
-    at_two = torch.tensor([2.0])
-    assert preference_loss(at_two, 1.0).item() == pytest.approx(2 * math.log(1 + math.exp(-2)))
-    assert preference_loss(at_two - 2.0, 1.0).item() == pytest.approx(2 * math.log(2))
-
-
-@pytest.mark.parametrize(("margin", "expected"), [(0.0, -0.2384), (2.0, -1.0)])
-def test_a_margin_holds_on_to_what_is_not_yet_so_unlikely(margin, expected):
-    """The slope is −2 σ(−β (ℓ − δ)): −2 σ(−2) and −2 σ(0)."""
-    nll = torch.tensor([2.0], requires_grad=True)
-    preference_loss(nll - margin, 1.0).sum().backward()
-    assert nll.grad.item() == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(("beta", "is_let_go"), [(0.1, True), (0.005, False)])
-def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_each(beta, is_let_go):
-    rise = torch.tensor([0.25 * 200], requires_grad=True)
-    preference_loss(rise, beta).sum().backward()
-    assert -1 <= rise.grad.item() < 0
-    assert (-rise.grad.item() < 0.02) == is_let_go
 
 
 # What NPO+SAM adds.

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from harness.base.files import known_digest
 from harness.errors import ModelError
 from harness.models import packaged, resolving
 from harness.models.loading import load_model, load_tokenizer
@@ -45,8 +46,7 @@ def make_gguf(llama, tmp_path, monkeypatch):
             whole = {"embed_tokens": "token_embd", "norm": "output_norm"}.get(kind) or f"blk.{number}.{NAMES[kind]}"
             writer.add_tensor(f"{whole}.weight", given.numpy())
         writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
-        package = packaged.Package("pocket", "model.gguf", packaged.known_digest(file))
-        monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", package)
+        monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("pocket", "model.gguf", known_digest(file)))
         return file
 
     return make
@@ -80,6 +80,6 @@ def test_what_cannot_be_used_is_said_in_a_sentence(make_gguf, tmp_path, monkeypa
     file.write_bytes(b"other")
     with pytest.raises(ModelError, match=r"is not the file that Lethe knows .*Install its package again: make real"):
         packaged.packaged_folder("smollm2-135m")
-    monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", packaged.Package("nowhere", "model.gguf", ""))
+    monkeypatch.setitem(packaged.PACKAGES, "smollm2-135m", ("nowhere", "model.gguf", ""))
     with pytest.raises(ModelError, match="in a package that is not installed: make real"):
         packaged.packaged_folder("smollm2-135m")

@@ -65,12 +65,6 @@ def test_two_rows_that_are_the_same_trials(check, one, other):
     assert found["methods.again"].startswith(f"asks for the same trials as '{one.partition(':')[0]}'")
 
 
-def test_models_with_the_same_weights(check, world, tmp_path):
-    (tmp_path / "copy").symlink_to(world / "MODEL")
-    found = check(models=f"[MODEL, {tmp_path}/copy]")
-    assert found["models.1"].endswith("has the same weights as models.0, so its trials would be the same: remove one.")
-
-
 def test_a_row_of_several_strengths_is_ranked_at_one(check):
     methods = "{task_arithmetic: {gamma: [0.04, 0.08]}}"
     found = check(methods=methods, ranking="{}")

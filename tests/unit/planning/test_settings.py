@@ -58,7 +58,6 @@ def test_the_schema_for_editors_allows_every_shipped_sweep(validator, name):
         {"until": {"ma": "often"}},
         {"training": {"learning_rate": 0}},
         {"methods": {"emso": {"kk": 2}}},
-        {"methods": {"wide": {"method": "emso", "k": "two"}}},
         {"evaluators": {"memorization": {"length": 1}}},
     ],
 )

@@ -7,8 +7,6 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning import tuning
-from harness.planning.tuning import declared_faults
-from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
 from harness.settings import Choice, Level, LogUniform
 
@@ -223,18 +221,6 @@ def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, 
     assert reason.startswith("does not declare in which range 'epochs' is to be searched: say so here, tune.space:")
     found = planned("methods={gradient_ascent: }", "tune.space={gradient_ascent: {epochs: {low: 1, high: 3}}}")
     assert {spec.walk_to for spec in found.trials if not spec.is_reference} == {3}
-
-
-WITHOUT_RATE = ("balanced_subnet", "contrastive_decoding", "kfac_edit", "memfree", "repselect", "task_arithmetic")
-"""The methods that do not use the learning rate of `training`."""
-
-
-@pytest.mark.parametrize("name", METHODS.names())
-def test_whoever_declares_a_space_can_leave_it_to_itself(name):
-    plugin = METHODS.load(name)
-    assert list(declared_faults(plugin)) == []
-    assert plugin.strength.field in declared_space(plugin)
-    assert (RATE in declared_space(plugin)) == (name not in WITHOUT_RATE)
 
 
 def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from harness.statistics import bootstrap
-from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws, row_intervals
+from harness.statistics.bootstrap import cluster_draws, draws, interval, replicate_draws, row_intervals
 from harness.statistics.item_values import by_model, estimate
 from tests.unit.statistics.values import MODELS, N, item_values
 
@@ -131,40 +131,6 @@ def test_draws_are_those_of_a_loop_over_resampled_items():
     assert found == pytest.approx(center + widening * (bca - center), rel=1e-4)
 
 
-def items_of_shape(name, count, generator):
-    """Values, weights and clusters of a number of clusters."""
-    if name == "clustered":
-        clusters_N = np.repeat(np.arange(count), generator.integers(1, 6, count))
-        return generator.exponential(size=count)[clusters_N], np.ones(len(clusters_N)), clusters_N
-    weights_N = generator.lognormal(size=count)
-    if name == "ratio":  # What counts most has the least.
-        return 3 - np.log(weights_N) + generator.normal(size=count), weights_N, np.arange(count)
-    values_N = generator.lognormal(size=count) if name == "lognormal" else generator.normal(size=count)
-    return values_N, np.ones(count), np.arange(count)
-
-
-@pytest.mark.parametrize("count", [20, 60])
-@pytest.mark.parametrize("shape", ["normal", "lognormal", "ratio", "clustered"])
-def test_an_interval_is_that_of_bca_as_wide_as_students_t(shape, count):
-    """SciPy's, of many more draws; ours may be off by three standard errors of a percentile of as many as it has."""
-    values_N, weights_N, clusters_N = items_of_shape(shape, count, np.random.default_rng(count))
-    of_clusters = [np.bincount(clusters_N, weights=sums_N) for sums_N in (weights_N * values_N, weights_N)]
-    settings = {"n_resamples": 100_000, "batch": 10_000, "paired": True, "vectorized": True, "rng": 1}
-    found = stats.bootstrap(of_clusters, lambda sums, weights, axis: sums.sum(axis) / weights.sum(axis), **settings)
-    center, sorted_D = of_clusters[0].sum() / of_clusters[1].sum(), np.sort(found.bootstrap_distribution)
-    widening = math.sqrt(count / (count - 1)) * stats.t.ppf(0.975, count - 1) / stats.norm.ppf(0.975)
-    ends = interval(draws(item_values(values_N, weights_N, clusters_N)))
-    for end, expected in zip(ends, found.confidence_interval, strict=True):
-        score = stats.norm.ppf(np.searchsorted(sorted_D, expected) / len(sorted_D))
-        # The percentile's own error, and that of the share of draws below the estimate, which moves it twice.
-        of_level = math.sqrt(stats.norm.cdf(score) * stats.norm.sf(score) / DRAWS) / stats.norm.pdf(score)
-        of_bias = 2 * 0.5 / math.sqrt(DRAWS) / stats.norm.pdf(0)
-        aside = 3 * (of_level + of_bias)
-        low, high = np.quantile(sorted_D, stats.norm.cdf([score - aside, score + aside]))
-        assert center + widening * (low - center) <= end <= center + widening * (high - center)
-        assert aside * 2 < 0.6, "in standard errors, of which an interval has about four"
-
-
 def test_what_is_measured_on_the_same_items_is_drawn_together():
     values_N = np.random.default_rng(0).normal(size=N)
     differences = draws(item_values(values_N + 0.1)) - draws(item_values(values_N))
@@ -270,20 +236,6 @@ def test_an_end_near_a_bound_does_not_jump():
         left = accuracies(wrong, 16).values_RN - np.where(np.arange(16) == 15, 1e-9, 0.0)
         ends = interval(draws(accuracies(wrong, 16)))
         assert interval(draws(item_values(left, low=0.0, high=1.0))) == pytest.approx(ends, abs=1e-4)
-
-
-def test_what_is_off_its_bounds_or_has_none_is_resampled_only(monkeypatch):
-    cases = [
-        item_values(np.linspace(0.4, 0.6, 8), low=0.0, high=1.0),
-        item_values(np.where(np.arange(96) < 3, 0.0, 1.0)),
-        item_values(np.where(np.arange(96) < 3, 0.5, 1.0), aggregate="exp_mean", low=0.0, high=9.0),
-    ]
-    now = [draws(case) for case in cases]
-    few = draws(accuracies(3))
-    monkeypatch.setattr(bootstrap, "_tails", lambda _: [])
-    assert all(np.array_equal(draws(case), drawn) for case, drawn in zip(cases, now, strict=True))
-    assert not np.array_equal(draws(accuracies(3)), few)
-    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side only"
 
 
 def test_intervals_of_rows_have_the_longer_end_too():

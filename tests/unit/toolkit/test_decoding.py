@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from evaluators.memorization import set_overlap
-from evaluators.metrics import extraction_likelihood, ngrams, sampled_prefixes
+from evaluators.metrics import ngrams, sampled_prefixes
 from harness.toolkit.cached_models import PairModel
 from harness.toolkit.decoding import CACHE_BYTES, choose, greedy_choices, greedy_continuations, sample, uniforms
 from harness.toolkit.device import READ_TOKENS
@@ -98,24 +98,6 @@ def test_prompts_that_are_read_in_parts_are_continued_alike(model, monkeypatch):
     assert torch.equal(sample(model, prompts, 8, seed=1), whole)
 
 
-def overlap(generated, reference, n):
-    """Return OVERLAP_n as it is defined: the share of all n-grams of the one, repeated ones too, that the other has."""
-    grams, known = ngrams(generated, n), set(ngrams(reference, n))
-    return sum(gram in known for gram in grams) / len(grams)
-
-
-@pytest.mark.parametrize("n", [1, 3, 8])
-def test_el_equals_the_naive_oracle(model, sequences, naive, n):
-    lengths = sequences.lengths_N.tolist()
-    found = greedy_continuations(model, sequences, [range(1, length) for length in lengths])
-    assert found.near_ties == 0
-    for place, length in enumerate(lengths):
-        text, every = sequences.tokens_NT[place, :length].tolist(), range(1, length - n + 1)
-        for prefixes in (every, every[::3]):
-            overlaps = [overlap(naive[place, prefix][0], text[prefix:], n) for prefix in prefixes]
-            assert extraction_likelihood(found, place, n, prefixes) == pytest.approx(sum(overlaps) / len(overlaps))
-
-
 def test_sampled_prefixes_are_spread_and_each_is_as_likely_as_any_other():
     generator = torch.Generator().manual_seed(0)
     drawn = [sampled_prefixes(10, 4, generator) for _ in range(20_000)]
@@ -128,8 +110,7 @@ def test_sampled_prefixes_are_spread_and_each_is_as_likely_as_any_other():
     assert sampled_prefixes(0, 4, generator) == []
 
 
-def test_overlap_counts_repeats_and_sets_do_not():
-    assert overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(2 / 3)
+def test_the_overlap_of_sets_counts_no_repeats():
     assert set_overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(1 / 2)
     assert set_overlap([1], [1, 2], 2) == 0.0
     with pytest.raises(ValueError, match="at least 1"):

@@ -21,7 +21,6 @@ from harness.toolkit import (
     token_nll,
 )
 from harness.toolkit.finetune import micro_batches
-from harness.toolkit.layerwise import _drawn
 from tests.unit.families import make_tiny
 from tests.unit.tasks import random_rows
 
@@ -201,12 +200,6 @@ def test_neither_padding_nor_what_a_loss_leaves_out_is_counted(three_texts):
         first.parameter
     ]
     assert not torch.allclose(plain.inputs_II, continued.inputs_II, rtol=0.01)
-
-
-def test_a_label_is_drawn_by_its_share():
-    logits_BSV = torch.tensor([[[0.2, 0.3, 0.5]]]).log().expand(1, 5, 3)
-    drawn = _drawn(logits_BSV, torch.tensor([[0.1, 0.25, 0.49, 0.51, 0.9999999, 0.5]]))
-    assert drawn.tolist() == [[0, 1, 1, 2, 2]], "the last number is for a token that predicts nothing"
 
 
 def test_drawn_labels_depend_on_their_seed_and_not_on_the_batches(three_texts):

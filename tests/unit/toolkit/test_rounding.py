@@ -1,7 +1,5 @@
 """Rounding of matrices, against loops over single weights, the values of QLoRA, and bitsandbytes where it is there."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 
@@ -15,7 +13,6 @@ PUBLISHED = (
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
 """NF4 as QLoRA's code has it, in fp32."""
-WIDEST_GAP = 1 - 0.6961928
 
 
 @pytest.fixture(params=SHAPES, ids=str)
@@ -47,17 +44,8 @@ def test_integers_are_what_a_loop_over_the_weights_gives(weight, bits):
     assert torch.allclose(rounded_to_integers(weight, bits, 16), integers_one_by_one(weight, bits, 16), atol=1e-6)
 
 
-def test_a_channel_narrower_than_a_group_has_one_scale_and_a_wider_one_several():
-    narrow = torch.tensor([[7.0, 0.4, 0.6, -3.6], [0.7, 0.04, 0.06, -0.36]])
-    assert torch.allclose(rounded_to_integers(narrow, 4), torch.tensor([[7.0, 0, 1, -4], [0.7, 0, 0.1, -0.4]]))
-    wide = torch.cat([torch.full((1, 128), 7.0), torch.full((1, 2), 0.4)], dim=1)
-    assert torch.allclose(rounded_to_integers(wide, 4), wide)
-    assert rounded_to_integers(wide, 4, group=130)[0, -2:].tolist() == [0.0, 0.0]
-
-
 def test_nf4_has_the_published_values():
     assert normal_float_values() == pytest.approx(PUBLISHED, abs=2e-7)
-    assert max(high - low for low, high in pairwise(normal_float_values())) == pytest.approx(WIDEST_GAP, abs=1e-6)
 
 
 def test_nf4_is_what_a_loop_over_the_weights_gives(weight):
