@@ -1,7 +1,7 @@
 """Results of a sweep from Python: tables, curves, and kept erased models with their cards."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
@@ -13,6 +13,7 @@ import yaml
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.curves import Curve, curves
+from harness.analysis.damage import verdict
 from harness.analysis.metrics import MetricInfo, arrow, lower_title
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
@@ -160,8 +161,10 @@ class SweepResults:
             )
         return read_adapter(folder, named.spec.model.digest)
 
-    def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
-        """Write a point's model, its tokenizer and a card to a new folder, atomically.
+    def export(
+        self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
+    ) -> list[str]:
+        """Write a point's model, its tokenizer and a card to a new folder, atomically; return how it is broken.
 
         `adapter_alone` writes only the LoRA adapter, not merged.
 
@@ -172,8 +175,9 @@ class SweepResults:
         """
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
-        named = self.point(point)
-        recorded = original or named.spec.model
+        named, table = self.point(point), self.analysis.table
+        [row] = table[table["point_id"] == named.spec.point_id(named.strength)].to_dict("records")
+        recorded, faults = original or named.spec.model, _faults(row)
         packages = {"Lethe": "lethe", "transformers": "transformers"} | ({"peft": "peft"} if adapter_alone else {})
         made_by = {name: version(package) for name, package in packages.items()}
         with files.folder_whole(out, "the exported model") as folder:
@@ -183,26 +187,29 @@ class SweepResults:
                 save_model(self.model(point, original), folder)
             copy_tokenizer(recorded, folder)
             weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-            card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
+            card = _model_card(named, row, faults, self.analysis, weights, made_by, is_adapter=adapter_alone)
             (folder / "README.md").write_text(card, encoding="utf-8")
+        return faults
 
     def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
-        spec, point_id = point.spec, point.spec.point_id(point.strength)
-        folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
-        again = (
-            f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
-            "measured again, and kept."
-        )
+        folder, name = self.kept_folder(point), f"{point.spec.label} (point {point.spec.point_id(point.strength)})"
+        if point.made and point.made.is_pair:
+            raise DataError(f"{name} is two models that decode together, and no single model: it cannot be exported.")
         if not folder.exists():
-            raise DataError(
-                f"the erased model of '{spec.variant}' (point {point_id}) was not kept: the sweep file says "
-                f"keep_erased: {spec.keep_erased}. Say keep_erased: all, {again} "
-                "(Two models that decode together are never kept.)"
-            )
+            raise DataError(f"the erased model of {name} was not kept. {self.how_to_keep(point)}")
         if clause := damage(folder):
-            raise ModelError(f"{folder} is damaged ({clause}), and is not used. Remove it, {again}")
+            raise ModelError(f"{folder} is damaged ({clause}), and is not used. {self.how_to_keep(point)}")
         return folder
+
+    def kept_folder(self, point: PointResults) -> Path:
+        """Return the folder of a point's erased model, whether it was kept or not."""
+        return self.folder.parent / "artifacts" / "erased" / point.erased_key
+
+    def how_to_keep(self, point: PointResults) -> str:
+        """Return what to do so that a point's model is made, measured and kept again."""
+        journal = self.folder / "journal" / f"{point.spec.trial_id}.jsonl"
+        return f"Remove {journal}, and run the sweep again with --set keep_erased=all: the same model is made and kept."
 
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:
@@ -260,12 +267,30 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     return by_name[sweep], point.spec.point_id(point.strength)
 
 
-def model_card(
-    point: PointResults, analysis: Analysis, weights: Mapping[str, str], made_by: Mapping[str, str], *, is_adapter: bool
+def _faults(row: Mapping[Hashable, Any]) -> list[str]:
+    faults = []
+    if row["collapsed"] is True:
+        reason = verdict(row["collapse_class"], row["collapse_reason"])
+        faults.append(f"This model has collapsed ({reason}): it writes no normal text.")
+    if row["over_erased"] is True:
+        faults.append(
+            "This model is over-erased: it lost more than the forget set, or damages texts of its kind more than general "
+            "ones."
+        )
+    return faults
+
+
+def _model_card(
+    point: PointResults,
+    row: Mapping[Hashable, Any],
+    faults: list[str],
+    analysis: Analysis,
+    weights: Mapping[str, str],
+    made_by: Mapping[str, str],
+    *,
+    is_adapter: bool,
 ) -> str:
-    """Return the README.md of an exported model; `weights` has the sha256 of each file, `made_by` package versions."""
     spec, table = point.spec, analysis.table
-    [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
     original_row = original.to_dict("records")[0] if len(original) else {}
@@ -276,12 +301,12 @@ def model_card(
     strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
     cost = analysis.info.get(analysis.results.plan.compare.cost)
     ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
-    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "weights": weights}
+    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "faults": faults, "weights": weights}
     parts |= {"info": analysis.info, "original_row": original_row, "nan": math.nan, "arrow": arrow, "made_by": made_by}
     parts |= {"source_name": _source_name, "without_folders": _without_folders}
     parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
-    parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"
+    parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.3g}"
     return printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))
 
 

@@ -1,6 +1,7 @@
 """Verbs on finished results: collate, verify, diff and power."""
 
 import math
+import shlex
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,13 @@ import pandas as pd
 
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.answer import Answer
+from harness.analysis.answer import Answer, export_name
 from harness.analysis.table import read_table
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
-from harness.library import find_point, load_results, read_folder
+from harness.library import SweepResults, find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.records import mlflow, published, record
 from harness.records.results import PointResults, Results
@@ -26,7 +27,7 @@ from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
 from harness.reporting.sections.repeat import versions
 from harness.reporting.summary import answer_markdown
-from harness.settings import Level
+from harness.settings import HOLDOUT, Level
 from harness.statistics import protocol
 
 
@@ -84,7 +85,36 @@ def complete_tables(folder: Path) -> pd.DataFrame:
     return frame
 
 
+def next_steps(outcome: SweepResults) -> list[str]:
+    """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
+    answer, table, ranks = outcome.analysis.answer.frame, outcome.ranked.table, outcome.ranked.ranking
+    priced = answer[answer["price"].notna() & ~answer["broken"].eq(True)]
+    best = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(table[table["ranked"]])
+    sound = best[best["collapsed"].eq(False) & ~best["over_erased"].eq(True)]
+    by_id = {point.spec.point_id(point.strength): point for point in outcome.results.measured}
+    points = [by_id[point_id] for point_id in [*priced["points"].str[0], *sound["point_id"]]]
+    exportable = [point for point in points if point.made and not point.made.is_pair]
+    if not exportable:
+        return []
+    point, root = exportable[0], outcome.folder.parent
+    spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
+    elsewhere = ["--results", str(root)] if str(root) != "results" else []
+    command = ["lethe", "export", export_name(point, outcome.results), "--out", out, *elsewhere]
+    steps = [f"To write {spec.label}'s model: {shlex.join(command)}"]
+    if not outcome.kept_folder(point).exists():
+        steps.append(f"It was not kept. {outcome.how_to_keep(point)}")
+    texts = {trial.spec.method: trial.spec.forget for trial in outcome.results.trials if trial.spec.is_holdout_row}
+    given = [source.path for source in (spec.forget, texts.get(HOLDOUT)) if source and source.source in OF_AUDIT]
+    if spec.forget.path in given:
+        unseen = ["--unseen", given[1]] if len(given) > 1 else []
+        audit = ["lethe", "audit", out, given[0], *unseen, "--original", spec.model.id]
+        steps.append(f"To check that model: {shlex.join(map(str, audit))}")
+    return steps
+
+
 MAX_ROWS = 60
+OF_AUDIT = ("jsonl", "csv", "text", "npy")
+"""Sources that `lethe audit` reads from a file."""
 Points = dict[str, PointResults]
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")

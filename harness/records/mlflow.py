@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 EXPERIMENT = "lethe"
+LOOPBACK = "127.0.0.1"
 PointTags = Mapping[str, Mapping[str, str]]
 """Tags that depend on the whole table, by point id."""
 _DEFAULTS = {"DISABLE_TELEMETRY": "true", "SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
@@ -142,8 +143,8 @@ def describe_failure(error: Exception, root: Path) -> str:
     return f"MLflow at {describe_store(root)} failed: {kinds}{f' ({code})' if code else ''}, raised in {location}."
 
 
-def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Replace this process by MLflow's web server on 127.0.0.1."""
+def serve_dashboard(results_root: Path, port: int, host: str) -> NoReturn:
+    """Replace this process by MLflow's web server."""
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
@@ -151,12 +152,17 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
         for name, page in mlflow_runs.view_addresses(experiment.experiment_id, experiment.tags).items():
-            tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
-    stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
-    stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
-    server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+            tell(f"{name}, in a moment: http://{host}:{port}/{page}")
+    if host != LOOPBACK:
+        tell(f"Anybody who reaches {host}:{port} can read and delete every run: it asks for no password.")
+    tell("MLflow's telemetry is off. Ctrl-C ends the dashboard.")
+    names = "*" if host == "0.0.0.0" else ",".join(f"{name}:{port}" for name in {host, LOOPBACK, "localhost"})
+    stores = [f"--{kind}-store-uri=sqlite:///{root}/mlflow.db" for kind in ("backend", "registry")]
+    stores += [f"--artifacts-destination={(root / 'mlartifacts').as_uri()}"]
+    server = [f"--host={host}", f"--port={port}", "--workers=1", f"--allowed-hosts={names}"]
     command = [sys.executable, "-m", "mlflow", "server", *stores, *server]
-    os.execve(sys.executable, command, {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    variables = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    os.execve(sys.executable, command, {**os.environ, **variables})
 
 
 def _server() -> str:
@@ -228,8 +234,8 @@ class _Copy:
                 shared = set.intersection(*tags_of_points) if points else set()
                 parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    kept = mlflow_runs.erased_tags(point, self.artifacts)
-                    self.put(content, parent, {**kept, **point_tags.get(content.key, {})})
+                    of_table = point_tags.get(content.key, {})
+                    self.put(content, parent, {**mlflow_runs.erased_tags(point, self.artifacts, of_table), **of_table})
         for study in results.studies:
             for candidate in study.candidates:
                 self.put(mlflow_runs.candidate_run(study, candidate), sweep, {})
