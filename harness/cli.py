@@ -342,9 +342,7 @@ def export(
     original = resolve_model(model, tokenizer) if model else None
     faults = load_results(folder).export(point_id, out, original, adapter_alone=adapter)
     what = "adapter" if adapter else "model"
-    tell(f"The {what} of point {point_id} is in {out}, with its tokenizer and a certificate (README.md).")
-    if faults:
-        tell(*faults, is_error=True)
+    tell(f"The {what} of point {point_id} is in {out}, with its tokenizer and a certificate (README.md).", *faults)
 
 
 @verb()
@@ -422,15 +420,17 @@ def _print_ranking(analysis: Analysis) -> None:
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
     from harness.base.messages import shown
+    from harness.records.tuned import unfinished_studies
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    for study in outcome.unfinished_studies:
+    studies = unfinished_studies(outcome.results)
+    for study in studies:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
-    return bool(outcome.unfinished or outcome.unfinished_studies)
+    return bool(outcome.unfinished or studies)
 
 
 if __name__ == "__main__":

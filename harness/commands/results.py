@@ -87,28 +87,26 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 def next_steps(outcome: SweepResults) -> list[str]:
     """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
-    answer, table, ranks = outcome.analysis.answer.frame, outcome.ranked.table, outcome.ranked.ranking
-    priced = answer[answer["price"].notna() & ~answer["broken"].eq(True)]
-    best = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(table[table["ranked"]])
-    sound = best[best["collapsed"].eq(False) & ~best["over_erased"].eq(True)]
-    by_id = {point.spec.point_id(point.strength): point for point in outcome.results.measured}
-    points = [by_id[point_id] for point_id in [*priced["points"].str[0], *sound["point_id"]]]
-    exportable = [point for point in points if point.made and not point.made.is_pair]
-    if not exportable:
+    results, root, table, ranks = outcome.results, outcome.folder.parent, outcome.ranked.table, outcome.ranked.ranking
+    answer = outcome.analysis.answer.frame
+    ids = [*answer.loc[answer["price"].notna() & ~answer["broken"].eq(True), "points"].str[0]]
+    rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(table[table["ranked"]])
+    ids += [*rows.loc[rows["collapsed"].eq(False) & ~rows["over_erased"].eq(True), "point_id"]]
+    points = [point for name in ids for point in results.measured if point.spec.point_id(point.strength) == name]
+    point = next((point for point in points if point.made and not point.made.is_pair), None)
+    if point is None:
         return []
-    point, root = exportable[0], outcome.folder.parent
     spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
     elsewhere = ["--results", str(root)] if str(root) != "results" else []
-    command = ["lethe", "export", export_name(point, outcome.results), "--out", out, *elsewhere]
-    steps = [f"To write {spec.label}'s model: {shlex.join(command)}"]
-    if not outcome.kept_folder(point).exists():
-        steps.append(f"It was not kept. {outcome.how_to_keep(point)}")
-    texts = {trial.spec.method: trial.spec.forget for trial in outcome.results.trials if trial.spec.is_holdout_row}
-    given = [source.path for source in (spec.forget, texts.get(HOLDOUT)) if source and source.source in OF_AUDIT]
-    if spec.forget.path in given:
-        unseen = ["--unseen", given[1]] if len(given) > 1 else []
-        audit = ["lethe", "audit", out, given[0], *unseen, "--original", spec.model.id]
-        steps.append(f"To check that model: {shlex.join(map(str, audit))}")
+    export = shlex.join(["lethe", "export", export_name(point, results), "--out", out, *elsewhere])
+    steps = [f"To write {spec.label}'s model: {export}"]
+    steps += [] if outcome.kept_folder(point).exists() else [f"It was not kept. {outcome.how_to_keep(point)}"]
+    sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
+    files = [source.path for source in sources if source.path and source.source in OF_AUDIT]
+    if spec.forget.path in files:
+        unseen = ["--unseen", files[1]] if len(files) > 1 else []
+        audit = shlex.join(["lethe", "audit", out, files[0], *unseen, "--original", spec.model.id])
+        steps.append(f"To check that model: {audit}")
     return steps
 
 

@@ -15,14 +15,12 @@ from urllib.parse import quote
 
 from harness.contracts import Json, Metric, Number
 from harness.metric import parse_metric
-from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, parse_time
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaches
+from harness.records.record import DIRTY, parse_time
+from harness.records.results import PointResults, Results, TrialResults, point_name
 from harness.records.setting_changes import flatten_texts
-from harness.settings import PROBED_UTILITY, Trial
+from harness.settings import Trial
 
 _VIEW = "mlflow.sharedViewState."
-LOSS = "training/loss"
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
 
@@ -57,9 +55,9 @@ def trial_run(trial: TrialResults) -> RunContent:
     numbers: dict[tuple[str, int], float] = {}
     for point, step in zip(trial.points, _steps(strengths), strict=True):
         numbers |= {(name, step): value for name, value in _numbers(point).items()}
-    made = next((point.made for point in trial.points[::-1] if point.made), None)
-    losses = made.notes.get("loss_by_step", ()) if made else ()
-    numbers |= {(LOSS, step): loss for step, loss in enumerate(losses, start=1)}
+    for point in trial.points:
+        losses = point.made.notes.get("loss_by_step", ()) if point.made else ()
+        numbers |= {("training/loss", step): loss for step, loss in enumerate(losses, start=1)}
     tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
     tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
     tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
@@ -88,23 +86,6 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     return RunContent(key, tags | {"point_id": key}, settings, numbers, status, min(starts), max(ends))
 
 
-def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
-    """Return a candidate's run; `least/TARGET` is the least perplexity of its probes that reach a level."""
-    spec, key = study.spec.trial_with(candidate.settings, ()), f"{candidate.trial_id}-{candidate.number}"
-    numbers: dict[tuple[str, int], float] = {}
-    for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
-        numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
-    for target in study.spec.targets:
-        if reaching := [probe for probe in candidate.probes if reaches(target, candidate, probe)]:
-            numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
-    tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
-    tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
-    tags["end"] = _type_of(candidate.end) if candidate.error else candidate.end
-    settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
-    ended = milliseconds(candidate.at)
-    return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
-
-
 def run_settings(spec: Trial) -> dict[str, Json]:
     """Return a trial's settings by dotted path; reference rows have no settings of a method."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
@@ -115,21 +96,15 @@ def run_settings(spec: Trial) -> dict[str, Json]:
     return settings
 
 
-def erased_tags(point: PointResults, artifacts: Artifacts, table_tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the folder of a point's erased model, if it was kept, and the command that exports it, unless broken."""
-    spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    if not (artifacts.root / "erased" / point.erased_key).exists():
+def erased_tags(point: PointResults, results: Path, table_tags: Mapping[str, str]) -> dict[str, str]:
+    """Return where a point's erased model was kept, and the command that exports it; nothing for a broken model."""
+    spec, kept_in = point.spec, f"artifacts/erased/{point.erased_key}"
+    is_sound = table_tags and "true" not in (table_tags.get("collapsed"), table_tags.get("over_erased"))
+    if not is_sound or not (results / kept_in).exists():
         return {}
-    folder = [] if results == "results" else ["--results", results]
-    command = ["lethe", "export", f"{spec.sweep}:{point_id}", *folder, "--out", f"{spec.sweep}-{point_name(point)}"]
-    broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if table_tags.get(name) == "true"]
-    export = f"not advised: {' and '.join(broken)}" if broken else shlex.join(command)
-    return {"kept_in": f"artifacts/erased/{point.erased_key}", "export": export}
-
-
-def source_tags(sweep: str) -> dict[str, str]:
-    """Return the tags of MLflow's column *Source*."""
-    return {"mlflow.source.name": f"sweep {sweep}", "mlflow.source.type": "LOCAL"}
+    name, out = f"{spec.sweep}:{spec.point_id(point.strength)}", f"{spec.sweep}-{point_name(point)}"
+    folder = [] if results.name == "results" else ["--results", results.name]
+    return {"kept_in": kept_in, "export": shlex.join(["lethe", "export", name, *folder, "--out", out])}
 
 
 def milliseconds(at: str | None) -> int:
@@ -141,9 +116,9 @@ def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dic
     level = f", {spec.until}" if spec.until else ""
     at = "" if strength is None else f", {spec.strength_name} {strength:g}"
     name = f"{spec.label}{level}{at}, {spec.model.short_name}, seed {spec.seed}"
-    identity = {"kind": kind, "trial_id": trial_id}
-    named = {"mlflow.runName": name, **source_tags(spec.sweep)}
-    return {**named, **identity, "variant": spec.variant, "method": spec.method, "model": spec.model.id}
+    tags = {"mlflow.runName": name, "mlflow.source.name": f"sweep {spec.sweep}", "mlflow.source.type": "LOCAL"}
+    tags |= {name: getattr(spec, name) for name in ("variant", "method")}
+    return tags | {"kind": kind, "trial_id": trial_id, "model": spec.model.id}
 
 
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
@@ -164,8 +139,7 @@ def _numbers(point: PointResults) -> dict[str, float]:
             numbers[name] = value = point.numbers[metric.name]
             if _is_unbounded(metric) and 0 < value < math.inf:
                 numbers[_logarithm(name)] = math.log10(value)
-    if point.measurements:
-        numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
+    numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
     if point.made:
         numbers["resources/erase_seconds"] = point.made.erase_seconds
         if point.made.peak_memory_bytes is not None:
@@ -217,7 +191,7 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     line of each trial through its strengths, in the method's colour, and its loss by step.
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
-    run_name, columns = "attributes.`Run Name`", _columns(results, declared)
+    run_name, columns = "attributes.`Run Name`", _columns(declared)
     saved = json.loads(Path(__file__).with_name("mlflow_view.json").read_text(encoding="utf-8"))
     shown = {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
     tags = {"mlflow.experimentKind": "custom_model_development"}
@@ -236,15 +210,11 @@ def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{page}{quote(name)}" for name in names}
 
 
-def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
-    trials = results.plan.trials
-    columns = ["params.`model`"] if len({spec.model.id for spec in trials}) > 1 else []
-    columns += ["params.`seed`"] if len({spec.seed for spec in trials}) > 1 else []
-    columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
-    ranked = [name for name, metric in declared.items() if metric.ranked]
-    ranked.sort(key=lambda name: declared[name].group)
-    columns += [f"metrics.`{_legal(name)}`" for name in ranked]
-    return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
+def _columns(declared: Mapping[str, Metric]) -> list[str]:
+    ranked = sorted((name for name, metric in declared.items() if metric.ranked), key=lambda name: declared[name].group)
+    params = [f"params.`{name}`" for name in ("variant", "strength", "training.learning_rate")]
+    metrics = [f"metrics.`{_legal(name)}`" for name in ranked]
+    return [*params, *metrics, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
 def _charts(declared: Mapping[str, Metric], saved: Mapping[str, Any]) -> tuple[list[Json], list[Json]]:
@@ -261,6 +231,5 @@ def _charts(declared: Mapping[str, Metric], saved: Mapping[str, Any]) -> tuple[l
         points.append({**saved["scatter"], "uuid": f"scatter-{number}", **both})
         across = {"xAxisKey": "metric", "selectedXAxisMetricKey": x, "metricKey": y, "selectedMetricKeys": [y]}
         lines.append({**saved["line"], "uuid": f"line-{number}", **across})
-    loss = {"xAxisKey": "step", "metricKey": LOSS, "selectedMetricKeys": [LOSS]}
     points.append({**saved["parallel"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]})
-    return points, [*lines, {**saved["line"], "uuid": "loss", "metricSectionId": "loss", **loss}]
+    return points, [*lines, {**saved["line"], **saved["loss"]}]
