@@ -1,6 +1,7 @@
 """Verbs on finished results: collate, verify, diff and power."""
 
 import math
+import os
 import shlex
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -87,7 +88,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 def next_steps(outcome: SweepResults) -> list[str]:
     """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
-    results, root, table, ranks = outcome.results, outcome.folder.parent, outcome.ranked.table, outcome.ranked.ranking
+    results, table, ranks = outcome.results, outcome.ranked.table, outcome.ranked.ranking
     answer = outcome.analysis.answer.frame
     ids = [*answer.loc[answer["price"].notna() & ~answer["broken"].eq(True), "points"].str[0]]
     rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(table[table["ranked"]])
@@ -97,13 +98,14 @@ def next_steps(outcome: SweepResults) -> list[str]:
     if point is None:
         return []
     spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
-    elsewhere = ["--results", str(root)] if str(root) != "results" else []
+    root = os.path.relpath(outcome.folder.parent)
+    elsewhere = ["--results", root] if root != "results" else []
     export = shlex.join(["lethe", "export", export_name(point, results), "--out", out, *elsewhere])
     steps = [f"To write {spec.label}'s model: {export}"]
     steps += [] if outcome.kept_folder(point).exists() else [f"It was not kept. {outcome.how_to_keep(point)}"]
     sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
-    files = [source.path for source in sources if source.path and source.source in OF_AUDIT]
-    if spec.forget.path in files:
+    files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
+    if spec.forget.source in OF_AUDIT:
         unseen = ["--unseen", files[1]] if len(files) > 1 else []
         audit = shlex.join(["lethe", "audit", out, files[0], *unseen, "--original", spec.model.id])
         steps.append(f"To check that model: {audit}")
