@@ -88,18 +88,16 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 def next_steps(outcome: SweepResults) -> list[str]:
     """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
-    results, table, ranks = outcome.results, outcome.ranked.table, outcome.ranked.ranking
-    answer = outcome.analysis.answer.frame
+    results, ranks, answer = outcome.results, outcome.ranked.ranking, outcome.analysis.answer.frame
     ids = [*answer.loc[answer["price"].notna() & ~answer["broken"].eq(True), "points"].str[0]]
-    rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(table[table["ranked"]])
+    rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(outcome.ranked.table.query("ranked"))
     ids += [*rows.loc[rows["collapsed"].eq(False) & ~rows["over_erased"].eq(True), "point_id"]]
     points = [point for name in ids for point in results.measured if point.spec.point_id(point.strength) == name]
     point = next((point for point in points if point.made and not point.made.is_pair), None)
     if point is None:
         return []
     spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
-    root = os.path.relpath(outcome.folder.parent)
-    elsewhere = ["--results", root] if root != "results" else []
+    elsewhere = ["--results", root] if (root := os.path.relpath(outcome.folder.parent)) != "results" else []
     export = shlex.join(["lethe", "export", export_name(point, results), "--out", out, *elsewhere])
     steps = [f"To write {spec.label}'s model: {export}"]
     steps += [] if outcome.kept_folder(point).exists() else [f"It was not kept. {outcome.how_to_keep(point)}"]
