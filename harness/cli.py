@@ -250,12 +250,13 @@ def sweep(
 
         print_plan(file, planned, results)
         return 0
+    from harness.commands.results import next_steps
     from harness.running import run_planned
 
     outcome = run_planned(file, planned, executor=executor, results=results, replace_rows=replace, keep=keep)
     _print_ranking(outcome.analysis)
     unfinished = _tell_unfinished(outcome)
-    tell(f"The report: {outcome.report}")
+    tell(f"The report: {outcome.report}", *next_steps(outcome))
     return 1 if unfinished else 0
 
 
@@ -333,15 +334,15 @@ def export(
     adapter: Annotated[bool, Option("--adapter", help="Write only the LoRA adapter, for peft, unmerged.")] = False,
     results: Results = RESULTS,
 ) -> None:
-    """Write any point's model as a from_pretrained folder, with its tokenizer and a card."""
+    """Write any point's model as a from_pretrained folder, with its tokenizer and a certificate."""
     from harness.library import find_point, load_results
     from harness.models.resolving import resolve_model
 
     folder, point_id = find_point(point, results)
     original = resolve_model(model, tokenizer) if model else None
-    load_results(folder).export(point_id, out, original, adapter_alone=adapter)
+    faults = load_results(folder).export(point_id, out, original, adapter_alone=adapter)
     what = "adapter" if adapter else "model"
-    tell(f"The {what} of point {point_id} is in {out}, with its tokenizer and a card (README.md).")
+    tell(f"The {what} of point {point_id} is in {out}, with its tokenizer and a certificate (README.md).", *faults)
 
 
 @verb()
@@ -393,12 +394,14 @@ def plugins(
 
 @verb()
 def dashboard(
-    results: Results = RESULTS, port: Annotated[int, Option(help="Serve http://127.0.0.1:PORT.")] = 5000
+    results: Results = RESULTS,
+    port: Annotated[int, Option(help="Serve http://HOST:PORT.")] = 5000,
+    host: Annotated[str, Option(help="An address of this machine; without a password.")] = "127.0.0.1",
 ) -> None:
-    """Browse the runs of all sweeps in MLflow, on 127.0.0.1."""
+    """Browse the runs of all sweeps in MLflow."""
     from harness.records.mlflow import serve_dashboard
 
-    serve_dashboard(results, port)
+    serve_dashboard(results, port, host)
 
 
 def _print_ranking(analysis: Analysis) -> None:
@@ -418,15 +421,17 @@ def _print_ranking(analysis: Analysis) -> None:
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
     from harness.base.messages import shown
+    from harness.records.tuned import unfinished_studies
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    for study in outcome.unfinished_studies:
+    studies = unfinished_studies(outcome.results)
+    for study in studies:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
-    return bool(outcome.unfinished or outcome.unfinished_studies)
+    return bool(outcome.unfinished or studies)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Results of a sweep from Python: tables, curves, and kept erased models with their cards."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.curves import Curve, curves
+from harness.analysis.damage import verdict
 from harness.analysis.metrics import MetricInfo, arrow, lower_title
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
@@ -23,17 +23,16 @@ from harness.errors import DataError, ModelError
 from harness.models.adapters import ADAPTER_FILE, Adapter, load_erased, read_adapter, save_adapter
 from harness.models.loading import load_model, save_model
 from harness.models.resolving import copy_tokenizer
-from harness.records import tuned
 from harness.records.artifacts import damage
 from harness.records.journal import Journal
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_one_point, read_results
+from harness.records.results import PointResults, Results, TrialResults, find_one_point, read_results
 from harness.reporting.render import fill_template
-from harness.settings import ORIGINAL, Source
+from harness.settings import ORIGINAL
 
 
 @dataclass(frozen=True)
 class SweepResults:
-    """Results of a sweep so far, with its table, ranking and models."""
+    """Results of a sweep so far, with its table, ranking and models; what it does not have is a DataError."""
 
     folder: Path
     """`results/<sweep>`."""
@@ -66,11 +65,6 @@ class SweepResults:
         return self.results.unfinished
 
     @property
-    def unfinished_studies(self) -> list[StudyResults]:
-        """Searches of a tuned sweep with candidates left to try."""
-        return tuned.unfinished_studies(self.results)
-
-    @property
     def metrics(self) -> MetricInfo:
         """Declaration of each metric, in the order of the table's columns."""
         return self.ranked.info
@@ -81,11 +75,7 @@ class SweepResults:
         return self.folder / "report.html"
 
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
-        """Return a model's curves in the plane of two metrics: a variant's points by rising strength.
-
-        Raises:
-            DataError: No such model or metric was measured.
-        """
+        """Return a model's curves in the plane of two metrics: a variant's points by rising strength."""
         for kind, names, known in (("model", [model], set(self.table["model"])), ("metric", [x, y], self.metrics)):
             for name in names:
                 if name not in known:
@@ -99,18 +89,14 @@ class SweepResults:
         `cluster` (copies share one), `value`, `weight` and `quantity`:
         `log` for a metric that is the exponential of a mean, such as perplexity (the item's mean NLL of a token, in
         nats), else `value`. Metrics without items, such as MAUVE, have no rows.
-
-        Raises:
-            DataError: There is no such point, or its items are damaged.
         """
         tables = [pd.DataFrame(columns=["metric", "item", "text", "cluster", "value", "weight", "quantity"])]
         for name, items in self.results.items(self.point(point)).items():
             values = {"cluster": items.clusters, "value": items.values_N, "weight": items.weights_N}
             quantity = "log" if self.metrics[name].aggregate == "exp_mean" else "value"
             texts = [self.results.plan.text_names.get(id, "") for id in items.ids]
-            tables.append(
-                pd.DataFrame({"metric": name, "item": items.ids, "text": texts, **values, "quantity": quantity})
-            )
+            frame = {"metric": name, "item": items.ids, "text": texts, **values, "quantity": quantity}
+            tables.append(pd.DataFrame(frame))
         return pd.concat(tables)
 
     def point(self, point: str) -> PointResults:
@@ -118,23 +104,15 @@ class SweepResults:
 
         Args:
             point: `emso@3`, its id as in `table`, or a beginning of the id; `letters:emso@3` includes the sweep.
-
-        Raises:
-            DataError: No measured point of this sweep has that name, or several have.
         """
         return find_one_point(point, {self.folder.name: self.results})[1]
 
     def model(self, point: str, original: Checkpoint | None = None) -> Model:
-        """Return the model of a point: a reference, or a kept erased model.
+        """Return the model of a point, which is a reference or was kept.
 
         `original` is the original's location, as by `resolve_model`; None: as when the sweep ran.
-
-        Raises:
-            DataError: There is no such point, or its erased model was not kept.
-            ModelError: The kept files are damaged, or the original is missing or another.
         """
-        named = self.point(point)
-        spec = named.spec
+        named, spec = self.point(point), self.point(point).spec
         if original is not None and original.digest != spec.model.digest:
             digests = f"has the digest {spec.model.digest}, and '{original.id}' has {original.digest}"
             raise ModelError(f"the original of '{point}' {digests}: it is another model.")
@@ -143,12 +121,7 @@ class SweepResults:
         return load_erased(original or spec.model, self._kept(named))
 
     def adapter(self, point: str) -> Adapter:
-        """Return the LoRA adapter of a point, without loading a model.
-
-        Raises:
-            DataError: There is no such point, it was not erased by LoRA only, or its adapter was not kept.
-            ModelError: The kept files are damaged.
-        """
+        """Return the LoRA adapter of a point, without loading a model."""
         named = self.point(point)
         if named.spec.is_reference or named.spec.training.lora is None:
             raise DataError(f"'{point}' was not trained with LoRA, so it has no adapter.")
@@ -160,22 +133,18 @@ class SweepResults:
             )
         return read_adapter(folder, named.spec.model.digest)
 
-    def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
-        """Write a point's model, its tokenizer and a card to a new folder, atomically.
+    def export(
+        self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
+    ) -> list[str]:
+        """Write a point's model, its tokenizer and a certificate to a new folder, atomically; return its faults.
 
         `adapter_alone` writes only the LoRA adapter, not merged.
-
-        Raises:
-            DataError: There is no such point, its model was not kept, it has no adapter, or `out` exists.
-            ModelError: The kept files are damaged, or the original is missing.
-            StorageError: It cannot be written.
         """
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
-        named = self.point(point)
-        recorded = original or named.spec.model
-        packages = {"Lethe": "lethe", "transformers": "transformers"} | ({"peft": "peft"} if adapter_alone else {})
-        made_by = {name: version(package) for name, package in packages.items()}
+        named, table = self.point(point), self.analysis.table
+        [row] = table[table["point_id"] == named.spec.point_id(named.strength)].to_dict("records")
+        recorded, faults = original or named.spec.model, _faults(row)
         with files.folder_whole(out, "the exported model") as folder:
             if adapter_alone:
                 save_adapter(self.adapter(point), recorded, folder)
@@ -183,45 +152,42 @@ class SweepResults:
                 save_model(self.model(point, original), folder)
             copy_tokenizer(recorded, folder)
             weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-            card = model_card(named, self.analysis, weights, made_by, is_adapter=adapter_alone)
-            (folder / "README.md").write_text(card, encoding="utf-8")
+            made_by = ", ".join(f"{name} {version(name)}" for name in ("lethe", "transformers", "peft"))
+            parts = {"weights": weights, "made_by": made_by, "faults": faults, "is_adapter": adapter_alone}
+            text = _certificate(named, row, self.analysis, parts)
+            (folder / "README.md").write_text(text, encoding="utf-8")
+        return faults
 
     def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
-        spec, point_id = point.spec, point.spec.point_id(point.strength)
-        folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
-        again = (
-            f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
-            "measured again, and kept."
-        )
+        folder, name = self.kept_folder(point), f"{point.spec.label} (point {point.spec.point_id(point.strength)})"
+        if point.made and point.made.is_pair:
+            raise DataError(f"{name} is two models that decode together, and no single model: it cannot be exported.")
         if not folder.exists():
-            raise DataError(
-                f"the erased model of '{spec.variant}' (point {point_id}) was not kept: the sweep file says "
-                f"keep_erased: {spec.keep_erased}. Say keep_erased: all, {again} "
-                "(Two models that decode together are never kept.)"
-            )
+            raise DataError(f"the erased model of {name} was not kept. {self.how_to_keep(point)}")
         if clause := damage(folder):
-            raise ModelError(f"{folder} is damaged ({clause}), and is not used. Remove it, {again}")
+            raise ModelError(f"{folder} is damaged ({clause}), and is not used. {self.how_to_keep(point)}")
         return folder
+
+    def kept_folder(self, point: PointResults) -> Path:
+        """Return the folder of a point's erased model, whether it was kept or not."""
+        return self.folder.parent / "artifacts" / "erased" / point.erased_key
+
+    def how_to_keep(self, point: PointResults) -> str:
+        """Return what to do so that a point's model is made, measured and kept again."""
+        journal = self.folder / "journal" / f"{point.spec.trial_id}.jsonl"
+        return f"Remove {journal}, and run the sweep again with --set keep_erased=all: the same model is made and kept."
 
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:
-    """Return the results in a sweep's folder, such as `results/tradeoff`.
-
-    Raises:
-        DataError: The folder contains no sweep, or its numbers cannot be ranked together.
-    """
+    """Return the results in a sweep's folder, such as `results/tradeoff`."""
     outcome = SweepResults(Path(folder), Analysis(read_folder(Path(folder))))
     _ = outcome.ranked  # Numbers that cannot be ranked together are refused here.
     return outcome
 
 
 def read_folder(folder: Path) -> Results:
-    """Return the trials in a folder's journal.
-
-    Raises:
-        DataError: It has no plan, or is damaged; the message names the sweeps nearby.
-    """
+    """Return the trials in a folder's journal."""
     if not (folder / "journal" / "plan.json").is_file():
         around = folder if folder.is_dir() else folder.parent
         sweeps = ", ".join(map(str, find_sweeps(around)))
@@ -241,9 +207,6 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     """Return the folder and id of the measured point with a name, in the results of all sweeps or of one.
 
     Names are `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` all sweeps are searched.
-
-    Raises:
-        DataError: No point has that name, or several have.
     """
     wanted_sweep = name.rpartition(":")[0]
     sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
@@ -260,37 +223,24 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     return by_name[sweep], point.spec.point_id(point.strength)
 
 
-def model_card(
-    point: PointResults, analysis: Analysis, weights: Mapping[str, str], made_by: Mapping[str, str], *, is_adapter: bool
-) -> str:
-    """Return the README.md of an exported model; `weights` has the sha256 of each file, `made_by` package versions."""
-    spec, table = point.spec, analysis.table
-    [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
+def _faults(row: Mapping[Hashable, Any]) -> list[str]:
+    reason = verdict(row["collapse_class"], row["collapse_reason"])
+    over = "it lost more than the forget set, or damages texts of its kind more than general ones"
+    faults = (("collapsed", f"has collapsed ({reason})"), ("over_erased", f"is over-erased: {over}"))
+    return [f"This model {fault}." for name, fault in faults if row[name] is True]
+
+
+def _certificate(point: PointResults, row: Mapping[Hashable, Any], analysis: Analysis, parts: dict[str, Any]) -> str:
+    spec, table, cost = point.spec, analysis.table, analysis.results.plan.compare.cost
     originals = table[(table["model"] == spec.model.id) & (table["method"] == ORIGINAL)]
-    original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
-    original_row = original.to_dict("records")[0] if len(original) else {}
-    front: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers"}
-    front |= {"pipeline_tag": "text-generation", "tags": ["lethe", "unlearning", spec.method]}
-    if spec.model.revision:
-        front |= {"base_model": spec.model.id, "base_model_relation": "adapter" if is_adapter else "finetune"}
-    strength = "" if point.strength is None else f", {spec.strength_name} {point.strength:.4g}"
-    cost = analysis.info.get(analysis.results.plan.compare.cost)
-    ratio = row[cost.name] / original_row[cost.name] if cost and original_row else math.nan
-    parts: dict[str, Any] = {"spec": spec, "point": point, "row": row, "weights": weights}
-    parts |= {"info": analysis.info, "original_row": original_row, "nan": math.nan, "arrow": arrow, "made_by": made_by}
-    parts |= {"source_name": _source_name, "without_folders": _without_folders}
-    parts["is_adapter"], parts["front_matter"] = is_adapter, yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    parts["title"] = f"{_without_folders(spec.model.id)}: {spec.label}{strength}"
-    parts["paid"] = "" if cost is None or math.isnan(ratio) else f"{lower_title(cost)} ×{ratio:.2f}"
+    originals = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable")
+    original = next(iter(originals.to_dict("records")), {})
+    parts |= {"spec": spec, "point": point, "row": row, "original_row": original, "info": analysis.info}
+    parts |= {"price": row.get(cost, math.nan) / original.get(cost, math.nan), "cost": analysis.info.get(cost)}
+    parts |= {"arrow": arrow, "lower_title": lower_title, "without_folders": _without_folders, "nan": math.nan}
     return printable(fill_template("harness.reporting", "templates/card.md.j2", **parts))
 
 
 def _without_folders(value: Json) -> Json:
     is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
     return Path(value).name if is_path else value
-
-
-def _source_name(source: Source) -> str:
-    if source.path is None:
-        return source.source
-    return source.path if source.source == "hub" and not source.path.startswith("/") else Path(source.path).name

@@ -118,7 +118,8 @@ def _job_count(results: Results, folders: job.Folders) -> int:
 def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:
     analysis = Analysis(measured)
     written = write(analysis, folder)
-    tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))
+    tags = point_tags(analysis.ranked.table, analysis.attacks)
+    tracking.attempt(mlflow.copy_sweep, measured, tags, written, answer_markdown(analysis))
     return SweepResults(folder, analysis)
 
 
@@ -130,6 +131,6 @@ def watch_trials(watch: job.Watcher, wave: Results, journal: Journal, tracking: 
         watch(event)
         if event.trial_id in spec_by_id:
             records = journal.read(event.trial_id)
-            tracking.log_trial(wave.plan, trial_results(spec_by_id[event.trial_id], records))
+            tracking.attempt(mlflow.copy_trial, wave.plan, trial_results(spec_by_id[event.trial_id], records))
 
     return watch_both

@@ -1,6 +1,8 @@
 """Verbs on finished results: collate, verify, diff and power."""
 
 import math
+import os
+import shlex
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +12,13 @@ import pandas as pd
 
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.answer import Answer
+from harness.analysis.answer import Answer, export_name
 from harness.analysis.table import read_table
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
-from harness.library import find_point, load_results, read_folder
+from harness.library import SweepResults, find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.records import mlflow, published, record
 from harness.records.results import PointResults, Results
@@ -26,7 +28,7 @@ from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
 from harness.reporting.sections.repeat import versions
 from harness.reporting.summary import answer_markdown
-from harness.settings import Level
+from harness.settings import HOLDOUT, Level
 from harness.statistics import protocol
 
 
@@ -84,7 +86,33 @@ def complete_tables(folder: Path) -> pd.DataFrame:
     return frame
 
 
+def next_steps(outcome: SweepResults) -> list[str]:
+    """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
+    results, ranks, answer = outcome.results, outcome.ranked.ranking, outcome.analysis.answer.frame
+    ids = [*answer.loc[answer["price"].notna() & ~answer["broken"].eq(True), "points"].str[0]]
+    rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(outcome.ranked.table.query("ranked"))
+    ids += [*rows.loc[rows["collapsed"].eq(False) & ~rows["over_erased"].eq(True), "point_id"]]
+    points = [point for name in ids for point in results.measured if point.spec.point_id(point.strength) == name]
+    point = next((point for point in points if point.made and not point.made.is_pair), None)
+    if point is None:
+        return []
+    spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
+    elsewhere = ["--results", root] if (root := os.path.relpath(outcome.folder.parent)) != "results" else []
+    export = shlex.join(["lethe", "export", export_name(point, results), "--out", out, *elsewhere])
+    steps = [f"To write {spec.label}'s model: {export}"]
+    steps += [] if outcome.kept_folder(point).exists() else [f"It was not kept. {outcome.how_to_keep(point)}"]
+    sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
+    files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
+    if spec.forget.source in OF_AUDIT:
+        unseen = ["--unseen", files[1]] if len(files) > 1 else []
+        audit = shlex.join(["lethe", "audit", out, files[0], *unseen, "--original", spec.model.id])
+        steps.append(f"To check that model: {audit}")
+    return steps
+
+
 MAX_ROWS = 60
+OF_AUDIT = ("jsonl", "csv", "text", "npy")
+"""Sources that `lethe audit` reads from a file."""
 Points = dict[str, PointResults]
 OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 COLUMNS = ("kind", "point", "what", "a", "b", "difference", "verdict")

@@ -14,14 +14,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from harness.base.files import digest_of, locked
 from harness.base.messages import tell
 from harness.errors import DataError, LetheError
 from harness.records import mlflow_runs
-from harness.records.artifacts import Artifacts
 from harness.records.results import Results, TrialResults
 from harness.settings import Plan
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 EXPERIMENT = "lethe"
+LOOPBACK = "127.0.0.1"
 PointTags = Mapping[str, Mapping[str, str]]
 """Tags that depend on the whole table, by point id."""
 _DEFAULTS = {"DISABLE_TELEMETRY": "true", "SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
@@ -48,19 +48,12 @@ class LiveCopy:
     def __init__(self, folder: Path) -> None:
         self._folder, self._is_broken = folder.resolve(), False
 
-    def log_trial(self, plan: Plan, trial: TrialResults) -> None:
-        """Write a trial's runs."""
-        self._attempt(lambda: copy_trial(self._folder, plan, trial))
-
-    def finish(self, results: Results, point_tags: PointTags, files: Iterable[Path], answer: str) -> None:
-        """Write the whole sweep by `copy_sweep`."""
-        self._attempt(lambda: copy_sweep(self._folder, results, point_tags, files, answer))
-
-    def _attempt(self, write: Callable[[], None]) -> None:
+    def attempt(self, copy: Callable[..., None], *arguments: Any) -> None:
+        """Call `copy_trial` or `copy_sweep` with the sweep's folder and `arguments`."""
         if self._is_broken:
             return
         try:
-            write()
+            copy(self._folder, *arguments)
         except Exception as error:
             self._is_broken = True
             reason = describe_failure(error, self._folder.parent)
@@ -142,8 +135,8 @@ def describe_failure(error: Exception, root: Path) -> str:
     return f"MLflow at {describe_store(root)} failed: {kinds}{f' ({code})' if code else ''}, raised in {location}."
 
 
-def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Replace this process by MLflow's web server on 127.0.0.1."""
+def serve_dashboard(results_root: Path, port: int, host: str) -> NoReturn:
+    """Replace this process by MLflow's web server."""
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
@@ -151,12 +144,16 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.
         for name, page in mlflow_runs.view_addresses(experiment.experiment_id, experiment.tags).items():
-            tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
-    stores = ["--backend-store-uri", f"sqlite:///{root}/mlflow.db"]
-    stores += ["--artifacts-destination", (root / "mlartifacts").as_uri()]
-    server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command = [sys.executable, "-m", "mlflow", "server", *stores, *server]
-    os.execve(sys.executable, command, {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+            tell(f"{name}, in a moment: http://{host}:{port}/{page}")
+    if host != LOOPBACK:
+        tell(f"Anybody who reaches {host}:{port} can read and delete every run: it asks for no password.")
+    tell("MLflow's telemetry is off. Ctrl-C ends the dashboard.")
+    names = "*" if host == "0.0.0.0" else ",".join(f"{name}:{port}" for name in {host, LOOPBACK, "localhost"})
+    server = [f"--{kind}-store-uri=sqlite:///{root}/mlflow.db" for kind in ("backend", "registry")]
+    server += [f"--artifacts-destination={(root / 'mlartifacts').as_uri()}", "--workers=1", f"--allowed-hosts={names}"]
+    command = [sys.executable, "-m", "mlflow", "server", *server, f"--host={host}", f"--port={port}"]
+    variables = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    os.execve(sys.executable, command, {**os.environ, **variables, "PYTHONWARNINGS": "ignore"})
 
 
 def _server() -> str:
@@ -183,7 +180,7 @@ def _open_copy(folder: Path, plan: Plan, condition: str = "") -> Iterator[_Copy]
             client.restore_experiment(experiment.experiment_id)
         # A server may have another results folder's sweep of the same name.
         identity = {"sweep": plan.sweep} | ({"results": str(root)} if _server() else {})
-        copy = _Copy(client, experiment.experiment_id, Artifacts(root / "artifacts"), identity)
+        copy = _Copy(client, experiment.experiment_id, root, identity)
         copy.look_up(" AND tags.kind = 'sweep'")
         copy.look_up(condition)
         yield copy
@@ -195,7 +192,7 @@ class _Copy:
 
     client: MlflowClient
     experiment: str
-    artifacts: Artifacts
+    root: Path
     identity: Mapping[str, str]
     """Tags that identify this sweep's runs."""
     runs: dict[str, Run] = field(default_factory=dict)
@@ -215,8 +212,7 @@ class _Copy:
         """Write the runs and the view of a sweep; return the id of the sweep's run."""
         plan = results.plan
         if "sweep" not in self.runs:
-            tags = {**self.identity, **mlflow_runs.source_tags(plan.sweep), "kind": "sweep"}
-            tags["mlflow.note.content"] = plan.question
+            tags = {**self.identity, "kind": "sweep", "mlflow.note.content": plan.question}
             moments = [mlflow_runs.milliseconds(at) for trial in results.trials for at in trial.written]
             started = min(moments, default=None)
             self.runs["sweep"] = self.client.create_run(self.experiment, started, tags, run_name=plan.sweep)
@@ -228,11 +224,8 @@ class _Copy:
                 shared = set.intersection(*tags_of_points) if points else set()
                 parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    kept = mlflow_runs.erased_tags(point, self.artifacts)
-                    self.put(content, parent, {**kept, **point_tags.get(content.key, {})})
-        for study in results.studies:
-            for candidate in study.candidates:
-                self.put(mlflow_runs.candidate_run(study, candidate), sweep, {})
+                    of_table = point_tags.get(content.key, {})
+                    self.put(content, parent, {**mlflow_runs.erased_tags(point, self.root, of_table), **of_table})
         if results.measured:
             for name, value in mlflow_runs.experiment_tags(results, self.runs["sweep"].info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)

@@ -1,6 +1,7 @@
 """Content of a sweep's runs in MLflow, and the view on which its page opens.
 
-Runs contain numbers, settings and digests: no notes, samples or error messages, hence no text of the forget set.
+Runs contain numbers, settings and digests: no samples or error messages, and no notes but the training's losses, hence
+no text of the forget set.
 """
 
 import json
@@ -14,11 +15,10 @@ from urllib.parse import quote
 
 from harness.contracts import Json, Metric, Number
 from harness.metric import parse_metric
-from harness.records.artifacts import Artifacts
-from harness.records.record import DIRTY, Candidate, parse_time
-from harness.records.results import PointResults, Results, StudyResults, TrialResults, point_name, reaches
+from harness.records.record import DIRTY, parse_time
+from harness.records.results import PointResults, Results, TrialResults, point_name
 from harness.records.setting_changes import flatten_texts
-from harness.settings import PROBED_UTILITY, Trial
+from harness.settings import Trial
 
 _VIEW = "mlflow.sharedViewState."
 _STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
@@ -55,6 +55,9 @@ def trial_run(trial: TrialResults) -> RunContent:
     numbers: dict[tuple[str, int], float] = {}
     for point, step in zip(trial.points, _steps(strengths), strict=True):
         numbers |= {(name, step): value for name, value in _numbers(point).items()}
+    for point in trial.points:
+        losses = point.made.notes.get("loss_by_step", ()) if point.made else ()
+        numbers |= {("training/loss", step): loss for step, loss in enumerate(losses, start=1)}
     tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
     tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
     tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
@@ -71,9 +74,6 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     """Return a point's run, a row of the table; it starts when the model was erased."""
     spec, strength = point.spec, point.strength
     numbers = {(name, 0): value for name, value in _numbers(point).items()}
-    for name in _unbounded(_declared([point])):
-        if numbers.get((name, 0), 0.0) > 0:
-            numbers[_logarithm(name), 0] = math.log10(numbers[name, 0])
     settings, key = run_settings(spec), spec.point_id(strength)
     if strength is not None:
         settings |= {"strength": strength, f"settings.{spec.strength_name}": strength}
@@ -86,23 +86,6 @@ def point_run(trial: TrialResults, point: PointResults) -> RunContent:
     return RunContent(key, tags | {"point_id": key}, settings, numbers, status, min(starts), max(ends))
 
 
-def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
-    """Return a candidate's run; `least/TARGET` is the least perplexity of its probes that reach a level."""
-    spec, key = study.spec.trial_with(candidate.settings, ()), f"{candidate.trial_id}-{candidate.number}"
-    numbers: dict[tuple[str, int], float] = {}
-    for probe, step in zip(candidate.probes, _steps([probe["strength"] for probe in candidate.probes]), strict=True):
-        numbers |= {(f"probe/{name}", step): float(value) for name, value in probe.items()}
-    for target in study.spec.targets:
-        if reaching := [probe for probe in candidate.probes if reaches(target, candidate, probe)]:
-            numbers[f"least/{target}", 0] = min(probe[PROBED_UTILITY] for probe in reaching)
-    tags = _tags(spec, "candidate", key, None) | {"search": study.spec.search}
-    tags["mlflow.runName"] = f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}"
-    tags["end"] = _type_of(candidate.end) if candidate.error else candidate.end
-    settings = run_settings(spec) | {f"searched.{name}": value for name, value in candidate.settings.items()}
-    ended = milliseconds(candidate.at)
-    return RunContent(key, tags, settings, numbers, "FINISHED", ended - int(candidate.seconds * 1000), ended)
-
-
 def run_settings(spec: Trial) -> dict[str, Json]:
     """Return a trial's settings by dotted path; reference rows have no settings of a method."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
@@ -113,19 +96,15 @@ def run_settings(spec: Trial) -> dict[str, Json]:
     return settings
 
 
-def erased_tags(point: PointResults, artifacts: Artifacts) -> dict[str, str]:
-    """Return the folder of a point's erased model, if it was kept, and the command that exports it."""
-    spec, point_id, results = point.spec, point.spec.point_id(point.strength), artifacts.root.parent.name
-    if not (artifacts.root / "erased" / point.erased_key).exists():
+def erased_tags(point: PointResults, results: Path, table_tags: Mapping[str, str]) -> dict[str, str]:
+    """Return where a point's erased model was kept, and the command that exports it; nothing for a broken model."""
+    spec, kept_in = point.spec, f"artifacts/erased/{point.erased_key}"
+    is_sound = table_tags and "true" not in (table_tags.get("collapsed"), table_tags.get("over_erased"))
+    if not is_sound or not (results / kept_in).exists():
         return {}
-    folder = [] if results == "results" else ["--results", results]
-    command = ["lethe", "export", f"{spec.sweep}:{point_id}", *folder, "--out", f"{spec.sweep}-{point_name(point)}"]
-    return {"kept_in": f"artifacts/erased/{point.erased_key}", "export": shlex.join(command)}
-
-
-def source_tags(sweep: str) -> dict[str, str]:
-    """Return the tags of MLflow's column *Source*."""
-    return {"mlflow.source.name": f"sweep {sweep}", "mlflow.source.type": "LOCAL"}
+    name, out = f"{spec.sweep}:{spec.point_id(point.strength)}", f"{spec.sweep}-{point_name(point)}"
+    folder = [] if results.name == "results" else ["--results", results.name]
+    return {"kept_in": kept_in, "export": shlex.join(["lethe", "export", name, *folder, "--out", out])}
 
 
 def milliseconds(at: str | None) -> int:
@@ -134,10 +113,12 @@ def milliseconds(at: str | None) -> int:
 
 
 def _tags(spec: Trial, kind: str, trial_id: str, strength: Number | None) -> dict[str, str]:
-    at = "" if strength is None else f"@{strength:g}"
-    name = {"mlflow.runName": f"{spec.variant}{at} {spec.model.id} seed {spec.seed}", **source_tags(spec.sweep)}
-    identity = {"kind": kind, "trial_id": trial_id}
-    return {**name, **identity, "variant": spec.variant, "method": spec.method, "model": spec.model.id}
+    level = f", {spec.until}" if spec.until else ""
+    at = "" if strength is None else f", {spec.strength_name} {strength:g}"
+    name = f"{spec.label}{level}{at}, {spec.model.short_name}, seed {spec.seed}"
+    tags = {"mlflow.runName": name, "mlflow.source.name": f"sweep {spec.sweep}", "mlflow.source.type": "LOCAL"}
+    tags |= {name: getattr(spec, name) for name in ("variant", "method")}
+    return tags | {"kind": kind, "trial_id": trial_id, "model": spec.model.id}
 
 
 def _measured_tags(trial: TrialResults, points: Sequence[PointResults], stop_reason: str) -> dict[str, str]:
@@ -155,9 +136,10 @@ def _numbers(point: PointResults) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, metric in _declared([point]).items():
         if point.spec.shows(metric.group, metric.items) and metric.name in point.numbers:
-            numbers[name] = point.numbers[metric.name]
-    if point.measurements:
-        numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
+            numbers[name] = value = point.numbers[metric.name]
+            if _is_unbounded(metric) and 0 < value < math.inf:
+                numbers[_logarithm(name)] = math.log10(value)
+    numbers["resources/measure_seconds"] = sum(measurement.seconds for measurement in point.measurements)
     if point.made:
         numbers["resources/erase_seconds"] = point.made.erase_seconds
         if point.made.peak_memory_bytes is not None:
@@ -189,12 +171,12 @@ def _declared(points: Iterable[PointResults]) -> dict[str, Metric]:
     return declared
 
 
-def _unbounded(declared: Mapping[str, Metric]) -> list[str]:
-    """Return the metrics on an axis without an upper bound, such as perplexity.
+def _is_unbounded(metric: Metric) -> bool:
+    """Return whether a metric, such as perplexity, is drawn as a logarithm: a collapsed model would squeeze the others.
 
-    Their logarithm is drawn: MLflow's charts have no logarithmic scale, and a collapsed model would squeeze the others.
+    MLflow's charts have no logarithmic scale.
     """
-    return [name for name, metric in declared.items() if metric.axis is not None and math.isinf(metric.high)]
+    return metric.axis is not None and math.isinf(metric.high)
 
 
 def _logarithm(name: str) -> str:
@@ -203,18 +185,22 @@ def _logarithm(name: str) -> str:
 
 
 def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
-    """Return the experiment's kind, and the sweep's view in the form that MLflow's page saves.
+    """Return the experiment's kind, and the sweep's two views in the form that MLflow's page saves.
 
-    The view contains a table of points, the trade-off (erasure upwards, generation across), and parallel coordinates.
+    One has the points: table, trade-off (erasure upwards, generation across), and parallel coordinates. The other has a
+    line of each trial through its strengths, in the method's colour, and its loss by step.
     """
     sweep, declared = results.plan.sweep, _declared(results.measured)
-    run_name, columns = "attributes.`Run Name`", _columns(results, declared)
+    run_name, columns = "attributes.`Run Name`", _columns(declared)
     saved = json.loads(Path(__file__).with_name("mlflow_view.json").read_text(encoding="utf-8"))
-    state = saved["state"] | {"searchFilter": f"tags.kind = 'point' AND tags.sweep = '{sweep}'"}
-    state |= {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
-    state["compareRunCharts"] = _charts(declared, saved["scatter"], saved["parallel"])
-    view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
-    return {"mlflow.experimentKind": "custom_model_development", f"{_VIEW}{_legal(sweep)}": json.dumps(view)}
+    shown = {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
+    tags = {"mlflow.experimentKind": "custom_model_development"}
+    for kind, key, charts in zip(("point", "trial"), (sweep, f"{sweep}: lines"), _charts(declared, saved), strict=True):
+        state = saved["state"] | shown | {"searchFilter": f"tags.kind = '{kind}' AND tags.sweep = '{sweep}'"}
+        state["compareRunCharts"] = charts
+        view = {"name": f"{sweep}: {kind}s", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
+        tags[_VIEW + _legal(key)] = json.dumps(view)
+    return tags
 
 
 def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -224,26 +210,26 @@ def view_addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{page}{quote(name)}" for name in names}
 
 
-def _columns(results: Results, declared: Mapping[str, Metric]) -> list[str]:
-    trials = results.plan.trials
-    columns = ["params.`model`"] if len({spec.model.id for spec in trials}) > 1 else []
-    columns += ["params.`seed`"] if len({spec.seed for spec in trials}) > 1 else []
-    columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
-    ranked = [name for name, metric in declared.items() if metric.ranked]
-    ranked.sort(key=lambda name: declared[name].group)
-    columns += [f"metrics.`{_legal(name)}`" for name in ranked]
-    return [*columns, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
+def _columns(declared: Mapping[str, Metric]) -> list[str]:
+    ranked = sorted((name for name, metric in declared.items() if metric.ranked), key=lambda name: declared[name].group)
+    params = [f"params.`{name}`" for name in ("variant", "strength", "training.learning_rate")]
+    metrics = [f"metrics.`{_legal(name)}`" for name in ranked]
+    return [*params, *metrics, "tags.`collapse_class`", "tags.`over_erased`", "tags.`ranked`"]
 
 
-def _charts(declared: Mapping[str, Metric], scatter: Json, parallel: Json) -> list[dict[str, Any]]:
-    unbounded, axes = _unbounded(declared), {}
+def _charts(declared: Mapping[str, Metric], saved: Mapping[str, Any]) -> tuple[list[Json], list[Json]]:
+    """Return the charts of points, and those of trials."""
+    unbounded, axes = {name for name, metric in declared.items() if _is_unbounded(metric)}, {}
     for group in ("generation", "erasure"):
         names = [name for name, metric in declared.items() if metric.group == group and metric.axis is not None]
         # Perplexity, the cost of comparisons, comes first.
         names.sort(key=lambda name: (group == "generation" and name not in unbounded, declared[name].axis))
         axes[group] = [_legal(_logarithm(name) if name in unbounded else name) for name in names]
-    charts = []
+    points, lines = list[Json](), list[Json]()
     for number, (x, y) in enumerate(zip(axes["generation"], axes["erasure"], strict=False)):
         both = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
-        charts.append({**scatter, "uuid": f"scatter-{number}", **both})
-    return [*charts, {**parallel, "selectedMetrics": [*axes["erasure"], *axes["generation"]]}]
+        points.append({**saved["scatter"], "uuid": f"scatter-{number}", **both})
+        across = {"xAxisKey": "metric", "selectedXAxisMetricKey": x, "metricKey": y, "selectedMetricKeys": [y]}
+        lines.append({**saved["line"], "uuid": f"line-{number}", **across})
+    points.append({**saved["parallel"], "selectedMetrics": [*axes["erasure"], *axes["generation"]]})
+    return points, [*lines, {**saved["line"], **saved["loss"]}]

@@ -76,6 +76,8 @@ class Point(Journaled):
     """Digest of the method's code; '' for a reference row."""
     worker_nodes: tuple[str, ...] = ()
     """`Started.node` of each worker; empty where the trial's own process erased."""
+    is_pair: bool = False
+    """Whether it is two models that decode together, which cannot be kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def train(
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     names: tuple[str, ...] | None = () if select else None
-    selected, steps_before = list[Json](), 0
+    selected, losses = list[Json](), list[Json]()
     yield Epoch(0, {}, names)
     adapters = _adapters(task, model, parts)
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
@@ -139,8 +139,8 @@ def train(
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
             for stop, notes_of_steps in _run_to_stops(ends, steps, engine, adapters):
-                taken = steps_before + notes_of_steps["optimizer_steps"]
-                reached = {**notes, **notes_of_steps, "total_steps": taken}
+                so_far = losses + notes_of_steps["loss_by_step"]
+                reached = {**notes, **notes_of_steps, "loss_by_step": so_far, "total_steps": len(so_far)}
                 if engine.skipped_steps:
                     skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
@@ -151,7 +151,7 @@ def train(
                 yield Epoch(stop, reached, names, reason)
             if reason:
                 return
-            steps_before = taken
+            losses = so_far
     finally:
         if engine is not None:
             engine.close()
@@ -268,8 +268,7 @@ def _notes_of_steps(values: Sequence[Values], engine: TrainingEngine, seconds: f
     losses = [step["loss"] for step in values]
     notes: dict[str, Json] = {
         "precision": engine.precision,
-        "loss_first": losses[0],
-        "loss_last": losses[-1],
+        "loss_by_step": losses,
         "loss_mean": sum(losses) / len(losses),
         "optimizer_steps": len(values),
         "skipped_steps": engine.skipped_steps,

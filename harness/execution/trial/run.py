@@ -184,6 +184,7 @@ class _RunningTrial:
             found: dict[str, Any] = {"peak_memory_bytes": self.memory.bytes if peak is None else peak, "code": code}
             found["notes"] = self._noted({**erased.notes, "warnings": erasure.warnings})
             found |= {"erase_seconds": seconds, "worker_nodes": erasure.worker_nodes}
+            found["is_pair"] = isinstance(erased.model, PairModel)
             self.journal.append(Point(**self._place(strength), **found))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return

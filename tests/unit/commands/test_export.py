@@ -11,6 +11,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
+from harness.commands.results import next_steps
 from harness.library import load_results
 from harness.models import adapters, loading, resolving
 from harness.models.blocks import blocks
@@ -39,7 +40,7 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
     for spec in rows:
         for strength in spec.points():
-            journal.append(make_point(spec, strength))
+            journal.append(make_point(spec, strength, is_pair=spec.method == "contrastive_decoding"))
             writing = {"perplexity": 31.25, "mauve": float("nan")}
             journal.append(make_measurement(spec, strength, "generation", writing))
             journal.append(make_measurement(spec, strength, "memorization", {"ma": 0.25}))
@@ -82,7 +83,7 @@ def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, 
     assert (SECRET in written, str(root) in written) == (False, False)
 
 
-def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_measurement):
+def test_the_card_has_what_was_measured_and_how_it_is_broken(results, tmp_path, make_measurement, capsys):
     root, rows = results
     spec = rows["emso"]
     worse = make_measurement(spec, 2, "generation", {"perplexity": 3125.0, "mauve": float("nan")})
@@ -90,11 +91,27 @@ def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_m
     assert export(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
     card = (tmp_path / "out" / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["tags"] == ["lethe", "unlearning", "emso"]
-    assert card.split("## Limits")[1].startswith("\n\n- **It has collapsed**")
+    fault = "This model has collapsed (gibberish: perplexity)."
+    assert card.split("# MODEL: EMSO, epochs 2\n\n")[1].startswith(f"**{fault}**")
+    assert fault in capsys.readouterr().out
     numbers = ("| MA ↓ | 0.25 | 0.25 | memorization | exact |", "| 3125 | 31.25 | generation |", "MAUVE ↑ | nan |")
-    digests = ("# MODEL: EMSO, epochs 2", spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
+    digests = (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
     for fact in (*digests, *numbers, "| selection | all |", "| scores | scores |", "another seed"):
         assert fact in card
+
+
+def test_a_sweep_ends_with_how_its_best_sound_model_is_exported_and_checked(results, make_measurement, monkeypatch):
+    root, rows = results
+    monkeypatch.chdir(root.parent)
+    for variant, strength, ma in (("original", None, 0.9), ("emso", 2, 0.5), ("contrastive_decoding", 0.5, 0.1)):
+        for evaluator, numbers in (("memorization", {"ma": ma}), ("generation", {"perplexity": 31.25, "mauve": 0.5})):
+            Journal(root / "s" / "journal").append(make_measurement(rows[variant], strength, evaluator, numbers))
+    outcome = load_results(root / "s")
+    export, audit = next_steps(outcome)
+    assert export == "To write EMSO's model: lethe export s:emso@2 --out s-emso"
+    assert re.fullmatch(rf"To check that model: lethe audit s-emso '\S+{SECRET}/\S+' --original \S+/MODEL", audit)
+    shutil.rmtree(root / "artifacts")
+    assert next_steps(outcome)[1] == f"It was not kept. {outcome.how_to_keep(outcome.point('emso@2'))}"
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):
@@ -108,7 +125,8 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
         assert not out.exists()
         return capsys.readouterr().err
 
-    assert "was not kept: the sweep file says keep_erased: patch." in refused("s:contrastive_decoding@0.5")
+    assert "two models that decode together, and no single model" in refused("s:contrastive_decoding@0.5")
+    assert "was not kept. Remove " in refused("s:emso@1")
     assert f"{there} exists already" in refused("s:emso@2", folder=there)
     assert "no measured point is called 's:emsoo@1'. Did you mean 'emso@1'?" in refused("s:emsoo@1")
     assert all(rows["emso"].point_id(strength) in refused("s:emso") for strength in (1, 2))

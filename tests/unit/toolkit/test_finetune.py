@@ -141,8 +141,8 @@ def test_a_part_of_an_epoch_is_the_model_after_so_many_of_its_steps(make_model, 
         assert torch.equal(reached, expected)
     notes = [erased.notes for _, _, erased in points]
     assert [(note["epoch"], note["optimizer_steps"]) for note in notes] == [(1, 1), (2, 1), (2, 2)]
-    assert [note["total_steps"] for note in notes] == [1, 3, 4]
-    assert notes[1]["loss_mean"] == notes[1]["loss_last"] == notes[2]["loss_first"] != notes[2]["loss_last"]
+    assert [len(note["loss_by_step"]) for note in notes] == [note["total_steps"] for note in notes] == [1, 3, 4]
+    assert notes[1]["loss_mean"] == notes[1]["loss_by_step"][2] != notes[2]["loss_by_step"][3]
 
 
 def test_a_loss_that_is_not_finite_ends_the_trial(make_model, forget):
