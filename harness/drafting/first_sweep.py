@@ -48,11 +48,11 @@ FACTOR = 4
 def walk_end(plugin: type[Method]) -> Number | None:
     """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
     default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
-    if isinstance(dimension, Choice):
-        return max(dimension.values)
     if isinstance(dimension, LogUniform):
-        return type(default)(dimension.high) if default is not None else dimension.high
-    return None if default is None else FACTOR * default
+        return int(dimension.high) if isinstance(default, int) else float(dimension.high)
+    if default is None:
+        return None
+    return max(dimension.values) if isinstance(dimension, Choice) else FACTOR * default
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:

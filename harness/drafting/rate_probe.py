@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
@@ -93,12 +95,9 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
 
 
 def _fall(record: Candidate) -> float:
-    falls, before = [], {**record.original, "optimiser_steps": 0}
-    for after in record.probes:
-        steps = after["optimiser_steps"] - before["optimiser_steps"]
-        falls.append((before[PROBED_ERASURE] - after[PROBED_ERASURE]) / steps)
-        before = after
-    return max(falls)
+    probes = [{**record.original, "optimiser_steps": 0}, *record.probes]
+    steps = np.diff([probe["optimiser_steps"] for probe in probes])
+    return float(np.max(-np.diff([probe[PROBED_ERASURE] for probe in probes]) / steps))
 
 
 def plan_probe(content: str, out: Path, texts: int) -> Plan:

@@ -103,7 +103,7 @@ class MemoryTracker(TorchDispatchMode):
 class _ContentlessMode(FakeTensorMode):
     """Tensors without contents; copies of torch's own mode would free its references to storages twice."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_ContentlessMode":
+    def __deepcopy__(self, _: dict[int, Any]) -> "_ContentlessMode":
         return self
 
 
