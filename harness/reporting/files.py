@@ -28,8 +28,7 @@ from harness.settings import Plan
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write all tables, figures and the report; return the files."""
-    # It is first, so that it exists even if ranking fails.
+    """Write table.csv first, in case ranking fails, then other tables, figures and the report; return the files."""
     written = [write_whole(folder / "table.csv", csv_text(analysis.table))]
     written.append(write_whole(folder / "table.metrics.yaml", metrics.declarations(analysis.info)))
     sections = [section(analysis) for section in SECTIONS]
@@ -115,11 +114,7 @@ def describe_methods(plan: Plan) -> list[tuple[str, str]]:
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
-    """Return each point's tags by its id: collapsed, over-erased, ranked, frontier, colour.
-
-    `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
-    retrained model, over all seeds, with its interval.
-    """
+    """Return each point's tags by its id: its states, its colour, and attacks' excess over the retrained model."""
     words = {True: "true", False: "false"}
     colours = {variant: colour for variant, (colour, _) in curves.styles(table).items()}
     colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}

@@ -55,8 +55,9 @@ class Attacks(section.Section):
             text += section.paragraph(sentence) + render(wide, columns, "html")
         caption = "What attacks measured step by step and layer by layer."
         text += section.picture(pictures, "attack_curves", "Curves of what attacks measured, of each method.", caption)
-        columns = [Column("title", "", "heading"), Column("label", "Method"), Column("x_title", "At"), Column("x", "")]
-        numbers = render(self.curves, [*columns, Column("y", "Measured", "number")], "html")
+        columns = [Column("model", "", "heading"), Column("title", "", "heading"), Column("label", "Method")]
+        columns += [Column("x_title", "At"), Column("x", "", "count"), Column("y", "Measured", "number")]
+        numbers = render(self.curves.sort_values(["model", "title"], kind="stable"), columns, "html")
         return text + (section.details("The numbers of the curves", numbers) if len(self.curves) else "")
 
 

@@ -29,7 +29,7 @@ class MainTable(Section):
     """Every ranked row with ranks, numbers and intervals; `reporting.files` writes the tables' files."""
 
     title = "Main table"
-    lead = "Each method where it is ranked, with all its numbers, next to the models that it is judged by."
+    lead = "Each method where it is ranked; † has collapsed and ‡ is over-erased, so neither has a rank."
     needs_points = True
 
     def html(self, pictures: Pictures) -> Markup:
@@ -101,8 +101,7 @@ class ReasoningTasks(Section):
 
     title = "Reasoning"
     lead = (
-        "Zero-shot accuracy, its change against the original (small: the 95 % interval over questions and seeds), and "
-        "† where a model collapsed."
+        "Zero-shot accuracy, and its change against the original; small: the 95 % interval, over questions and seeds."
     )
     needs_points = True
 

@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis import metrics, seeds
-from harness.base.messages import first_names
+from harness.base.messages import amount, first_names
 from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
@@ -30,19 +30,11 @@ class Repeat(Section):
     lead = "The sweep file, with the same models, texts and versions, gives these numbers again."
 
     def html(self, pictures: Pictures) -> Markup:
-        results = self.analysis.results
-        pairs = {
-            "Models, texts and judges, with their digests": list_inputs(results.plan),
-            "Versions": versions(results),
-        }
-        parts: dict[str, Any] = {
-            "command": provenance(results)["sweep_command"],
-            "pairs": pairs,
-            "file": results.plan.file,
-        }
-        parts |= {"trials": _trial_table(results)}
-        parts["failed"] = [trial for trial in results.trials if trial.failure][:MAX_FAILURES]
-        return fill_html("repeat", **parts)
+        results, plan = self.analysis.results, self.analysis.results.plan
+        pairs = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
+        failed = [trial for trial in results.trials if trial.failure][:MAX_FAILURES]
+        parts: dict[str, Any] = {"failed": failed, "trials": _trial_table(results), "pairs": pairs, "file": plan.file}
+        return fill_html("repeat", command=provenance(results)["sweep_command"], **parts)
 
 
 def _trial_table(results: Results) -> Markup:
@@ -140,7 +132,6 @@ def _machines(results: Results) -> list[str]:
 
 def machine_text(hardware: Mapping[str, str]) -> str:
     """Return a machine as text: `EPYC (AVX512), 1 core, 16 GiB; GPU: H200, 140 GiB`."""
-    cores = hardware.get("cores", "")
-    parts = [cpu_kind(hardware), cores and f"{cores} core{'' if cores == '1' else 's'}"]
+    parts = [cpu_kind(hardware), amount(int(hardware["cores"]), "core") if hardware.get("cores") else ""]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine

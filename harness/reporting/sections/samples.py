@@ -21,10 +21,7 @@ class Samples(Section):
     """Texts that each ranked model still recites, by their line, and what the models write."""
 
     title = "Which texts survive"
-    lead = (
-        "A text survives where a model still writes it on, word for word, to its end or for 50 tokens, and the "
-        "retrained model does not."
-    )
+    lead = "A text survives where a model, but not the retrained one, still writes it on, to its end or for 50 tokens."
 
     def html(self, pictures: Pictures) -> Markup:
         samples_by_prompt: dict[tuple[str, str, str, int], list[tuple[str, Any, str]]] = {}

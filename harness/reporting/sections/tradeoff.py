@@ -63,7 +63,7 @@ def point_table(analysis: Analysis) -> Markup:
 def tradeoff(
     name: str, table: pd.DataFrame, planes: Sequence[Plane], looks: style.Styles, width: float, across: int
 ) -> dict[str, Figure]:
-    """Return a panel for each model and plane, with a curve for each method: the paper's Figure 4; {} without points."""
+    """Return a panel for each model and plane, a curve for each method: the paper's Figure 4; {} without points."""
     models = list(table["model"].unique())
     curves_by_panel = [curves(table, model, x, y) for model in models for x, y in planes]
     if not any(curves_by_panel):
