@@ -15,7 +15,6 @@ from harness.analysis import curves, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
-from harness.base.messages import amount
 from harness.errors import LetheError
 from harness.plugins import METHODS
 from harness.records.journal import Journal
@@ -78,22 +77,24 @@ def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answe
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
     """Return the report of a sweep; `is_kept`: its journal stays, so that the report can be made again."""
     plan = analysis.results.plan
-    has_points = plan.erases and len(analysis.points) > 0
-    shown = []
+    has_points, shown = plan.erases and len(analysis.points) > 0, []
     for section in sections or [section(analysis) for section in SECTIONS]:
         if has_points or not section.needs_points:
             sizes, pictures = (section.figures, section.drawn(*PHONE)), {}
             for name in section.figures:
                 pictures[name] = [b64encode(rendered(figures[name], "svg")).decode() for figures in sizes]
             if text := section.html(pictures):
-                shown.append((re.sub(r"[^a-z0-9]+", "-", section.title.lower()), section, text))
+                anchor = re.sub(r"[^a-z0-9]+", "-", section.title.lower())
+                shown.append((anchor, section.title, section.lead, text))
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
-    parts: dict[str, Any] = {"sections": shown, "results": analysis.results, "is_kept": is_kept}
+    parts: dict[str, Any] = {
+        "sections": shown,
+        "results": analysis.results,
+        "is_kept": is_kept,
+        "heads": analysis.answer.heads,
+    }
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
-    parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or metrics.NOTHING
-    parts["provenance"], parts["limits"] = repeat.provenance(analysis.results), analysis.caveats
-    counts = {head["texts"] for head in analysis.answer.heads.values()}
-    parts["texts"] = " and ".join(amount(count, "text") for count in sorted(counts))
+    parts |= {"provenance": repeat.provenance(analysis.results), "limits": analysis.caveats}
     if plan.erases:
         parts["cards"] = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
         parts |= {"notes": summary.further_notes(analysis), "methods": describe_methods(plan)}

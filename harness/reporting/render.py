@@ -281,13 +281,9 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
 def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
     first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, column in enumerate(columns):
-        is_long, least = column.kind in _LEFT, 14 if place == first else None
-        justify: Literal["left", "center", "right"] = "left" if is_long else "right"
-        justify = "center" if column.kind == "rank" else justify
-        overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        most = 36 if is_long else None
-        title = Text(printable(column.title))
-        table.add_column(title, justify=justify, overflow=overflow, min_width=least, max_width=most)
+        look: dict[str, Any] = {"justify": "center" if column.kind == "rank" else "right", "overflow": "ellipsis"}
+        look |= {"justify": "left", "overflow": "fold", "max_width": 36} if column.kind in _LEFT else {}
+        table.add_column(Text(printable(column.title)), min_width=14 if place == first else None, **look)
     for row in rows:
         if row.above:
             table.add_section()

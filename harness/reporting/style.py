@@ -53,9 +53,8 @@ def without_mathtext(text: str) -> str:
 def axis_title(metric: Metric) -> str:
     """Return a metric's title for an axis, and its meaning: `MA: lower is more erased`."""
     name, subscript = split_title(metric.title)
-    title = without_mathtext(name) + (f"$_{{{subscript}}}$" if subscript else "")
+    title = without_mathtext(name) + f"$_{{{subscript}}}$" * bool(subscript) + " (log)" * math.isinf(metric.high)
     good = {"erasure": "more erased", "generation": "better text"}.get(metric.group, "better")
-    title += " (log)" if math.isinf(metric.high) else ""
     return f"{title}: {metric.better} is {good}" if metric.better in ("lower", "higher") else title
 
 

@@ -26,7 +26,6 @@ class TheAnswer(section.Section):
     title = "Who pays what"
     lead = "Each method erases to the same level, and pays with the quality of its other text: ×1 is free."
     stems = ("answer",)
-    needs_points = True
 
     def drawn(self, width: float, across: int) -> dict[str, Figure]:
         analysis = self.analysis
@@ -70,10 +69,9 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
     frames = {model: rows for model, rows in frames.items() if rows["price"].notna().any()}
     if not frames or cost is None:
         return None
-    inches = sum(0.3 * len(rows) + 0.9 for rows in frames.values())
-    figure = Figure(figsize=(width, inches + 0.7), layout="constrained")
+    height = 0.3 * max(map(len, frames.values())) + 0.9
+    figure, panels = style.new_panels(len(frames), width, 1, height)
     runs = max(answer.heads[model]["runs"] for model in frames)
-    panels = figure.subplots(len(frames), 1, squeeze=False).flat
     title = style.without_mathtext(f"{cost.title}, times the original's: lower is cheaper")
     for ax, (model, rows) in zip(panels, frames.items(), strict=True):
         _draw_prices(ax, rows, answer.heads[model], plan.compare.margin, looks)

@@ -27,7 +27,6 @@ class ExactMatch(section.Section):
     title = "Memorised and not memorised"
     lead = "How much of the original's text is left: low is good for memorised texts, high for the rest."
     stems = ("exact_match_groups",)
-    needs_points = True
 
     def drawn(self, width: float, across: int) -> dict[str, Figure]:
         frame = self.analysis.agreements

@@ -121,7 +121,6 @@ class Published(Section):
 
     title = "Next to the published table"
     lead = "Our figure, and behind it the published one; `lethe verify` compares them within tolerances."
-    needs_points = True
 
     def html(self, pictures: Pictures) -> Markup:
         frame = self.analysis.published

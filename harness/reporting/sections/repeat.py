@@ -19,8 +19,6 @@ from harness.settings import HOLDOUT, VALIDATION_ROW, Plan
 
 MAX_TRIALS = 2000
 MAX_FAILURES = 40
-_COMMIT_DIGITS = 10
-_MAX_HOSTS = 4
 
 
 class Repeat(Section):
@@ -96,7 +94,7 @@ def provenance(results: Results) -> dict[str, Any]:
         for attempt in trial.attempts:
             if "lethe" in attempt.versions:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
-                commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
+                commit = f" (commit {attempt.commit[:10]}{changed})" if attempt.commit else ""
                 builds.append(f"{attempt.versions['lethe']}{commit}")
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     date = f"{parse_time(moments[-1]):%-d %B %Y}" if moments else ""
@@ -125,7 +123,7 @@ def _machines(results: Results) -> list[str]:
     machines = []
     for machine, hosts in sorted(hosts_by_machine.items(), key=lambda item: -len(item[1])):
         trials = f" ({len(hosts)} trials)" if len(hosts_by_machine) > 1 else ""
-        names = first_names(sorted({*hosts} - {""}), _MAX_HOSTS)
+        names = first_names(sorted({*hosts} - {""}), 4)
         machines.append(f"{names}{': ' if names else ''}{machine}{trials}")
     return machines
 

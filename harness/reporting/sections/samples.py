@@ -25,20 +25,18 @@ class Samples(Section):
 
     def html(self, pictures: Pictures) -> Markup:
         samples_by_prompt: dict[tuple[str, str, str, int], list[tuple[str, Any, str]]] = {}
-        exact = metrics.exact_matches(self.analysis.info)
+        exact, plan = metrics.exact_matches(self.analysis.info), self.analysis.results.plan
         for point, measurement in measurements(self.analysis.sampled):
             items = self.analysis.evidence.items(point.spec.point_id(point.strength), exact[0]) if exact else None
             for index, sample in enumerate(measurement.samples):
-                id = items.ids[index] if items and sample["kind"] == "forget" else ""
-                name = self.analysis.results.plan.text_names.get(id, "")
+                name = plan.text_names.get(items.ids[index], "") if items and sample["kind"] == "forget" else ""
                 key = (sample["kind"], point.spec.model.id, measurement.evaluator, index)
                 samples_by_prompt.setdefault(key, []).append((point.spec.label, sample, name))
         frame = pd.DataFrame(_survivors(self.analysis))
         columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("at", "Strength")]
         columns += [Column("share", "Texts that survive"), Column("lines", "Which", "note")]
         text = render(frame, columns, "html") if len(frame) else Markup("")
-        is_redacted = self.analysis.results.plan.samples == "redacted"
-        return text + fill_html("samples", samples_by_prompt=samples_by_prompt, is_redacted=is_redacted)
+        return text + fill_html("samples", samples_by_prompt=samples_by_prompt, is_redacted=plan.samples == "redacted")
 
 
 def _survivors(analysis: Analysis) -> Iterator[dict[str, Any]]:

@@ -68,27 +68,21 @@ def tradeoff(
     curves_by_panel = [curves(table, model, x, y) for model in models for x, y in planes]
     if not any(curves_by_panel):
         return {}
-    columns = min(across, len(planes))
-    height = min(width / columns + 0.3, 3.5)
-    figure, axes = style.new_panels(len(curves_by_panel), width, columns, height)
+    figure, axes = style.new_panels(len(curves_by_panel), width, min(across, len(planes)), height=3.2)
     for ax, (x, y), panel_curves in zip(axes, [*planes] * len(models), curves_by_panel, strict=True):
-        _draw_plane(ax, panel_curves, x, y, looks)
+        ax.set_xlabel(style.axis_title(x), fontsize=8.5)
+        ax.set_ylabel(style.axis_title(y), fontsize=8.5)
+        style.dress(ax)
+        if math.isinf(x.high):
+            style.use_log_scale(ax)
+        for curve in panel_curves:
+            _draw_curve(ax, curve, looks)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
         style.panel_title(ax, model)
     handles = _legend_handles(list(chain.from_iterable(curves_by_panel)), looks)
     note = "At the ends of a curve: its strengths. Bars, with several seeds: 95 % interval over them."
     style.legend_below(figure, handles, note, width)
     return {name: figure}
-
-
-def _draw_plane(ax: Axes, panel_curves: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:
-    ax.set_xlabel(style.axis_title(x), fontsize=8.5)
-    ax.set_ylabel(style.axis_title(y), fontsize=8.5)
-    style.dress(ax)
-    if math.isinf(x.high):
-        style.use_log_scale(ax)
-    for curve in panel_curves:
-        _draw_curve(ax, curve, styles)
 
 
 def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles) -> None:

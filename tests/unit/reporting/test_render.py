@@ -15,13 +15,11 @@ ABOUT = {"better": "lower", "unit": "", "source": ""}
 EL = Metric(name="el", title="EL_3", low=0, high=1, group="erasure", **ABOUT)
 PERPLEXITY = Metric(name="p", title="Perplexity", low=1, high=math.inf, group="generation", **ABOUT)
 COLUMNS = [
-    Column("model", "Model", "heading"),
-    Column("needs", "", "group"),
-    Column("label", "Method"),
+    Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method"),
     Column("el", "EL_3", "number", EL, "lower", group="Memorization"),
     Column("p", "Perplexity", "number", PERPLEXITY, group="Generation"),
     Column("rank", "Average", "rank", group="Ranking"),
-]
+]  # fmt: skip
 FRAME = pd.DataFrame(
     {
         "model": ["one", "one", "one", "two", "two", "two"],
@@ -89,8 +87,7 @@ def test_the_terminal_shows_styles_and_no_control_characters():
     assert ("\x1b[4m" in line_of(text, "0.500"), "\x1b[31m" in line_of(text, "D †")) == (True, True)
     assert "(0.200–0.300)" in line_of(text, "A<b>|_&$")
     Console(file=plain, width=100).print(render(FRAME, COLUMNS, "terminal"))
-    widths = {cell_len(line) for line in plain.getvalue().splitlines() if line.strip()}
-    assert len(widths) == 1, "wide characters keep the columns in line"
+    assert len({cell_len(line) for line in plain.getvalue().splitlines() if line.strip()}) == 1, "columns in line"
 
 
 def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():

@@ -22,8 +22,7 @@ from harness.settings import replace
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
-A4 = 273 / 25.4 * 72
-"""Points across it, landscape, without margins."""
+A4 = 273 / 25.4 * 72  # Points, landscape, without margins.
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
 
@@ -57,16 +56,16 @@ def printed_points(table):
     """The width of a printed table, each column as wide as its longest word, in a wide font."""
     rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in table.split("<tr")]
     font = ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), 70)
-    cells = zip(*(row for row in rows if len(row) == max(map(len, rows))), strict=True)
-    words = [visible(" ".join(cell).replace("&nbsp;", "")).split() for cell in cells]
-    return sum(4 + max((font.getlength(word) / 10 for word in column), default=0) for column in words)
+    whole = [row for row in rows if len(row) == max(map(len, rows))]
+    columns = (visible(" ".join(cells)).split() for cells in zip(*whole, strict=True))
+    return sum(4 + max((font.getlength(word) / 10 for word in words), default=0) for words in columns)
 
 
 def test_nothing_is_wider_than_a_phone_and_print_shows_all():
     css = (Path(__file__).parents[3] / "harness" / "reporting" / "templates" / "report.css").read_text()
     widths = re.findall(r"[^-\w](?:min-)?width: ([\d.]+)(px|rem|ch)", css.replace("(max-width", "("))
-    assert [width for width in widths if float(width[0]) * {"px": 1}.get(width[1], 16) > 360] == []
-    phone, _, printed = css.partition("@media (max-width: 40rem)")[2].partition("@page")
+    assert all(float(number) * (1 if unit == "px" else 16) <= 360 for number, unit in widths)
+    phone, printed = css.split("@media (max-width: 40rem)")[1].split("@page")
     assert re.search(r"\bth, td, td\.wrap[^}]*white-space: normal[^}]*overflow-wrap: anywhere", phone)
     rules = (r"\.scroll[^}]*max-height: none; overflow: visible", r"\bh2, h3[^}]*break-after: avoid")
     assert [rule for rule in rules if not re.search(rule, printed)] == []
@@ -123,7 +122,6 @@ def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, rows, rec
         kept[spec.trial_id] = records(spec, samples=[sample | {"generated": generated}])
     words = visible(page(Analysis(make_results(make_plan(*rows), kept))))
     assert (words.count("as it was"), words.count("rubbed out")) == (1, 1), "only the ranked one of two points"
-    assert "Original as it was" in words
     assert "Texts of the forget set are redacted" in words
     assert "redacted" not in visible(page(Analysis(make_results(make_plan(*rows, samples="plain"), kept))))
 
