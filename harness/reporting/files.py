@@ -87,12 +87,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
                 anchor = re.sub(r"[^a-z0-9]+", "-", section.title.lower())
                 shown.append((anchor, section.title, section.lead, text))
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
-    parts: dict[str, Any] = {
-        "sections": shown,
-        "results": analysis.results,
-        "is_kept": is_kept,
-        "heads": analysis.answer.heads,
-    }
+    parts: dict[str, Any] = {"sections": shown, "results": analysis.results, "answer": analysis.answer}
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
     parts |= {"provenance": repeat.provenance(analysis.results), "limits": analysis.caveats}
     if plan.erases:
@@ -101,7 +96,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
     else:
         recited = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
         parts |= {"cards": [], "recited": recited, "notes": [], "methods": []}
-    return render.fill_html("page", **parts)
+    return render.fill_html("page", is_kept=is_kept, **parts)
 
 
 def describe_methods(plan: Plan) -> list[tuple[str, str]]:

@@ -45,8 +45,7 @@ def records(make_point, make_measurement):
         kept = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})]
         told = {"numbers": GOOD, "samples": tuple(samples), "notes": {"prompts": 256}}
         for strength in spec.points():
-            kept += [make_point(spec, strength, notes=notes or {})]
-            kept += [make_measurement(spec, strength, "all", **told)]
+            kept += [make_point(spec, strength, notes=notes or {}), make_measurement(spec, strength, "all", **told)]
         return kept
 
     return make
