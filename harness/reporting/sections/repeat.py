@@ -18,7 +18,6 @@ from harness.reporting.section import Pictures, Section
 from harness.settings import HOLDOUT, VALIDATION_ROW, Plan
 
 MAX_TRIALS = 2000
-MAX_FAILURES = 40
 
 
 class Repeat(Section):
@@ -30,7 +29,7 @@ class Repeat(Section):
     def html(self, pictures: Pictures) -> Markup:
         results, plan = self.analysis.results, self.analysis.results.plan
         pairs = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
-        failed = [trial for trial in results.trials if trial.failure][:MAX_FAILURES]
+        failed = [trial for trial in results.trials if trial.failure][:40]
         parts: dict[str, Any] = {"failed": failed, "trials": _trial_table(results), "pairs": pairs, "file": plan.file}
         return fill_html("repeat", command=provenance(results)["sweep_command"], **parts)
 

@@ -14,8 +14,6 @@ from harness.reporting.render import Column, fill_html, render
 from harness.reporting.section import Pictures, Section
 from harness.settings import ORIGINAL, RETRAINED
 
-MAX_NAMES = 40
-
 
 class Samples(Section):
     """Texts that each ranked model still recites, by their line, and what the models write."""
@@ -49,5 +47,5 @@ def _survivors(analysis: Analysis) -> Iterator[dict[str, Any]]:
             own, left = shown[shown["variant"] == variant], recited._replace(ids=recited.ids - guessed)
             row = {"model": model, "label": own["label"].iloc[0], "collapsed": bool(own["collapsed"].eq(True).any())}
             row |= {"at": f"{own['strength_name'].iloc[0]} {seeds.strengths(list(own['strength']))}".strip()}
-            row |= {"lines": first_names(left.names(text_names), MAX_NAMES) if text_names else ""}
+            row |= {"lines": first_names(left.names(text_names), 40) if text_names else ""}
             yield row | {"share": f"{left.recited} of {left.texts}"}

@@ -63,11 +63,13 @@ def point_table(analysis: Analysis) -> Markup:
 def tradeoff(
     name: str, table: pd.DataFrame, planes: Sequence[Plane], looks: style.Styles, width: float, across: int
 ) -> dict[str, Figure]:
-    """Return a panel for each model and plane, a curve for each method: the paper's Figure 4; {} without points."""
+    """Return a panel for each model and plane, a curve for each method: the paper's Figure 4."""
     models = list(table["model"].unique())
     curves_by_panel = [curves(table, model, x, y) for model in models for x, y in planes]
     if not any(curves_by_panel):
-        return {}
+        figure = Figure(figsize=(width, 1.0))
+        figure.text(0.5, 0.5, "Nothing to draw yet: no point has both numbers.", ha="center")
+        return {name: figure}
     figure, axes = style.new_panels(len(curves_by_panel), width, min(across, len(planes)), height=3.2)
     for ax, (x, y), panel_curves in zip(axes, [*planes] * len(models), curves_by_panel, strict=True):
         ax.set_xlabel(style.axis_title(x), fontsize=8.5)

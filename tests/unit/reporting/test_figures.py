@@ -73,8 +73,8 @@ def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
 
 
 @pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
-def test_without_a_point_there_is_no_figure(rows):
-    assert tradeoff("f", frame(*rows), panels(known(frame(*ROWS))), {}, 8.0, 2) == {}
+def test_nothing_to_draw_is_said(rows):
+    assert (drawn(frame(*rows)).axes, "Nothing to draw yet" in drawn(frame(*rows)).texts[0].get_text()) == ([], True)
 
 
 def test_a_method_has_its_colour_for_life_and_its_other_rows_have_their_own():

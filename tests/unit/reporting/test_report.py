@@ -129,7 +129,7 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
     write(Analysis(make_results(make_plan(*rows), {"emso-0": [failed]})), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
-    names = "ranking.csv report.html table.csv table.md table.metrics.yaml table.tex"
+    names = "ranking.csv report.html table.csv table.md table.metrics.yaml table.tex tradeoff.pdf tradeoff.png"
     assert sorted(path.name for path in tmp_path.iterdir()) == names.split()
     said = ("EMSO on miniature-m, seed 0, failed: the loss is NaN", "NaN at step 3", "1 of 2 trials are not finished.")
     assert [sentence for sentence in said if sentence not in words] == []
