@@ -8,16 +8,10 @@ import pandas as pd
 
 from harness import contracts, settings
 from harness.analysis.damage import State, state_of_repeats
-from harness.analysis.metrics import MetricInfo, arrow, select_metrics
+from harness.analysis.metrics import MetricInfo, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
+from harness.base.styles import method_style
 from harness.metric import exponential
-
-STYLES = (
-    ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),
-    ("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h"),
-)  # fmt: skip
-"""Colours that are distinct for the colour-blind, none of them red (collapse), with their markers."""
-_CORNERS = {("lower", "lower"): "↙", ("lower", "higher"): "↖", ("higher", "lower"): "↘", ("higher", "higher"): "↗"}
 
 
 class CurvePoint(NamedTuple):
@@ -86,15 +80,13 @@ def panels(info: MetricInfo) -> list[tuple[contracts.Metric, contracts.Metric]]:
 
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for each variant, in the table's order; colours repeat with another marker."""
-    variants, size = table.loc[~table["method"].isin(settings.REFERENCE_ROWS), "variant"].unique(), len(STYLES)
-    looks = {}
-    for index, variant in enumerate(variants):
-        looks[str(variant)] = STYLES[index % size][0], STYLES[(index + 3 * (index // size)) % size][1]
+    """Return each variant's colour and marker: its method's, or those of its own name where the method has several."""
+    rows = (
+        table.loc[~table["method"].isin(settings.REFERENCE_ROWS), ["variant", "method"]].drop_duplicates().astype(str)
+    )
+    looks: dict[str, tuple[str, str]] = {}
+    for variant, method in sorted(rows.itertuples(index=False)):
+        name = variant if rows["method"].eq(method).sum() > 1 else method
+        tried = [method_style(name + "'" * turn) for turn in range(99)]  # Other variants may have the first ones.
+        looks[variant] = next((look for look in tried if look not in looks.values()), tried[0])
     return looks
-
-
-def better_corner(x: contracts.Metric, y: contracts.Metric) -> str:
-    """Return the arrow to the corner where both metrics are best, or each metric's aim."""
-    aims = ", ".join(f"{metric.title} {arrow(metric)}" for metric in (x, y))
-    return _CORNERS.get((str(x.better), str(y.better)), aims)

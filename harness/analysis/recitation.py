@@ -110,6 +110,11 @@ class RecitedTexts(NamedTuple):
         share = self.recited / self.texts
         return share, math.sqrt(share * (1 - share) / (self.texts - 1)) if self.texts > 1 else math.nan
 
+    def names(self, text_names: Mapping[str, str]) -> list[str]:
+        """Return where the recited texts stand in their file, or their ids; of copies the first."""
+        first_ids = {self.clusters[id]: id for id in reversed([*self.clusters]) if id in self.ids}
+        return sorted((text_names.get(id, id) for id in first_ids.values()), key=lambda name: (len(name), name))
+
     def __str__(self) -> str:
         return f"{self.recited or 'none'} of {self.texts} texts word for word ({TOKENS} tokens, or all)"
 
@@ -178,9 +183,7 @@ def _recitation(
         than = " and ".join(figures[kind] for kind in controls)
         return Recitation(True, f"the original recites the forget set measurably more than {than}.", is_by_validation)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        first_ids = {recited.clusters[id]: id for id in reversed([*recited.clusters]) if id in recited.ids}
-        names = sorted((text_names.get(id, id) for id in first_ids.values()), key=lambda name: (len(name), name))
-        shown = first_names(names, MAX_NAMES)
+        shown = first_names(recited.names(text_names), MAX_NAMES)
         reason = f"the original recites {recited}, more than {_control_counts(texts)}: {shown}."
         is_by_validation = _controls(texts.keys() - {ORIGINAL}) == [VALIDATION_ROW]
         return Recitation(True, f"{reason} Means over all texts do not show it.", is_by_validation, recited.ids)
@@ -242,31 +245,33 @@ def _shares(rows: pd.DataFrame, method: str, metrics: Sequence[Metric]) -> dict[
     return shares
 
 
-def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
-    """Return the recited texts of each reference row whose items show them; of seeds and replicates, the union."""
+def recited_texts(
+    rows: pd.DataFrame, info: MetricInfo, evidence: Evidence, by: str = "method", least: int = MIN_TOKENS
+) -> dict[str, RecitedTexts]:
+    """Return the recited texts of each method or `variant` whose items show them; of seeds and replicates, the union.
+
+    Continuations of fewer than `least` tokens are left out.
+    """
     metrics = exact_matches(info)
     if metrics is None or not any(evidence.by_point.values()):
         return {}
     by_text, by_original = metrics
-    points = {}
-    for kind in (ORIGINAL, RETRAINED, HOLDOUT, VALIDATION_ROW):
-        points[kind] = list(rows.loc[rows["method"] == kind, "point_id"])
     lengths: dict[str, float] = {}
-    for point_id in [*points[ORIGINAL], *points[HOLDOUT], *points[VALIDATION_ROW]]:
+    for point_id in rows.loc[rows["method"].isin((ORIGINAL, HOLDOUT, VALIDATION_ROW)), "point_id"]:
         # The original agrees with itself as long as a continuation is.
         items = evidence.items(point_id, by_original)
         lengths |= items.by_id() if items else {}
     recited = {}
-    for kind, point_ids in points.items():
+    for name, point_ids in rows.groupby(by, sort=False)["point_id"]:
         clusters: dict[str, str] = {}
         ids: set[str] = set()
         for items in filter(None, (evidence.items(point_id, by_text) for point_id in point_ids)):
             for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
-                if lengths.get(id, 0.0) >= MIN_TOKENS:
+                if lengths.get(id, 0.0) >= least:
                     clusters[id] = cluster
                     ids |= {id} if tokens >= min(TOKENS, lengths[id]) else set()
         if clusters:
-            recited[kind] = RecitedTexts(clusters, frozenset(ids))
+            recited[str(name)] = RecitedTexts(clusters, frozenset(ids))
     return recited
 
 

@@ -105,11 +105,12 @@ def strengths(values: Sequence[float]) -> str:
     """Return the range of a variant's strengths over seeds.
 
     Example:
-        >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
-        ('7', '5–7', '0.05', '')
+        >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([-0.2, 0.3]), strengths([float("nan")])
+        ('7', '5–7', '-0.2 to 0.3', '')
     """
     numbers = sorted({value for value in values if not math.isnan(value)})
-    return "–".join(f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]])
+    ends = [f"{value:.4g}" for value in [*numbers[:1], *numbers[1:][-1:]]]
+    return (" to " if "-" in "".join(ends) else "–").join(ends)
 
 
 def strength_text(name: str, value: float) -> str:

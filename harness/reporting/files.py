@@ -16,20 +16,18 @@ from harness.analysis.analysis import Analysis
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
+from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.tuned import read_sweep_results
 from harness.reporting import render, summary
-from harness.reporting.section import PageContext, Section
+from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS, main_table, repeat
-from harness.reporting.style import REFERENCE_STYLES, rendered
+from harness.reporting.style import PHONE, REFERENCE_STYLES, rendered
 from harness.settings import Plan
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write all tables, figures and the report; return the files.
-
-    table.csv is first, so that it exists even if ranking fails.
-    """
+    """Write table.csv first, in case ranking fails, then other tables, figures and the report; return the files."""
     written = [write_whole(folder / "table.csv", csv_text(analysis.table))]
     written.append(write_whole(folder / "table.metrics.yaml", metrics.declarations(analysis.info)))
     sections = [section(analysis) for section in SECTIONS]
@@ -77,40 +75,42 @@ def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answe
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep, finished or not; `sections` have their figures drawn already.
-
-    `is_kept` is whether the journal stays, so that the report can be made again.
-    """
-    contents: list[tuple[str, str]] = []
-
-    def section_heading(title: str) -> Markup:
-        anchor = re.sub(r"[^a-z0-9]+", "-", title.lower())
-        contents.append((anchor, title))
-        return Markup('<h2 id="{}">{}</h2>\n').format(anchor, title)
-
-    has_points = analysis.results.plan.erases and len(analysis.points) > 0
-    texts = []
+    """Return the report of a sweep; `is_kept`: its journal stays, so that the report can be made again."""
+    plan = analysis.results.plan
+    has_points, shown = plan.erases and len(analysis.points) > 0, []
     for section in sections or [section(analysis) for section in SECTIONS]:
-        if section.needs_points and not has_points:
-            continue
-        pictures = {name: b64encode(rendered(figure, "svg")).decode() for name, figure in section.figures.items()}
-        text = section.html(PageContext(pictures, section_heading))
-        if text:
-            texts.append(section_heading(section.title) + text if section.title else text)
+        if has_points or not section.needs_points:
+            sizes, pictures = (section.figures, section.drawn(*PHONE)), {}
+            for name in section.figures:
+                pictures[name] = [b64encode(rendered(figures[name], "svg")).decode() for figures in sizes]
+            if text := section.html(pictures):
+                anchor = re.sub(r"[^a-z0-9]+", "-", section.title.lower())
+                shown.append((anchor, section.title, section.lead, text))
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
-    parts: dict[str, Any] = {"sections": texts, "contents": contents, "results": analysis.results, "is_kept": is_kept}
+    parts: dict[str, Any] = {"sections": shown, "results": analysis.results, "answer": analysis.answer}
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
-    parts["definition"] = ", ".join(sorted(set(analysis.points["definition"]) - {""})) or metrics.NOTHING
-    parts["provenance"] = repeat.provenance(analysis.results)
-    return render.fill_html("page", **parts)
+    parts |= {"provenance": repeat.provenance(analysis.results), "limits": analysis.caveats}
+    if plan.erases:
+        parts["cards"] = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
+        parts |= {"notes": summary.further_notes(analysis), "methods": describe_methods(plan)}
+    else:
+        recited = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
+        parts |= {"cards": [], "recited": recited, "notes": [], "methods": []}
+    return render.fill_html("page", is_kept=is_kept, **parts)
+
+
+def describe_methods(plan: Plan) -> list[tuple[str, str]]:
+    """Return the labels of each method's rows, and the first sentence of its docstring."""
+    labels: dict[str, dict[str, None]] = {}
+    for spec in plan.trials:
+        if not spec.is_reference and spec.method in METHODS.names():
+            labels.setdefault(spec.method, {})[spec.label] = None
+    docs = {name: " ".join((METHODS.load(name).__doc__ or "").split()) for name in labels}
+    return [(", ".join(rows), re.split(r"(?<=\.) ", docs[name])[0]) for name, rows in labels.items()]
 
 
 def point_tags(table: pd.DataFrame, attacked: pd.DataFrame | None = None) -> dict[str, dict[str, str]]:
-    """Return each point's tags by its id: collapsed, over-erased, ranked, frontier, colour.
-
-    `mlflow.runColor` is the variant's colour in the figures. `excess.METRIC` is the excess of an attack over the
-    retrained model, over all seeds, with its interval.
-    """
+    """Return each point's tags by its id: its states, its colour, and attacks' excess over the retrained model."""
     words = {True: "true", False: "false"}
     colours = {variant: colour for variant, (colour, _) in curves.styles(table).items()}
     colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}

@@ -1,13 +1,10 @@
-"""Tables of frames, for a page, Markdown, LaTeX and the terminal.
-
-Formats of numbers and intervals, marks and alignment are decided here and nowhere else.
-"""
+"""Tables of frames, for a page, Markdown, LaTeX and the terminal: all formats of numbers, marks and alignment."""
 
 import html
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, overload
 
@@ -27,6 +24,8 @@ Kind = Literal[
     "number", "change", "ratio", "percent", "count", "seconds", "bytes",
 ]  # fmt: skip
 Mark = Literal["", "best", "second"]
+MAX_PRINTED = 150
+"""Characters of a table that fit side by side on A4, landscape, in print's small letters."""
 _LEFT = ("text", "note", "code", "group", "heading")
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
 _LATEX = str.maketrans(
@@ -215,16 +214,24 @@ def _describe_metric(metric: Metric) -> str:
 
 
 def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
-    heads: list[tuple[str, str | None, Markup]] = []
+    heads: list[tuple[str, Markup, str]] = []
     for place, column in enumerate(columns):
         kind = {"note": "wrap", "rank": "rank", "group": "group"}.get(column.kind, "")
         kind = kind or ("" if column.kind in _LEFT else "number")
         names = f"{kind} stick" if place == _first_text(columns) else kind
-        hover = _describe_metric(column.metric) if column.metric else None
-        heads.append((names.strip(), hover, Markup(_title(column, "html"))))
+        plain = f"{column.title} {arrow(column.metric)}" if column.metric else column.title
+        heads.append((names.strip(), Markup(_title(column, "html")), plain.strip()))
     spans = _spans(columns) if any(column.group for column in columns) else []
     cells = [(row, map(Markup, _printed(columns, row, "html"))) for row in rows]
-    return fill_html("table", heads=heads, spans=spans, rows=cells)
+    classes = ["dense"] * bool(spans) + ["many"] * (_printed_width(columns, rows) > MAX_PRINTED)
+    about: dict[str, Any] = {"metrics": [_describe_metric(column.metric) for column in columns if column.metric]}
+    return fill_html("table", heads=heads, spans=spans, rows=cells, classes=" ".join(classes), **about)
+
+
+def _printed_width(columns: Sequence[Column], rows: Sequence[_Row]) -> int:
+    """Return the characters of a table's columns side by side, each as wide as its longest word."""
+    cells = [[column.title, *chain(*(row.cells[at][:2] for row in rows))] for at, column in enumerate(columns)]
+    return sum(1 + max(map(len, " ".join(texts).split()), default=0) for texts in cells)
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -274,13 +281,9 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
 def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
     first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, column in enumerate(columns):
-        is_long, least = column.kind in _LEFT, 14 if place == first else None
-        justify: Literal["left", "center", "right"] = "left" if is_long else "right"
-        justify = "center" if column.kind == "rank" else justify
-        overflow: Literal["fold", "ellipsis"] = "fold" if is_long else "ellipsis"
-        most = 36 if is_long else None
-        title = Text(printable(column.title))
-        table.add_column(title, justify=justify, overflow=overflow, min_width=least, max_width=most)
+        look: dict[str, Any] = {"justify": "center" if column.kind == "rank" else "right", "overflow": "ellipsis"}
+        look |= {"justify": "left", "overflow": "fold", "max_width": 36} if column.kind in _LEFT else {}
+        table.add_column(Text(printable(column.title)), min_width=14 if place == first else None, **look)
     for row in rows:
         if row.above:
             table.add_section()

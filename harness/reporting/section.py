@@ -1,31 +1,19 @@
 """Sections of a report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
+from harness.reporting.render import fill_html
+from harness.reporting.style import PAGE
 
-
-class PageContext(NamedTuple):
-    """Parts of the page that its sections use."""
-
-    pictures: Mapping[str, str]
-    """The section's figures by name, as SVG in base 64."""
-    section_heading: Callable[[str], Markup]
-    """Makes a heading of a title, and adds it to the page's contents."""
-
-    def picture(self, name: str, alt: str, caption: str = "", classes: str = "") -> Markup:
-        """Return a figure with its caption; empty where there is none of this name."""
-        if name not in self.pictures:
-            return Markup("")
-        image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(self.pictures[name], alt)
-        figure = Markup('<figure class="{}">{}\n<figcaption>{}</figcaption></figure>\n')
-        return figure.format(classes, image, caption)
+Pictures = Mapping[str, list[str]]
+"""A section's figures by name, as SVG in base 64: one for a wide page, one for a phone."""
 
 
 class Section:
@@ -34,8 +22,9 @@ class Section:
     A new section is a subclass in a file of `reporting/sections`, and an entry of `SECTIONS` there.
     """
 
-    title: ClassVar[str] = ""
-    """Heading, also in the page's contents; '' where its text contains headings."""
+    title: ClassVar[str]
+    lead: ClassVar[str]
+    """One sentence below the title."""
     stems: ClassVar[tuple[str, ...]] = ()
     """Names, without endings, of all files that it may write."""
     needs_points: ClassVar[bool] = False
@@ -44,18 +33,27 @@ class Section:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
 
+    def drawn(self, width: float, across: int) -> dict[str, Figure]:
+        """Return its figures by name, so many inches wide, with at most so many panels side by side."""
+        return {}
+
     @cached_property
     def figures(self) -> Mapping[str, Figure]:
-        """Figures by name, for the report and as files."""
-        return {}
+        """Figures for a wide page, and for files."""
+        return self.drawn(*PAGE)
 
     def frames(self) -> Mapping[str, pd.DataFrame]:
         """Return its CSV files by name; an empty one is left out."""
         return {}
 
-    def html(self, page: PageContext) -> Markup:
-        """Return its text; an empty section is left out."""
+    def html(self, pictures: Pictures) -> Markup:
+        """Return its text below the lead; an empty section is left out."""
         raise NotImplementedError
+
+
+def picture(pictures: Pictures, name: str, alt: str, caption: str = "") -> Markup:
+    """Return a figure with its caption; empty where there is none of this name."""
+    return fill_html("figure", images=pictures[name], alt=alt, caption=caption) if name in pictures else Markup("")
 
 
 def paragraph(*sentences: str) -> Markup:
@@ -64,12 +62,6 @@ def paragraph(*sentences: str) -> Markup:
     return Markup('<p class="soft">{}</p>\n').format(text) if text else Markup("")
 
 
-def bullets(sentences: list[str]) -> Markup:
-    """Return sentences as a list."""
-    return Markup("<ul>{}</ul>\n").format(Markup("\n").join(map(Markup("<li>{}</li>").format, sentences)))
-
-
-def details(summary: str, *texts: Markup, classes: str = "") -> Markup:
+def details(summary: str, *texts: Markup) -> Markup:
     """Return texts that a click on their summary unfolds."""
-    frame = Markup('<details class="{}">\n<summary>{}</summary>\n{}</details>\n')
-    return frame.format(classes, summary, Markup("").join(texts))
+    return Markup("<details>\n<summary>{}</summary>\n{}</details>\n").format(summary, Markup("").join(texts))

@@ -1,6 +1,7 @@
 """Common style of figures: colours, markers, panels, legends and file formats."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, Literal
@@ -19,8 +20,10 @@ from harness.settings import ORIGINAL, RETRAINED
 Styles = Mapping[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
-INK, SOFT, FAINT, RED, GRID = "#222222", "#5c6470", "#8a8a8a", "#d62728", "#eeeeee"
+SOFT, FAINT, RED, GRID = "#5c6470", "#8a8a8a", "#d62728", "#eeeeee"
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
+PAGE, PHONE = (11.0, 4), (4.4, 1)
+"""Inches of a figure's width, and its most panels side by side."""
 HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 
 
@@ -48,10 +51,11 @@ def without_mathtext(text: str) -> str:
 
 
 def axis_title(metric: Metric) -> str:
-    """Return a metric's title for an axis."""
+    """Return a metric's title for an axis, and its meaning: `MA: lower is more erased`."""
     name, subscript = split_title(metric.title)
-    name = without_mathtext(name)
-    return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
+    title = without_mathtext(name) + f"$_{{{subscript}}}$" * bool(subscript) + " (log)" * math.isinf(metric.high)
+    good = {"erasure": "more erased", "generation": "better text"}.get(metric.group, "better")
+    return f"{title}: {metric.better} is {good}" if metric.better in ("lower", "higher") else title
 
 
 def dress(ax: Axes) -> None:
@@ -72,24 +76,26 @@ def point_style(colour: str, *, is_collapsed: bool) -> dict[str, Any]:
     return HOLLOW if is_collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
 
 
-def reference_handle(method: str, label: str) -> Line2D:
-    """Return a legend's entry for a reference model."""
-    marker, size, colour = REFERENCE_STYLES[method]
+def new_panels(count: int, width: float, across: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels, each `height` inches high, `across` side by side at most."""
+    across = min(across, count)
+    down = math.ceil(count / across)
+    figure = Figure(figsize=(width, height * down + 0.9), layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.remove()
+    return figure, axes[:count]
+
+
+def legend_handle(label: str, colour: str, marker: str, size: float = 6.0, line: Literal["", "-"] = "") -> Line2D:
+    """Return a legend's entry."""
+    look = point_style(colour, is_collapsed=colour == RED)
     label = without_mathtext(label)
-    return Line2D([], [], marker=marker, markersize=size * 0.75, linestyle="", color=colour, label=label)
+    return Line2D([], [], marker=marker, markersize=size, linestyle=line, linewidth=1.5, label=label, **look)
 
 
-def variant_handle(label: str, colour: str, marker: str) -> Line2D:
-    """Return a legend's entry for a variant."""
-    return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.5, label=without_mathtext(label))
-
-
-def collapsed_handle(label: str = "collapsed") -> Line2D:
-    """Return a legend's entry for broken points."""
-    return Line2D([], [], marker="o", linestyle="", markersize=6, label=label, **HOLLOW)
-
-
-def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int) -> None:
-    """Put a legend below a figure's panels, under a note."""
+def legend_below(figure: Figure, handles: Sequence[Artist], note: str, width: float) -> None:
+    """Put a legend below a figure's panels, under a note, as wide as the figure."""
     look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "title_fontsize": 8, "fontsize": 9}
-    figure.legend(handles=handles, title=note, ncols=max(1, min(len(handles), columns)), **look)
+    note = textwrap.fill(note, int(13 * width))
+    figure.legend(handles=handles, title=note, ncols=max(1, min(len(handles), int(width / 1.4))), **look)

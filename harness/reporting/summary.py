@@ -1,7 +1,4 @@
-"""Card on top of a report, and the table of prices: on the page, in table.md, on the terminal.
-
-The card contains results, their uncertainty, advice and problems, in at most 90 words: the first screen of a phone.
-"""
+"""Card of at most 90 words on top of a report, and the table of prices: on the page, in table.md, on the terminal."""
 
 import math
 import shlex
@@ -186,12 +183,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio with at most two decimals.
-
-    Example:
-        >>> times(1.268), times(0.55), times(12.4), times(240.0)
-        ('×1.27', '×0.55', '×12', '×240')
-    """
+    """Return a ratio with at most two decimals: `×1.27`, `×12`."""
     return f"×{ratio:.2f}".rstrip("0").rstrip(".") if ratio < 10 else f"×{ratio:.0f}"
 
 

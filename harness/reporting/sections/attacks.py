@@ -1,6 +1,5 @@
 """Section on attacks: text recovered beyond the retrained model's, and curves over training steps."""
 
-import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -33,24 +32,33 @@ class Attacks(section.Section):
     """Table and curves of attacks."""
 
     title = "Does it come back?"
+    lead = "A model may have stopped reciting a text and still have it: each attack tries to get it out."
     stems = ("attacks", "attack_curves")
 
     @cached_property
-    def figures(self) -> dict[str, Figure]:
-        curves = attacks.attack_curves(self.analysis.results, self.analysis.points, self.analysis.info)
-        return {"attack_curves": curves_figure(curves, styles(self.analysis.points))} if len(curves) else {}
+    def curves(self) -> pd.DataFrame:
+        """Curves that attacks measured."""
+        return attacks.attack_curves(self.analysis.results, self.analysis.points, self.analysis.info)
+
+    def drawn(self, width: float, across: int) -> dict[str, Figure]:
+        looks = styles(self.analysis.points)
+        return {"attack_curves": curves_figure(self.curves, looks, width, across)} if len(self.curves) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"attacks": self.analysis.attacks.drop(columns=attacks.NOT_IN_CSV)}
 
-    def html(self, page: section.PageContext) -> Markup:
+    def html(self, pictures: section.Pictures) -> Markup:
         text = Markup("")
         tables = list(attack_tables(self.analysis.attacks, self.analysis.info))
         for place, sentence, wide, columns in tables:
             text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
             text += section.paragraph(sentence) + render(wide, columns, "html")
         caption = "What attacks measured step by step and layer by layer."
-        return text + page.picture("attack_curves", "Curves of what attacks measured, of each method.", caption)
+        text += section.picture(pictures, "attack_curves", "Curves of what attacks measured, of each method.", caption)
+        columns = [Column("model", "", "heading"), Column("title", "", "heading"), Column("label", "Method")]
+        columns += [Column("x_title", "At"), Column("x", "", "count"), Column("y", "Measured", "number")]
+        numbers = render(self.curves.sort_values(["model", "title"], kind="stable"), columns, "html")
+        return text + (section.details("The numbers of the curves", numbers) if len(self.curves) else "")
 
 
 def attack_tables(
@@ -83,19 +91,17 @@ def attacks_on_terminal(frame: pd.DataFrame, info: metrics.MetricInfo) -> Iterat
         yield render(wide.drop(columns=bounds).assign(label=label), table_columns, "terminal")
 
 
-def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figure:
-    """Return a panel for each model and curve, three in a row."""
+def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles, width: float, across: int) -> Figure:
+    """Return a panel for each model and curve."""
     panels = list(curves.groupby(["model", "title"], sort=False))
-    across = min(3, len(panels))
-    down, handles = math.ceil(len(panels) / across), {}
-    figure = Figure(figsize=(3.7 * across + 0.4, 2.8 * down + 1.0), layout="constrained")
-    axes = list(figure.subplots(down, across, squeeze=False).flat)
-    for ax, ((model, title), panel) in zip(axes, panels, strict=False):
+    handles = {}
+    figure, axes = style.new_panels(len(panels), width, across, height=2.8)
+    for ax, ((model, title), panel) in zip(axes, panels, strict=True):
         for variant, line in panel.groupby("variant", sort=False):
             if variant in styles_by_variant:
                 colour, marker = styles_by_variant[str(variant)]
                 ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
-                handles[variant] = style.variant_handle(str(line["label"].iloc[0]), colour, marker)
+                handles[variant] = style.legend_handle(str(line["label"].iloc[0]), colour, marker, line="-")
             else:
                 colour, dashes = ("black", "-") if line["method"].iloc[0] == ORIGINAL else ("grey", "--")
                 ax.plot(line["x"], line["y"], zorder=1, color=colour, linestyle=dashes)
@@ -103,8 +109,6 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles) -> Figu
         ax.set(xlabel=panel["x_title"].iloc[0], ylabel=panel["y_title"].iloc[0])
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         style.dress(ax)
-    for ax in axes[len(panels) :]:
-        ax.set_visible(False)
     target = curves["target"].iloc[0]
-    style.legend_below(figure, list(handles.values()), f"{_NOTE} Methods at {target}." if target else _NOTE, columns=6)
+    style.legend_below(figure, list(handles.values()), f"{_NOTE} Methods at {target}." if target else _NOTE, width)
     return figure

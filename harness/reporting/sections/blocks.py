@@ -1,6 +1,5 @@
 """Section on selected blocks: a heat map and a table."""
 
-from functools import cached_property
 from itertools import groupby
 
 import pandas as pd
@@ -22,22 +21,22 @@ class SelectedBlocks(section.Section):
     """Selections of each block, next to chance."""
 
     title = "Selected blocks"
+    lead = "How often each part of the model was selected to be changed, next to chance."
     stems = ("selected_blocks",)
 
-    @cached_property
-    def figures(self) -> dict[str, Figure]:
+    def drawn(self, width: float, across: int) -> dict[str, Figure]:
         frame = self.analysis.blocks
-        return {"selected_blocks": heat_map(frame)} if len(frame) else {}
+        return {"selected_blocks": heat_map(frame, width)} if len(frame) else {}
 
     def frames(self) -> dict[str, pd.DataFrame]:
         frame = self.analysis.blocks
         return {"selected_blocks": frame[frame["selections"] > 0]} if len(frame) else {}
 
-    def html(self, page: section.PageContext) -> Markup:
+    def html(self, pictures: section.Pictures) -> Markup:
         frame = self.analysis.blocks
         alt = "Heat maps: how often each block was selected, by layer, kind and head."
         caption = "Rows: layers, the shallowest on top. Columns: heads, kind by kind."
-        text = page.picture("selected_blocks", alt, caption)
+        text = section.picture(pictures, "selected_blocks", alt, caption)
         columns = [Column("block", "Block", "code"), Column("selections", "Selected", "count")]
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
@@ -46,15 +45,12 @@ class SelectedBlocks(section.Section):
         return text
 
 
-def heat_map(frame: pd.DataFrame) -> Figure:
-    """Return a heat map of selections: a panel for each variant and model, a row for each layer.
-
-    Source: EMSO paper, table 4.
-    """
+def heat_map(frame: pd.DataFrame, width: float) -> Figure:
+    """Return a heat map for each variant and model, a row for each layer, as the EMSO paper's table 4."""
     panels = list(frame.groupby(["model", "label"], sort=False))[:MAX_DRAWN]
     grids = [selection_grid(rows) for _, rows in panels]
     heights = [max(4, len(grid)) for grid, _ in grids]
-    figure = Figure(figsize=(9.0, 0.17 * sum(heights) + 0.9 * len(panels)), layout="constrained")
+    figure = Figure(figsize=(width, 0.17 * sum(heights) + 0.9 * len(panels)), layout="constrained")
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat
     for ax, ((model, label), rows), (grid, kinds) in zip(axes, panels, grids, strict=True):
         image = ax.imshow(grid, aspect="auto", cmap="Blues", vmin=0, vmax=rows["rounds"].iloc[0])
@@ -64,7 +60,7 @@ def heat_map(frame: pd.DataFrame) -> Figure:
             ticks.append((start + (width - 1) / 2, kind))
             start += width
             ax.axvline(start - 0.5, color=style.FAINT, linewidth=0.8)
-        ax.set_xticks([at for at, _ in ticks], [kind for _, kind in ticks])
+        ax.set_xticks([at for at, _ in ticks], [kind for _, kind in ticks], rotation=90 if width < 6 else 0)
         ax.set_ylabel("layer")
         style.panel_title(ax, f"{label} on {model}: in how many of {rows['rounds'].iloc[0]} rounds")
         figure.colorbar(image, ax=ax, ticks=MaxNLocator(4, integer=True))

@@ -12,7 +12,7 @@ from harness.analysis.main_table import READ_BY, main_frame, reasoning_frame, re
 from harness.base.messages import printable
 from harness.contracts import CloserTo
 from harness.reporting.render import Column, fill_template, latex_escape, markdown_escape, render
-from harness.reporting.section import PageContext, Section, paragraph
+from harness.reporting.section import Pictures, Section, details, paragraph
 from harness.reporting.summary import caption
 
 MARKS_MEAN = (
@@ -21,8 +21,7 @@ MARKS_MEAN = (
 )
 RANKS_MEAN = (
     "Ranks by the paper's rule: of the mean of the ranks of a group's metrics; the average is the rank of the mean of "
-    "both groups. Equal ranks are marked with =. In brackets or small: the bounds of 95 % of the ranks in draws of the "
-    "numbers."
+    "both groups; = is a tie. In brackets or small: the bounds of 95 % of the ranks in draws of the numbers."
 )
 
 
@@ -30,14 +29,16 @@ class MainTable(Section):
     """Every ranked row with ranks, numbers and intervals; `reporting.files` writes the tables' files."""
 
     title = "Main table"
+    lead = "Each method where it is ranked; † has collapsed and ‡ is over-erased, so neither has a rank."
     needs_points = True
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, pictures: Pictures) -> Markup:
         page_rows = self.analysis.shown
-        about = paragraph(MARKS_MEAN, caption(page_rows.table), RANKS_MEAN)
+        table = render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
+        about = paragraph(MARKS_MEAN, caption(page_rows.table)) + paragraph(RANKS_MEAN)
         if self.analysis.readings:
             about += paragraph("What the judges make of human text:", *map(str, self.analysis.readings))
-        return about + render(main_frame(page_rows), main_columns(page_rows, with_ranks_first=True), "html")
+        return table + details("How to read the marks, intervals and ranks", about)
 
 
 def main_columns(ranked: ranking.RankedTable, *, with_ranks_first: bool = False) -> list[Column]:
@@ -95,19 +96,16 @@ def recited_columns(frame: pd.DataFrame) -> Sequence[Column]:
     return columns
 
 
-_REASONING_MEANS = (
-    "Zero-shot accuracy of the references and of the ranked points; small: the 95 % interval, over questions and "
-    "seeds. Change: against the original. † collapsed."
-)
-
-
 class ReasoningTasks(Section):
     """Accuracy of each row on every task, and its change."""
 
     title = "Reasoning"
+    lead = (
+        "Zero-shot accuracy, and its change against the original; small: the 95 % interval, over questions and seeds."
+    )
     needs_points = True
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, pictures: Pictures) -> Markup:
         frame = reasoning_frame(self.analysis.shown)
         if frame.empty:
             return Markup("")
@@ -115,28 +113,22 @@ class ReasoningTasks(Section):
         for task in metrics.select_metrics(self.analysis.info, "reasoning"):
             columns.append(Column(task.name, task.title, "number", task))
             columns.append(Column(f"{task.name}_change", "change", "change"))
-        return paragraph(_REASONING_MEANS) + render(frame, columns, "html")
-
-
-_PUBLISHED_MEANS = (
-    "Ours, and the published figure behind it. † collapsed here. `lethe verify` holds what can be compared against its "
-    "tolerances."
-)
+        return render(frame, columns, "html")
 
 
 class Published(Section):
     """Each figure next to the published one."""
 
     title = "Next to the published table"
-    needs_points = True
+    lead = "Our figure, and behind it the published one; `lethe verify` compares them within tolerances."
 
-    def html(self, page: PageContext) -> Markup:
+    def html(self, pictures: Pictures) -> Markup:
         frame = self.analysis.published
         if frame.empty:
             return Markup("")
         obstacles = "; ".join(published.obstacle_sentences(frame))
         not_compared = paragraph(f"Not to be compared: {obstacles}." if obstacles else "")
-        return paragraph(_PUBLISHED_MEANS) + render(*published_table(frame), "html") + not_compared
+        return render(*published_table(frame), "html") + not_compared
 
 
 def published_table(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Column]]:

@@ -2,54 +2,36 @@
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from harness.analysis import metrics, seeds
-from harness.analysis.analysis import Analysis
-from harness.base.messages import first_names
+from harness.base.messages import amount, first_names
 from harness.records.record import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, fill_html, render
-from harness.reporting.section import PageContext, Section
+from harness.reporting.section import Pictures, Section
 from harness.settings import HOLDOUT, VALIDATION_ROW, Plan
 
-MAX_POINTS = MAX_TRIALS = 2000
-"""Largest numbers of listed points of a model, and of trials of a sweep."""
-MAX_FAILURES = 40
-_COMMIT_DIGITS = 10
-_MAX_HOSTS = 4
+MAX_TRIALS = 2000
 
 
 class Repeat(Section):
     """Everything that another laboratory needs."""
 
-    def html(self, page: PageContext) -> Markup:
-        analysis, results = self.analysis, self.analysis.results
-        plan, columns = results.plan, [Column("name", "Of"), Column("value", "Value", "note")]
+    title = "How to repeat this"
+    lead = "The sweep file, with the same models, texts and versions, gives these numbers again."
+
+    def html(self, pictures: Pictures) -> Markup:
+        results, plan = self.analysis.results, self.analysis.results.plan
         pairs = {"Models, texts and judges, with their digests": list_inputs(plan), "Versions": versions(results)}
-        tables = {}
-        for title, rows in pairs.items():
-            tables[title] = render(pd.DataFrame(rows, columns=["name", "value"]), columns, "html")
-        parts: dict[str, Any] = {"file": plan.file, "command": provenance(results)["sweep_command"], "tables": tables}
-        parts["failed"] = [trial for trial in results.trials if trial.failure][:MAX_FAILURES]
-        parts["points"] = _point_table(analysis) if plan.erases and len(analysis.points) else ""
-        return fill_html("repeat", page=page, trials=_trial_table(results), **parts)
-
-
-def _point_table(analysis: Analysis) -> Markup:
-    points = analysis.points.groupby("model", sort=False).head(MAX_POINTS)
-    points = points.drop(columns=[name for name in points.columns if str(name).endswith(("_low", "_high"))])
-    points = points.assign(at=[*map(seeds.strength_text, points["strength_name"], points["strength"])])
-    columns = [Column("model", "Model", "heading"), Column("label", "Method"), Column("at", "Strength")]
-    columns += [Column("until", "Until"), Column("seed", "Seed", "count"), Column("ranked", "Ranked", "number")]
-    columns += [Column(metric.name, metric.title, "number", metric) for metric in analysis.info.values()]
-    columns += [Column("collapse_class", "State"), Column("stop_reason", "Stopped because", "note")]
-    return render(points, columns, "html")
+        failed = [trial for trial in results.trials if trial.failure][:40]
+        parts: dict[str, Any] = {"failed": failed, "trials": _trial_table(results), "pairs": pairs, "file": plan.file}
+        return fill_html("repeat", command=provenance(results)["sweep_command"], **parts)
 
 
 def _trial_table(results: Results) -> Markup:
@@ -104,28 +86,25 @@ def list_inputs(plan: Plan) -> list[tuple[str, str]]:
 
 
 def provenance(results: Results) -> dict[str, Any]:
-    """Return the origin of a sweep's numbers, from its journal, as text.
-
-    `measured` is the time from the journal's first line to its last, `work` the summed time of all trials; `machines`
-    has the most frequent first; `readings` is how each model reads texts; `lethe` is the version and commit.
-    """
+    """Return the origin of a sweep's numbers, from its journal, as text; the most frequent machine is first."""
     plan, builds = results.plan, []
     overrides = "".join(f" --set {shlex.quote(override)}" for override in plan.overrides)
     for trial in results.trials:
         for attempt in trial.attempts:
             if "lethe" in attempt.versions:
                 changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
-                commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
+                commit = f" (commit {attempt.commit[:10]}{changed})" if attempt.commit else ""
                 builds.append(f"{attempt.versions['lethe']}{commit}")
+    moments = sorted(moment for trial in results.trials for moment in trial.written)
+    date = f"{parse_time(moments[-1]):%-d %B %Y}" if moments else ""
     work, readings = seeds.work_seconds(results.measured), describe_readings(trial.spec for trial in results.trials)
-    parts: dict[str, Any] = {"measured": _period(results), "work": metrics.duration_text(work or None)}
+    parts: dict[str, Any] = {"date": date, "measured": _period(moments), "work": metrics.duration_text(work or None)}
     parts |= {"machines": _machines(results), "readings": readings, "lethe": ", ".join(dict.fromkeys(builds))}
     parts["sweep_command"] = f"lethe sweep {plan.sweep}.yaml{overrides}"
     return parts | {"collate_command": f"lethe collate results/{plan.sweep}"}
 
 
-def _period(results: Results) -> str:
-    moments = sorted(moment for trial in results.trials for moment in trial.written)
+def _period(moments: Sequence[str]) -> str:
     if not moments:
         return metrics.NOTHING
     first, last = parse_time(moments[0]), parse_time(moments[-1])
@@ -143,20 +122,13 @@ def _machines(results: Results) -> list[str]:
     machines = []
     for machine, hosts in sorted(hosts_by_machine.items(), key=lambda item: -len(item[1])):
         trials = f" ({len(hosts)} trials)" if len(hosts_by_machine) > 1 else ""
-        names = first_names(sorted({*hosts} - {""}), _MAX_HOSTS)
+        names = first_names(sorted({*hosts} - {""}), 4)
         machines.append(f"{names}{': ' if names else ''}{machine}{trials}")
     return machines
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:
-    """Return a machine as text.
-
-    Example:
-        >>> hardware = {"processor": "EPYC", "instructions": "AVX512", "cores": "1", "memory": "16 GiB"}
-        >>> machine_text({**hardware, "gpu": "H200, 140 GiB"})
-        'EPYC (AVX512), 1 core, 16 GiB; GPU: H200, 140 GiB'
-    """
-    cores = hardware.get("cores", "")
-    parts = [cpu_kind(hardware), cores and f"{cores} core{'' if cores == '1' else 's'}"]
+    """Return a machine as text: `EPYC (AVX512), 1 core, 16 GiB; GPU: H200, 140 GiB`."""
+    parts = [cpu_kind(hardware), amount(int(hardware["cores"]), "core") if hardware.get("cores") else ""]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine

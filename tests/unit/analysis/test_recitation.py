@@ -122,7 +122,8 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             of_metrics = {metric: MetricItems(ids, clusters, of_metric, ones) for metric, of_metric in values.items()}
             by_point[spec.point_id(strength)] = of_metrics
             trials.append(spec)
-        analysis = Analysis(make_results(make_plan(*trials), records))
+        lines = {f"f{row}": f"line {row + 7}" for row in range(64)}
+        analysis = Analysis(make_results(make_plan(*trials, text_names=lines), records))
         vars(analysis)["evidence"] = Evidence(by_point)
         return analysis
 
@@ -150,6 +151,7 @@ def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(a
     shown = report[report.index("</nav>") :]
     assert shown.index("Nothing shows that there was anything to erase.") < shown.index(UNKNOWN), "the card says it"
     assert "data.holdout" in shown
+    assert shown.count("4 of 64</td>") == shown.count(">line 7, line 8, line 9, line 10</td>") == 3, "these survive"
     assert printed(ranked).startswith(UNKNOWN)
     assert (tmp_path / "table.md").read_text().split("\n\n")[1].startswith(UNKNOWN)
     assert rf"\caption{{{UNKNOWN}" in (tmp_path / "table.tex").read_text()

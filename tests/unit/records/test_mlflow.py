@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import cli
-from harness.analysis.curves import STYLES
+from harness.base.styles import method_style
 from harness.errors import DataError
 from harness.library import find_point
 from harness.records import artifacts, mlflow_runs
@@ -207,7 +207,7 @@ def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
     names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
     about = {"frontier": True, "model": "m", "over_erased": [None, False, True, None]}
     tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(**about))
-    colour = {"mlflow.runColor": STYLES[0][0], "collapse_class": "gibberish", "over_erased": "false"}
+    colour = {"mlflow.runColor": method_style("emso")[0], "collapse_class": "gibberish", "over_erased": "false"}
     assert tags["a"] == dict.fromkeys(("collapsed", "ranked", "frontier"), "true") | colour
     assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
     assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")

@@ -5,21 +5,20 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
 
-from harness.analysis.curves import curves
+from harness.analysis.curves import curves, panels, styles
+from harness.base.styles import SHIPPED, method_style
+from harness.plugins import METHODS
 from harness.reporting.sections.tradeoff import tradeoff
-from harness.reporting.style import rendered
+from harness.reporting.style import RED, rendered
 from tests.unit.analysis.frames import known
 
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
-    ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),
-    ("retrained", np.nan, 0, 0.05, 0.4, 21.0, 0.79, False),
-    ("emso", 2, 0, 0.1, 0.6, 22.0, 0.7, False),
-    ("emso", 1, 0, 0.2, 0.8, 21.0, 0.75, False),
+    ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False), ("retrained", np.nan, 0, 0.05, 0.4, 21.0, 0.79, False),
+    ("emso", 2, 0, 0.1, 0.6, 22.0, 0.7, False), ("emso", 1, 0, 0.2, 0.8, 21.0, 0.75, False),
     ("gradient_ascent", 1, 0, 0.0, 0.0, 1.5, 0.01, True),
-)
+)  # fmt: skip
 
 
 def frame(*rows):
@@ -29,14 +28,8 @@ def frame(*rows):
 
 
 def drawn(table):
-    return tradeoff(table, known(table))
-
-
-def markers(ax):
-    """The points of a panel: (x, y, face, edge), guide lines and curves left out."""
-    lines = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
-    faces = [(line, to_hex(line.get_markerfacecolor()), to_hex(line.get_markeredgecolor())) for line in lines]
-    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0]), face, edge) for line, face, edge in faces]
+    [figure] = tradeoff("f", table, panels(known(table)), styles(table), 8.0, 2).values()
+    return figure
 
 
 def plane_curves(table, x, y):
@@ -45,30 +38,24 @@ def plane_curves(table, x, y):
 
 
 def test_collapsed_points_are_hollow_and_red_and_no_others_are():
-    points = markers(drawn(frame(*ROWS)).axes[0])
-    hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
-    assert (hollow, len(points)) == ([(0.01, 0.0)], 5)
+    points = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_marker() not in ("None", "", None)]
+    hollow = [line.get_xydata().tolist() for line in points if line.get_markeredgecolor() == RED]
+    assert (hollow, len(points)) == ([[[0.01, 0.0]]], 5)
 
 
 def test_seeds_become_a_mean_with_an_interval():
-    table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
+    table = frame(("emso", 1, 0, 0.2, 0.8, 16.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 25.0, 0.7, True))
     [point] = plane_curves(table, "mauve", "ma")[0].points
     assert point.y == pytest.approx(0.7)
     half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
     assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
     assert point.x_ends == pytest.approx((0.7, 0.7))
     assert point.state == "collapsed"
-    low, high = drawn(table).axes[0].get_ylim()
-    assert high - low < 1, "an interval stretched the axis"
-
-
-def test_perplexities_of_seeds_have_the_tables_geometric_mean():
-    table = frame(("emso", 1, 0, 0.2, 0.8, 16.0, 0.7, False), ("emso", 1, 1, 0.2, 0.8, 25.0, 0.7, False))
-    [point] = plane_curves(table, "perplexity", "ma")[0].points
-    assert point.x == pytest.approx(20.0)
-    low, high = point.x_ends
-    assert low * high == pytest.approx(20.0**2)
-    assert math.log(high / 20.0) == pytest.approx(12.7062 * math.log(25 / 16) / 2, rel=1e-4)
+    assert np.ptp(drawn(table).axes[0].get_ylim()) < 1, "an interval stretched the axis"
+    factor = math.exp(12.7062 * math.log(25 / 16) / 2)  # Perplexities have the table's geometric mean.
+    assert plane_curves(table, "perplexity", "ma")[0].points[0].x_ends == pytest.approx(
+        (20 / factor, 20 * factor), 1e-4
+    )
 
 
 def test_holes_are_left_out_and_their_curve_goes_on():
@@ -76,7 +63,6 @@ def test_holes_are_left_out_and_their_curve_goes_on():
     for x, strengths in (("mauve", [1.0, 2.0, 4.0]), ("perplexity", [1.0, 2.0])):
         [emso] = [curve for curve in plane_curves(frame(*rows), x, "ma") if curve.variant == "emso"]
         assert [point.strength for point in emso.points] == strengths
-    assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
 
 def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
@@ -88,9 +74,15 @@ def test_a_walked_point_lies_between_its_neighbours_on_the_curve():
 
 @pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
 def test_nothing_to_draw_is_said(rows):
-    figure = drawn(frame(*rows))
-    assert (figure.axes, "Nothing to draw yet" in figure.texts[0].get_text()) == ([], True)
-    assert rendered(figure, "pdf").startswith(b"%PDF")
+    assert (drawn(frame(*rows)).axes, "Nothing to draw yet" in drawn(frame(*rows)).texts[0].get_text()) == ([], True)
+
+
+def test_a_method_has_its_colour_for_life_and_its_other_rows_have_their_own():
+    assert len({method_style(name) for name in [*SHIPPED, "my_method"]}) == len(SHIPPED) + 1
+    assert set(SHIPPED) == {name for name in METHODS.names() if METHODS.load(name).__module__.startswith("methods.")}
+    variants = {"npo(k=1)": "npo", "emso": "emso", "emso(k=2)": "emso", "emso(k=3)": "emso"}
+    looks = styles(pd.DataFrame(variants.items(), columns=["variant", "method"]))
+    assert (looks["npo(k=1)"], looks["emso"], len(set(looks.values()))) == (*map(method_style, ("npo", "emso")), 4)
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])

@@ -15,13 +15,11 @@ ABOUT = {"better": "lower", "unit": "", "source": ""}
 EL = Metric(name="el", title="EL_3", low=0, high=1, group="erasure", **ABOUT)
 PERPLEXITY = Metric(name="p", title="Perplexity", low=1, high=math.inf, group="generation", **ABOUT)
 COLUMNS = [
-    Column("model", "Model", "heading"),
-    Column("needs", "", "group"),
-    Column("label", "Method"),
+    Column("model", "Model", "heading"), Column("needs", "", "group"), Column("label", "Method"),
     Column("el", "EL_3", "number", EL, "lower", group="Memorization"),
     Column("p", "Perplexity", "number", PERPLEXITY, group="Generation"),
     Column("rank", "Average", "rank", group="Ranking"),
-]
+]  # fmt: skip
 FRAME = pd.DataFrame(
     {
         "model": ["one", "one", "one", "two", "two", "two"],
@@ -50,13 +48,15 @@ def test_html_has_marks_intervals_and_escaped_texts():
     html = render(FRAME, COLUMNS, "html")
     row = line_of(html, "A&lt;b&gt;|_&amp;$")
     assert '<strong>0.250</strong><br><span class="interval">0.200–0.300</span>' in row
-    assert '<td class="number">∞</td><td class="rank">1<br><span class="interval">1–2</span></td>' in row
+    assert 'data-title="Perplexity ↓">∞</td>' in row, "a phone shows a title next to each number"
+    assert '<td class="rank" data-title="Average">1<br><span class="interval">1–2</span></td>' in row
     assert "<u>0.500</u></td>" in line_of(html, "遺忘")
     assert 'class="collapsed top"' in line_of(html, ">D †<")
-    assert '<td class="number">–</td><td class="number">–</td><td class="rank">–</td>' in line_of(html, ">E<")
+    assert line_of(html, ">E<").count(">–</td>") == 3
     assert ("\x1b" in html, "‡" in line_of(html, "red")) == (False, True)
     assert '<th class="model" colspan="5">two</th>' in html
     assert '">EL<sub>3</sub>&nbsp;<span class="arrow">↓</span>' in html
+    assert "<li>Perplexity: , from 1, lower is better; </li>" in html, "what a column means is a tap away"
 
 
 def test_markdown_keeps_texts_in_their_cells():
@@ -87,8 +87,7 @@ def test_the_terminal_shows_styles_and_no_control_characters():
     assert ("\x1b[4m" in line_of(text, "0.500"), "\x1b[31m" in line_of(text, "D †")) == (True, True)
     assert "(0.200–0.300)" in line_of(text, "A<b>|_&$")
     Console(file=plain, width=100).print(render(FRAME, COLUMNS, "terminal"))
-    widths = {cell_len(line) for line in plain.getvalue().splitlines() if line.strip()}
-    assert len(widths) == 1, "wide characters keep the columns in line"
+    assert len({cell_len(line) for line in plain.getvalue().splitlines() if line.strip()}) == 1, "columns in line"
 
 
 def test_no_mark_is_given_to_the_only_row_and_equal_numbers_share_theirs():
@@ -105,21 +104,11 @@ def test_nearest_to_an_aim_is_best():
 
 
 FORMATS = [
-    ("number", 0.61549, "0.615"),
-    ("number", -math.inf, "−∞"),
-    ("change", -0.25, "−0.250"),
-    ("change", 0.0001, "0.000"),
-    ("ratio", 1.268, "×1.27"),
-    ("percent", 0.0167, "1.7 %"),
-    ("percent", 0.5, "50 %"),
-    ("count", 12345, "12,345"),
-    ("number", False, "no"),
-    ("seconds", 130.0, "2 min 10 s"),
-    ("bytes", 912_680_550, "870 MiB"),
-    ("rank", "=2", "=2"),
-    ("number", None, "–"),
-    ("text", None, ""),
-]
+    ("number", 0.61549, "0.615"), ("number", -math.inf, "−∞"), ("change", -0.25, "−0.250"), ("change", 0.0001, "0.000"),
+    ("ratio", 1.268, "×1.27"), ("percent", 0.0167, "1.7 %"), ("percent", 0.5, "50 %"), ("count", 12345, "12,345"),
+    ("number", False, "no"), ("seconds", 130.0, "2 min 10 s"), ("bytes", 912_680_550, "870 MiB"), ("rank", "=2", "=2"),
+    ("number", None, "–"), ("text", None, ""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "value", "text"), FORMATS)

@@ -5,14 +5,15 @@ import os
 import re
 from pathlib import Path
 
+import matplotlib
 import pytest
+from PIL import ImageFont
 
 from harness import load_results
 from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
 from harness.records.record import Failed, Started
 from harness.reporting.files import page, write
-from harness.reporting.section import PageContext
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
@@ -21,6 +22,7 @@ from harness.settings import replace
 
 FROZEN = Path(__file__).parents[2] / "promises" / "frozen"
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
+A4 = 273 / 25.4 * 72  # Points, landscape, without margins.
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
 
@@ -43,17 +45,29 @@ def records(make_point, make_measurement):
         kept = [Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), versions={"torch": "2.13.0"})]
         told = {"numbers": GOOD, "samples": tuple(samples), "notes": {"prompts": 256}}
         for strength in spec.points():
-            kept += [make_point(spec, strength, notes=notes or {})]
-            kept += [make_measurement(spec, strength, "all", **told)]
+            kept += [make_point(spec, strength, notes=notes or {}), make_measurement(spec, strength, "all", **told)]
         return kept
 
     return make
 
 
-@pytest.fixture
-def report(make_results):
-    """Return a maker of the page from a plan and its records."""
-    return lambda plan, records: page(Analysis(make_results(plan, records)))
+def printed_points(table):
+    """The width of a printed table, each column as wide as its longest word, in a wide font."""
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in table.split("<tr")]
+    font = ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), 70)
+    whole = [row for row in rows if len(row) == max(map(len, rows))]
+    columns = (visible(" ".join(cells)).split() for cells in zip(*whole, strict=True))
+    return sum(4 + max((font.getlength(word) / 10 for word in words), default=0) for words in columns)
+
+
+def test_nothing_is_wider_than_a_phone_and_print_shows_all():
+    css = (Path(__file__).parents[3] / "harness" / "reporting" / "templates" / "report.css").read_text()
+    widths = re.findall(r"[^-\w](?:min-)?width: ([\d.]+)(px|rem|ch)", css.replace("(max-width", "("))
+    assert all(float(number) * (1 if unit == "px" else 16) <= 360 for number, unit in widths)
+    phone, printed = css.split("@media (max-width: 40rem)")[1].split("@page")
+    assert re.search(r"\bth, td, td\.wrap[^}]*white-space: normal[^}]*overflow-wrap: anywhere", phone)
+    rules = (r"\.scroll[^}]*max-height: none; overflow: visible", r"\bh2, h3[^}]*break-after: avoid")
+    assert [rule for rule in rules if not re.search(rule, printed)] == []
 
 
 def visible(shown):
@@ -67,7 +81,7 @@ def rows(trial):
     return trial("original", (), label="Original"), trial("emso", (1, 2))
 
 
-def test_whatever_a_model_writes_is_only_text(make_plan, trial, rows, records, report):
+def test_whatever_a_model_writes_is_only_text(make_plan, trial, rows, records, make_results):
     original, emso = rows
     samples = [{"kind": "utility", "prompt": EVIL, "generated": EVIL, "reference": EVIL}]
     failing = trial("gradient_ascent")
@@ -75,21 +89,24 @@ def test_whatever_a_model_writes_is_only_text(make_plan, trial, rows, records, r
     kept = {"original-0": records(original, samples=samples)}
     kept["emso-0"] = records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
-    shown = report(evil, kept)
-    assert ("<script" in shown, shown.count("<img")) == (False, 1)
+    shown = page(Analysis(make_results(evil, kept)))
+    assert ("<script" in shown, shown.count("<img")) == (False, 2)
     assert visible(shown).count("alert('x')") >= 8
     assert "<dt>Seen</dt>" in shown, "the page's own markup is markup"
     links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', shown.partition("</nav>")[0])
-    assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown), "the contents lead to every section"
+    assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>\n<p>', shown), "the contents lead to every section"
+    assert {link.partition("#")[::2] for link in re.findall(r'href="([^"]*)"', shown)} <= {("", id) for id, _ in links}
 
 
 @pytest.mark.parametrize("name", ["grid", "attacked"])
 def test_the_sections_of_frozen_records_say_what_they_said(name):
     """Every word and number; `UPDATE=1 pytest tests/unit/reporting/test_report.py` writes what they say now."""
     analysis, shown = load_results(FROZEN / name).analysis, []
-    context = PageContext(dict.fromkeys(("tradeoff", "attack_curves", "selected_blocks"), ""), lambda title: title)
+    pictures = {figure: [""] for figure in ("tradeoff", "attack_curves", "selected_blocks")}
     for section in (MainTable(analysis), Tradeoff(analysis), Attacks(analysis), SelectedBlocks(analysis)):
-        text = str(section.html(context))
+        text = str(section.html(pictures))
+        for classes, table in re.findall(r"<table([^>]*)>(.*?)</table>", text, re.DOTALL):
+            assert "many" in classes or printed_points(table) < A4
         lines = [" ".join(visible(line).split()) for line in text.splitlines()]
         shown += [f"# {section.title}", *filter(None, lines)]
     file = Path(__file__).parent / "frozen" / f"{name}.txt"
@@ -98,15 +115,14 @@ def test_the_sections_of_frozen_records_say_what_they_said(name):
     assert shown == file.read_text(encoding="utf-8").splitlines()
 
 
-def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, rows, records, report):
+def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, rows, records, make_results):
     kept, sample = {}, {"kind": "forget", "prompt": "Once upon", "reference": "a time"}
     for spec, generated in zip(rows, ("as it was", "rubbed out"), strict=True):
         kept[spec.trial_id] = records(spec, samples=[sample | {"generated": generated}])
-    words = visible(report(make_plan(*rows), kept))
+    words = visible(page(Analysis(make_results(make_plan(*rows), kept))))
     assert (words.count("as it was"), words.count("rubbed out")) == (1, 1), "only the ranked one of two points"
-    assert "Original as it was" in words
     assert "Texts of the forget set are redacted" in words
-    assert "redacted" not in visible(report(make_plan(*rows, samples="plain"), kept))
+    assert "redacted" not in visible(page(Analysis(make_results(make_plan(*rows, samples="plain"), kept))))
 
 
 def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, make_results, rows):
