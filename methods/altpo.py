@@ -14,7 +14,7 @@ from harness.toolkit import Batch, Epochs, RetainMethod, SumRetainWeight, nll_ri
 
 @dataclass(frozen=True, kw_only=True)
 class AltPO(RetainMethod):
-    """Minimises −(2/β) log σ(β (Δ_text − Δ_alternative)) over forget sequences, plus L_NLL on the retain set.
+    """Prefers other continuations to the text's: −(2/β) log σ(β (Δ_text − Δ_alternative)), plus L_NLL(retain).
 
     Δ is the rise of a sequence's summed NLL above the original's.
 

@@ -13,7 +13,7 @@ from harness.toolkit import LossTerms, WeightMasks, ascent, lacks_layers, mean_n
 
 @dataclass(frozen=True, kw_only=True)
 class BalancedSubnet(contracts.Method):
-    """Trains masks of the MLPs' matrices on −L_NLL(forget) + L_NLL(retain), and drops a share of each matrix.
+    """Drops the MLP weights that matter for forget texts only, by masks trained on −L_NLL(forget) + L_NLL(retain).
 
     Masks are edge-popup's: a score for each weight, straight-through gradients. Kept weights are bit-identical.
 

@@ -10,7 +10,7 @@ from harness.toolkit import Batch, Epochs, TrainedMethod, token_distillation
 
 @dataclass(frozen=True, kw_only=True)
 class CEU(TrainedMethod):
-    """Minimises the cross entropy with the model's own distribution without the text's token.
+    """Teaches the model its own distribution without the text's token.
 
     The gradient in the logits is p for the text's token and −p p_v / (1 − p) for any other: it ends where the token is
     unlikely. It is deliberate imagination with itself as the teacher and γ → ∞.

@@ -11,7 +11,7 @@ from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonN
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveDecoding(Method):
-    """Decodes from z − γ ReLU(z_memo − z): no weight changes, and the erased model is a pair.
+    """Decodes against a model that recites more, from z − γ ReLU(z_memo − z): the erased model is a pair.
 
     A constant added to z_memo switches the ReLU on everywhere; `space: logprobs` normalises the logits first.
 

@@ -13,7 +13,7 @@ from harness.toolkit import Batch, token_distillation, train
 
 @dataclass(frozen=True, kw_only=True)
 class DeliberateImagination(contracts.Method):
-    """Distils from the frozen original, with γ added to every logit but the true token's.
+    """Learns from the frozen original, with γ added to every logit but the true token's.
 
     The target of a token of probability p is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax only where p < 0.953.
 

@@ -7,7 +7,7 @@ from harness.toolkit import TrainedMethod, ascent
 
 @dataclass(frozen=True, kw_only=True)
 class GradientAscent(TrainedMethod):
-    """Minimises −L_NLL on the forget set.
+    """Raises the loss of forget texts: minimises −L_NLL(forget).
 
     Source: Jang et al., arXiv:2210.01504, section 3.1; settings: joeljang/knowledge-unlearning.
     """

@@ -7,7 +7,7 @@ from harness.toolkit import RetainMethod
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDifference(RetainMethod):
-    """Minimises −L_NLL(forget) + L_NLL(retain).
+    """Raises the loss of forget texts and lowers that of retain texts: −L_NLL(forget) + L_NLL(retain).
 
     Source: Liu et al., "Continual Learning and Private Unlearning", arXiv:2203.12817.
     """

@@ -13,7 +13,7 @@ from harness.toolkit import LossTerms, Step, TrainedMethod, ascent, mean_nll, tr
 
 @dataclass(frozen=True, kw_only=True)
 class GRU(TrainedMethod):
-    """Steps along the gradient g of −L_NLL(forget), without the part of it that raises the retain loss.
+    """Raises the loss of forget texts without the part of the gradient g that raises the retain loss.
 
     m is an average of the retain texts' gradients that starts at 0. Where ⟨g, m⟩ < 0 the step takes g − ⟨g, m⟩ / ‖m‖²
     m.

@@ -10,7 +10,7 @@ from harness.toolkit import Batch, Epochs, RetainedMethod
 
 @dataclass(frozen=True, kw_only=True)
 class IHL(RetainedMethod):
-    """Minimises the mean over forget tokens of max(0, 1 + p(x_t) − max_{v ≠ x_t} p(v)), which lies between 0 and 2.
+    """Lowers a forget token below its strongest rival: mean of max(0, 1 + p(x_t) − max_{v ≠ x_t} p(v)), from 0 to 2.
 
     The gradient in the text token's logit is p (1 − p + p'), p' the strongest rival's probability: it fades once the
     token is unlikely.

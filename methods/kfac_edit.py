@@ -13,7 +13,7 @@ from harness.toolkit import SecondMoments, lacks_layers, mlp_matrices, second_mo
 
 @dataclass(frozen=True, kw_only=True)
 class KFACEdit(Method):
-    """Keeps of an MLP matrix W its directions of high curvature on general text, the retain set, without training.
+    """Keeps the directions of each MLP matrix W that general text (the retain set) needs most, without training.
 
     K-FAC's curvature of the loss in W is G ⊗ A, with A = E[a aᵀ] of W's inputs and G = E[g gᵀ] of the gradients in its
     outputs. In the eigenvectors of both, U_Gᵀ W U_A, the coefficient i, j has the curvature λ_i μ_j. The least become 0

@@ -11,7 +11,7 @@ from harness.toolkit import Batch, RetainMethod, ascent, token_kl
 
 @dataclass(frozen=True, kw_only=True)
 class KLDivergence(RetainMethod):
-    """Minimises −L_NLL(forget) + KL(p_original ‖ p_θ) on the retain set.
+    """Raises the loss of forget texts near the original: −L_NLL(forget) + KL(p_original ‖ p_θ) on the retain set.
 
     Source: Wang et al., "KGA", arXiv:2305.06535, as Maini et al., arXiv:2401.06121, simplify it.
     """

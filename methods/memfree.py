@@ -19,7 +19,7 @@ NONE = -1
 
 @dataclass(frozen=True, kw_only=True)
 class MemFree(Method):
-    """Decodes from logits that are lower by γ for each token that would complete n tokens of a forget sequence.
+    """Lowers by γ, while decoding, each token that would complete n tokens of a forget sequence.
 
     At the default γ no n-gram of the forget set is completed, as long as another token's logit is within 250 of it.
     Shorter runs, near copies and paraphrases stay. The weights are the original's: attacks on weights or layers refuse

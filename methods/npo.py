@@ -11,7 +11,7 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, SumRetainWeight, npo_
 
 @dataclass(frozen=True, kw_only=True)
 class NPO(RetainedMethod):
-    """Minimises the mean over forget sequences of −(2/β) log σ(β (L_θ − L_original)), L being a sequence's summed NLL.
+    """Raises a forget text's summed NLL L above the original's, up to a bound: −(2/β) log σ(β (L_θ − L_original)).
 
     As β → 0 it is gradient ascent on the sums. A sequence is let go of when its NLL has risen by some 5/β nats in all.
 

@@ -14,7 +14,7 @@ from harness.toolkit import Epochs, LossTerms, RetainMethod, Step, SumRetainWeig
 
 @dataclass(frozen=True, kw_only=True)
 class NPOSAM(RetainMethod):
-    """Takes NPO's gradient at weights moved by ρ up the forget loss, plus the retain gradient here.
+    """Takes NPO's gradient where relearning would lead, at weights moved by ρ, plus the retain gradient here.
 
     Differs from the paper: its repository, OPTML-Group/Unlearn-Smooth, uses MUSE's loss of raw logits; here it is
     NPO's.

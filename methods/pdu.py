@@ -12,7 +12,7 @@ from harness.toolkit import Batch, LossTerms, TrainedMethod, mean_nll, train_and
 
 @dataclass(frozen=True, kw_only=True)
 class PDU(TrainedMethod):
-    """Minimises the mean spread of the forget set's logits while r, the mean NLL on the retain set, stays below ε.
+    """Flattens the forget set's logits (their mean spread) while r, the mean NLL on the retain set, stays below ε.
 
     The loss is the spread + λ (r − ε). After each step λ becomes max(0, λ + η (r − ε)). ε is the original's own r plus
     a slack. The spread is 0 where all tokens are equally likely.

@@ -14,7 +14,7 @@ from harness.toolkit import Epochs, MLPMatrix, ascent, lacks_layers, loss_gradie
 
 @dataclass(frozen=True, kw_only=True)
 class RepSelect(contracts.Method):
-    """Subtracts from every MLP matrix, once an epoch, the same damped gradient of −NLL on the forget set.
+    """Subtracts one gradient of the forget set from every MLP matrix each epoch, damped where most texts share it.
 
     Low-rank adapters first learn the forget set in one epoch of SGD; the gradient is taken with them in place. Its
     strongest singular directions are shared by most texts and used by relearning: each of the q largest singular values

@@ -14,7 +14,7 @@ from harness.toolkit import Batch, RetainMethod, SumRetainWeight, hidden_states,
 
 @dataclass(frozen=True, kw_only=True)
 class RMU(RetainMethod):
-    """Minimises ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d, means over tokens.
+    """Turns a layer's output on forget texts at random: ‖h(forget) − c u‖²/d + α ‖h(retain) − h_original(retain)‖²/d.
 
     h is a layer's output of width d, u a fixed random direction of non-negative parts and length 1, and c = β
     ‖h_original(forget)‖ for each token.

@@ -11,7 +11,7 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, token_nll
 
 @dataclass(frozen=True, kw_only=True)
 class SatImp(RetainedMethod):
-    """Minimises the mean over forget tokens of −w log(1/p), w = p^β1 (1 − p)^β2 being a weight without a gradient.
+    """Raises the loss of forget tokens, least of forgotten and certain ones: −w log(1/p), w = p^β1 (1 − p)^β2.
 
     β1 lets go of forgotten tokens (saturation), β2 takes less of certain ones (importance). `beta1: 1, beta2: 0` is
     WGA, and `beta1: 0, beta2: 0` gradient ascent.

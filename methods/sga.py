@@ -12,7 +12,7 @@ from harness.toolkit import TrainedMethod, accuracies, ascent, train_and_yield
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveGradientAscent(TrainedMethod):
-    """Minimises −L_NLL on the forget sequences whose memorisation accuracy is still at least a threshold.
+    """Raises the loss of the forget texts that are still memorised: −L_NLL where MA is at least a threshold.
 
     They are chosen again before each epoch; without any, training ends.
 

@@ -11,7 +11,7 @@ from harness.toolkit import Batch, Epochs, RetainedMethod, preference_loss, toke
 
 @dataclass(frozen=True, kw_only=True)
 class SimNPO(RetainedMethod):
-    """Minimises the mean over forget sequences of −(2/β) log σ(β (ℓ − δ)), ℓ being a sequence's mean NLL per token.
+    """Raises a forget text's mean NLL ℓ, up to a bound: −(2/β) log σ(β (ℓ − δ)).
 
     As β → 0 it is gradient ascent on the means.
 

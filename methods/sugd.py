@@ -14,7 +14,7 @@ from harness.toolkit import RetainMethod, train
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialGradientDifference(RetainMethod):
-    """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
+    """Takes gradient difference to one chunk of the forget set after another: −L_NLL(chunk) + w L_NLL(retain).
 
     An epoch is one round over the chunks in the forget set's order: a fraction of it has erased only the first ones.
 

@@ -11,7 +11,7 @@ from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonN
 
 @dataclass(frozen=True, kw_only=True)
 class TaskArithmetic(Method):
-    """θ_o − γ θ_memo, as the EMSO paper prints it, or one of two other readings.
+    """Subtracts a model that recites more: θ_o − γ θ_memo, as the EMSO paper prints it, or one of two other readings.
 
     Differs from the paper's source: Ilharco et al. subtract γ (θ_memo − θ_o). The literal formula is (1 − γ) θ_o − γ
     (θ_memo − θ_o), so it shrinks every weight as well; `shrink`, (1 − γ) θ_o, is the control.
