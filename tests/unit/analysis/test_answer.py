@@ -169,12 +169,12 @@ CARDS = [
     ({"gd": {"price": 1.3}, "emso": {"price": 2.5}, "ta": {"price": 4.0}}, {
         "Seen": "At MA 0.75, GD costs least: perplexity ×1.3; EMSO ×2.5; TA ×4.",
         "How sure": "One training run: a hint. Differences below ×1.5 may be luck. Two more seeds",
-        "To do": "GD's model was not kept. This says how to keep it: lethe export s:gd@2 --out s-gd",
+        "To do": "GD's model was not kept. This says how to keep it: lethe export s:gd@0.75 --out s-gd",
         "Wrong": "Nothing was found: all methods get there and none is broken.",
     }),
     ({"gd": {"price": 0.9, "over": True}, "emso": {"price": 2.5}, "npo": {"miss": (0.83, 10), "reason": "stop"}}, {
         "Seen": "At MA 0.75, EMSO is the only sound method that gets there: perplexity ×2.5.",
-        "To do": "lethe export s:emso@2",
+        "To do": "lethe export s:emso@0.75",
         "Wrong": "Over-erased, so not recommended: GD. Not there: NPO (nearest 0.83 at epochs 10, stop).",
     }),
     ({"gd": {"price": 1.2, "mauve": 0.01}}, {"Seen": "Every method that gets to MA 0.75 is broken there."}),
