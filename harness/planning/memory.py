@@ -39,7 +39,7 @@ MAX_OPERATIONS = 2_000_000
 MAX_REAL_BYTES = 32 << 20
 """Models with more bytes of weights are rehearsed without contents."""
 LARGE_SHARE = 1 / 20
-"""Trials whose weights fill more than this share of their memory are sized before every run."""
+"""Only trials whose weights fill more than this share of their memory are sized."""
 _ADVICE = (
     "Lower training.micro_batch, set training.activation_checkpointing or training.lora, give each trial more of the "
     "machine (resources.cpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller model."
@@ -325,14 +325,23 @@ def _missing_device(spec: Trial, machine: Machine) -> str:
     return f"needs {cpus} CPUs (resources.cpus), and this machine has {machine.cpus}." if cpus > machine.cpus else ""
 
 
+def list_large(trials: Iterable[Trial], machine: Machine) -> list[Trial]:
+    """Return the trials that may not fit: rehearsing the others would take longer than planning them."""
+    return [
+        spec
+        for spec in trials
+        if spec.gpus > machine.gpus or weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)
+    ]
+
+
 def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
     """Refuse trials that cannot run here; only large models are sized."""
     machine = this_machine()
     if machine is None:
         return
-    on_cpu = [spec for spec in trials if spec.gpus == 0]
-    large = [spec for spec in on_cpu if weights_bytes(spec.model) > LARGE_SHARE * memory_share(machine, spec)]
-    if faults := find_unfit(trials, machine, memory_needs(large)):
+    if faults := find_unfit(
+        trials, machine, memory_needs(list_large([spec for spec in trials if spec.gpus == 0], machine))
+    ):
         raise ConfigError(str(file), faults)
 
 

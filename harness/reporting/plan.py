@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
 from harness.planning.machine import Machine, memory_share, this_machine
-from harness.planning.memory import Row, find_unfit, gigabytes, memory_needs, row_of
+from harness.planning.memory import Row, find_unfit, gigabytes, list_large, memory_needs, row_of
 from harness.plugins import METHODS
 from harness.records import setting_changes, tuned
 from harness.records.results import Status, StudyResults
@@ -139,8 +139,10 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     if measured.studies:
         terminal.print(studies_table(measured.studies), "")
     trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in planned.studies)]
-    machine, needs = this_machine(), memory_needs(trials)
-    terminal.print(needs_table(trials, needs, machine))
+    machine = this_machine()
+    sized = list_large(trials, machine) if machine else trials
+    needs = memory_needs(sized)
+    terminal.print(needs_table(sized, needs, machine) if sized else "Every model is small for this machine's memory.")
     rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
     for sentence in filter(None, (replaced, *setting_changes.changed_sentences(measured))):
