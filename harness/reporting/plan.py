@@ -142,7 +142,11 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     machine = this_machine()
     sized = list_large(trials, machine) if machine else trials
     needs = memory_needs(sized)
-    terminal.print(needs_table(sized, needs, machine) if sized else "Every model is small for this machine's memory.")
+    terminal.print(
+        needs_table(sized, needs, machine)
+        if sized
+        else "Every trial fits: its model takes less than a twentieth of its memory."
+    )
     rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
     for sentence in filter(None, (replaced, *setting_changes.changed_sentences(measured))):

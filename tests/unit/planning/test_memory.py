@@ -186,7 +186,7 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     specs()
     command = [str(tmp_path / "sizes.yaml"), "--results", str(tmp_path / "results"), "--only", "method=gradient_ascent"]
     assert main([*command, "--plan"]) == 0
-    assert "Every model is small for this machine's memory." in capsys.readouterr().out
+    assert "Every trial fits: its model takes less than a twentieth of its memory." in capsys.readouterr().out
     small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0)
     for room in ("planning.memory", "reporting.plan"):
         monkeypatch.setattr(f"harness.{room}.this_machine", lambda: small)
