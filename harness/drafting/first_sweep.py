@@ -273,7 +273,12 @@ def audited(
         recalls = measure_recalls(planned.trials)
         tell(f"{first_answer(recalls)} EL and the table follow.")
         if original:
-            tell(compare_recalls(recalls, measure_recalls(planned.trials, resolving.resolve_original(original, None))))
+            before, spec = resolving.resolve_original(original, None), planned.trials[0]
+            if difference := sequences.reading_difference(spec.model, before, {"forget": spec.forget}):
+                raise DataError(
+                    f"{original} reads texts differently: {difference}. Name the model that was erased from."
+                )
+            tell(compare_recalls(recalls, measure_recalls(planned.trials, before)))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")
         with journal.held():
