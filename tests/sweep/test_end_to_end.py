@@ -103,7 +103,7 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
     shutil.copytree(undisturbed, results)
     loaded = load_results(results / "tiny")
     [point] = loaded.table.query("variant == 'task_arithmetic'")["point_id"]
-    with pytest.raises(DataError, match="was not kept. Remove .* with --set keep_erased=all") as caught:
+    with pytest.raises(DataError, match=r"was not kept\. Remove .* with --set keep_erased=all") as caught:
         loaded.model(point)
     journal = Path(re.search(r"Remove (\S+\.jsonl)", str(caught.value)).group(1))
     journal.unlink()

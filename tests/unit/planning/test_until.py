@@ -27,6 +27,15 @@ def test_each_row_of_a_grid_is_walked_once_for_each_seed_and_level_to_its_last_s
     assert {spec.levels for spec in found} == {(Level(metric="ma", at=0.75), Level(metric="ma", at="unseen"))}
 
 
+def test_rows_of_one_strength_are_only_walked(plan_text, sound):
+    rows = "methods={gradient_ascent: {epochs: 9}, task_arithmetic: {gamma: 1.0}}", "ranking={}", "seeds=[0]"
+    assert {bool(spec.until) for spec in plan_text(sound, HERE, *rows).trials if not spec.is_reference} == {True}
+    listed = plan_text(
+        sound, HERE, *rows, "methods.task_arithmetic.gamma=[0.5, 1.0]", "ranking.at={task_arithmetic: 0.5}"
+    )
+    assert [spec.strengths for spec in listed.trials if spec.strengths][:3] == [(9,), (0.5,), (1.0,)]
+
+
 def test_a_walks_id_names_what_decides_its_strength(walked):
     def ids(*changes):
         return {(spec.variant, spec.seed, spec.until.at): spec.trial_id for spec in walked(*changes)}
