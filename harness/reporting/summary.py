@@ -118,12 +118,15 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
-    """Return advice on the cheapest sound method, and the command that exports its model."""
+    """Return advice on the cheapest sound method that leaves one model, and the command that exports it."""
+    measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
+    made = [measured[ids[0]].made for ids in priced["points"]]
+    priced = priced[[erasure is None or not erasure.is_pair for erasure in made]]
     if not len(priced):
         return "", ""
     is_whole = priced["reached"] == priced["runs"]
     row = (priced[is_whole] if is_whole.any() else priced).iloc[0]
-    [point] = [point for point in analysis.results.measured if point.spec.point_id(point.strength) == row["points"][0]]
+    point = measured[row["points"][0]]
     folder, spec = analysis.results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []

@@ -31,7 +31,7 @@ def original(hub_cache, tokenizer, tmp_path, monkeypatch, request):
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
     made, model = tmp_path / "made", GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=256, **sizes))
-    letters_NT = torch.tensor([list(letter.encode()) for letter in LETTERS[:32]])
+    letters_NT = torch.tensor(tokenizer(LETTERS[:32])["input_ids"])
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(request.param):
         model(input_ids=letters_NT, labels=letters_NT).loss.backward()
