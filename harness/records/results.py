@@ -279,7 +279,8 @@ def find_points(name: str, measured: Sequence[PointResults]) -> list[PointResult
 
     def is_called(point: PointResults) -> bool:
         is_id = name != "" and point.spec.point_id(point.strength).startswith(name)
-        return is_id or name in (point.spec.variant, point_name(point), f"{point.spec.variant}@{point.strength}")
+        at_strength = "" if point.strength is None else f"@{point.strength:g}"
+        return is_id or name in (point.spec.variant, point_name(point), f"{point.spec.variant}{at_strength}")
 
     return [point for point in measured if is_called(point)]
 
