@@ -42,7 +42,7 @@ Unseen = Annotated[str | None, Option(help="Texts of the same kind that the mode
 Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
 Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]
-Cut = Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")]
+SequenceTokens = Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")]
 SweepFile = Annotated[Path, Argument(help="The sweep file, such as sweeps/tradeoff.yaml.")]
 Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1].")]
 Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
@@ -127,7 +127,7 @@ def audit(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    sequence_tokens: Cut = None,
+    sequence_tokens: SequenceTokens = None,
     sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random; default: 256.")] = None,
     original: Annotated[str | None, Option(help="The model before erasure, to compare an exported one with.")] = None,
     write_forget: Annotated[Path | None, Option(help="Only write the passages that are recited here.")] = None,
@@ -170,7 +170,7 @@ def init(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    sequence_tokens: Cut = None,
+    sequence_tokens: SequenceTokens = None,
     sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random.")] = None,
     no_probe: Annotated[bool, Option("--no-probe", help="Try no learning rates: write a usual one.")] = False,
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
@@ -203,7 +203,7 @@ def twins(
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
-    sequence_tokens: Cut = None,
+    sequence_tokens: SequenceTokens = None,
     seed: Annotated[list[int] | None, Option(help="Seed of a pair of twins; repeatable; default: 0.")] = None,
     epochs: Annotated[int, Option(min=1, help="Passes over the forget set at most.")] = 30,
     learning_rate: Annotated[float, Option(help="AdamW's.")] = 3e-4,

@@ -21,5 +21,5 @@ def method_style(name: str) -> tuple[str, str]:
         (('#E69F00', 's'), ('#7A5195', 'h'))
     """
     hashed, size = int(sha256(name.encode()).hexdigest(), 16), len(COLOURS)
-    place = SHIPPED.index(name) if name in SHIPPED else 32 + hashed % 32
-    return COLOURS[place % size], MARKERS[(place + 3 * (place // size)) % size]
+    slot = SHIPPED.index(name) if name in SHIPPED else 32 + hashed % 32
+    return COLOURS[slot % size], MARKERS[(slot + 3 * (slot // size)) % size]

@@ -104,8 +104,9 @@ def next_steps(outcome: SweepResults) -> list[str]:
     sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
     files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
     if spec.forget.source in OF_AUDIT:
-        unseen = ["--unseen", files[1]] if len(files) > 1 else []
-        audit = shlex.join(["lethe", "audit", out, files[0], *unseen, "--original", spec.model.id])
+        options = ["--unseen", files[1]] if len(files) > 1 else []
+        options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
+        audit = shlex.join(["lethe", "audit", out, files[0], *options, "--original", spec.model.id])
         steps.append(f"To check that model: {audit}")
     return steps
 

@@ -40,12 +40,15 @@ class Samples(Section):
 def _survivors(analysis: Analysis) -> Iterator[dict[str, Any]]:
     text_names = analysis.results.plan.text_names
     for model, points in analysis.points.groupby("model", sort=False):
-        shown = points[points["ranked"] | points["method"].isin((ORIGINAL, RETRAINED))]
-        texts = recitation.recited_texts(shown, analysis.info, analysis.evidence, "variant", least=1)
+        shown_points = points[points["ranked"] | points["method"].isin((ORIGINAL, RETRAINED))]
+        texts = recitation.recited_texts(shown_points, analysis.info, analysis.evidence, "variant", least=1)
         guessed = texts.pop(RETRAINED).ids if RETRAINED in texts else frozenset()
         for variant, recited in texts.items():
-            own, left = shown[shown["variant"] == variant], recited._replace(ids=recited.ids - guessed)
+            own, unguessed = (
+                shown_points[shown_points["variant"] == variant],
+                recited._replace(ids=recited.ids - guessed),
+            )
             row = {"model": model, "label": own["label"].iloc[0], "collapsed": bool(own["collapsed"].eq(True).any())}
             row |= {"at": f"{own['strength_name'].iloc[0]} {seeds.strengths(list(own['strength']))}".strip()}
-            row |= {"lines": first_names(left.names(text_names), 40) if text_names else ""}
-            yield row | {"share": f"{left.recited} of {left.texts}"}
+            row |= {"lines": first_names(unguessed.names(text_names), 40) if text_names else ""}
+            yield row | {"share": f"{unguessed.recited} of {unguessed.texts}"}
