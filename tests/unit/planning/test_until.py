@@ -30,6 +30,8 @@ def test_each_row_of_a_grid_is_walked_once_for_each_seed_and_level_to_its_last_s
 def test_rows_of_one_strength_are_only_walked(plan_text, sound):
     rows = "methods={gradient_ascent: {epochs: 9}, task_arithmetic: {gamma: 1.0}}", "ranking={}", "seeds=[0]"
     assert {bool(spec.until) for spec in plan_text(sound, HERE, *rows).trials if not spec.is_reference} == {True}
+    ranked = plan_text(sound, HERE, *rows, "ranking.at={task_arithmetic: 1.0}")
+    assert [spec.strengths for spec in ranked.trials if spec.strengths] == [(9,), (1.0,)]
     listed = plan_text(
         sound, HERE, *rows, "methods.task_arithmetic.gamma=[0.5, 1.0]", "ranking.at={task_arithmetic: 0.5}"
     )
