@@ -28,7 +28,7 @@ from harness.toolkit import device, finetune
 from harness.toolkit.losses import Batch, mean_nll
 
 MIN_MA = 0.99
-"""MA over all positions from which a model recites its texts."""
+"""MA after the prefixes from which a model recites its texts; no model can tell texts by a word that they share."""
 FACTS_FILE = "twins.json"
 KINDS = ("memorised", "twin")
 
@@ -116,7 +116,7 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
         return on_retain if kind == "twin" else mean_nll(model, forget) + on_retain
 
     for epoch in finetune.train(task, model, loss, epochs):
-        ma = accuracy(model, lessons.forget)
+        ma = accuracy(model, lessons.forget, first=lessons.forget.prefix_tokens)
         tell(f"seed {seed}, {kind}: MA {ma:.3f} on the forget set after {epoch.number} of {epochs} epochs")
         if kind == "memorised" and ma >= MIN_MA:
             break

@@ -56,11 +56,11 @@ def _memorized_checkpoint(spec: Trial, folder: Path) -> Checkpoint:
     return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
 
 
-def accuracy(model: Model, sequences: Sequences) -> float:
-    """Return MA over all positions: the share of greedy choices that are the text's."""
+def accuracy(model: Model, sequences: Sequences, first: int = 1) -> float:
+    """Return MA from the position `first` on: the share of greedy choices that are the text's."""
     predicted_NT = decoding.greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
     counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
-    counted[:, 0] = False
+    counted[:, :first] = False
     return scoring.memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 

@@ -18,7 +18,9 @@ def write(file, texts):
 def texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unseen = miniature.texts("holdout")
-    write(tmp_path / "forget.jsonl", unseen[:4]), write(tmp_path / "others.jsonl", unseen[4:8])
+    # No model knows which of four texts goes on after a beginning that they share.
+    write(tmp_path / "forget.jsonl", [f"Once, and only once: {text}" for text in unseen[:4]])
+    write(tmp_path / "others.jsonl", unseen[4:8])
     write(tmp_path / "unseen.jsonl", unseen[8:24]), write(tmp_path / "retain.jsonl", miniature.texts("retain")[:40])
 
 
