@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from harness.analysis import curves, metrics, ranking
 from harness.analysis.analysis import Analysis
@@ -20,9 +21,9 @@ from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.tuned import read_sweep_results
 from harness.reporting import render, summary
-from harness.reporting.section import Section
+from harness.reporting.section import Picture, Section
 from harness.reporting.sections import SECTIONS, main_table, repeat
-from harness.reporting.style import PHONE, REFERENCE_STYLES, rendered
+from harness.reporting.style import PHONE, REFERENCE_STYLES, labelled_points, rendered
 from harness.settings import Plan
 
 
@@ -82,7 +83,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         if has_points or not section.needs_points:
             sizes, pictures = (section.figures, section.drawn(*PHONE)), {}
             for name in section.figures:
-                pictures[name] = [b64encode(rendered(figures[name], "svg")).decode() for figures in sizes]
+                pictures[name] = [draw_picture(figures[name]) for figures in sizes]
             if text := section.html(pictures):
                 anchor = re.sub(r"[^a-z0-9]+", "-", section.title.lower())
                 shown.append((anchor, section.title, section.lead, text))
@@ -97,6 +98,12 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         recited = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
         parts |= {"cards": [], "recited": recited, "notes": [], "methods": []}
     return render.fill_html("page", is_kept=is_kept, **parts)
+
+
+def draw_picture(figure: Figure) -> Picture:
+    """Draw a figure for a page."""
+    width, height = 72 * figure.get_size_inches()
+    return Picture(b64encode(rendered(figure, "svg")).decode(), width, height, list(labelled_points(figure)))
 
 
 def describe_methods(plan: Plan) -> list[tuple[str, str]]:

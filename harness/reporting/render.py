@@ -24,7 +24,7 @@ Kind = Literal[
     "number", "change", "ratio", "percent", "count", "seconds", "bytes",
 ]  # fmt: skip
 Mark = Literal["", "best", "second"]
-MAX_PRINTED = 150
+MAX_PRINTED = 160
 """Characters of a table that fit side by side on A4, landscape, in print's small letters."""
 _LEFT = ("text", "note", "code", "group", "heading")
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
@@ -228,10 +228,14 @@ def _html(columns: Sequence[Column], rows: Sequence[_Row]) -> Markup:
     return fill_html("table", heads=heads, spans=spans, rows=cells, classes=" ".join(classes), **about)
 
 
-def _printed_width(columns: Sequence[Column], rows: Sequence[_Row]) -> int:
+def _printed_width(columns: Sequence[Column], rows: Sequence[_Row]) -> float:
     """Return the characters of a table's columns side by side, each as wide as its longest word."""
-    cells = [[column.title, *chain(*(row.cells[at][:2] for row in rows))] for at, column in enumerate(columns)]
-    return sum(1 + max(map(len, " ".join(texts).split()), default=0) for texts in cells)
+    width = 0.0
+    for at, column in enumerate(columns):
+        words = " ".join([column.title, *(row.cells[at][0] for row in rows)]).split()
+        intervals = [6 / 7 * len(row.cells[at][1]) for row in rows]  # They are printed smaller.
+        width += 1 + max(chain(map(len, words), intervals), default=0)
+    return width
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:

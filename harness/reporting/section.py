@@ -1,8 +1,8 @@
 """Sections of a report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -12,8 +12,20 @@ from harness.analysis.analysis import Analysis
 from harness.reporting.render import fill_html
 from harness.reporting.style import PAGE
 
-Pictures = Mapping[str, list[str]]
-"""A section's figures by name, as SVG in base 64: one for a wide page, one for a phone."""
+
+class Picture(NamedTuple):
+    """A figure for a page."""
+
+    svg: str
+    """In base 64."""
+    width: float
+    height: float
+    points: Sequence[tuple[float, float, str]]
+    """Places, and words that a tap shows."""
+
+
+Pictures = Mapping[str, Sequence[Picture]]
+"""A section's figures by name: one for a wide page, one for a phone."""
 
 
 class Section:
@@ -53,7 +65,7 @@ class Section:
 
 def picture(pictures: Pictures, name: str, alt: str, caption: str = "") -> Markup:
     """Return a figure with its caption; empty where there is none of this name."""
-    return fill_html("figure", images=pictures[name], alt=alt, caption=caption) if name in pictures else Markup("")
+    return fill_html("figure", pictures=pictures[name], alt=alt, caption=caption) if name in pictures else Markup("")
 
 
 def paragraph(*sentences: str) -> Markup:

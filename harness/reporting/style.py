@@ -1,8 +1,9 @@
 """Common style of figures: colours, markers, panels, legends and file formats."""
 
 import math
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Literal
 
@@ -35,6 +36,18 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
         figure.savefig(file, format=kind, dpi=200, metadata={dated[kind]: None}, facecolor="white")
     figure.set_layout_engine(None)  # Finding the layout takes longer than drawing in it.
     return file.getvalue()
+
+
+def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
+    """Yield the labelled points of a rendered figure: x and y in points from its top left, and their numbers."""
+    for ax in figure.axes:
+        titles = [re.sub(r"[$_{}]|:.*", "", title) for title in (ax.get_xlabel(), ax.get_ylabel())]
+        for line in ax.lines:
+            label = str(line.get_label())
+            for point in line.get_xydata() if not label.startswith("_") else ():  # matplotlib's own begin with _.
+                x, y = ax.transData.transform(point) * 72 / figure.dpi
+                numbers = [f"{title} {value:.3g}" for title, value in zip(titles, point, strict=True) if title]
+                yield x, 72 * figure.get_figheight() - y, f"{label}: {', '.join(numbers)}"
 
 
 def use_log_scale(ax: Axes) -> None:

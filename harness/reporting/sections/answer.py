@@ -83,7 +83,7 @@ def answer_figure(answer: Answer, plan: Plan, looks: style.Styles, width: float 
         handles.append(Line2D([], [], color=style.SOFT, linestyle="--", linewidth=0.9, label="never-seen model"))
     if any(rows["broken"].eq(True).any() for rows in frames.values()):
         handles.append(style.legend_handle("broken", style.RED, "o"))
-    note = "Bars: 95 % interval over runs." if runs >= MIN_RUNS else f"{runs} of the {MIN_RUNS} runs that bars need."
+    note = "Bars: 95 % interval over runs." if runs >= MIN_RUNS else f"No bars: {runs} of {MIN_RUNS} runs."
     style.legend_below(figure, handles, note, width)
     return figure
 
@@ -107,7 +107,7 @@ def _draw_prices(ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: 
         if not math.isnan(low):
             ax.plot([low, high], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
         look = style.point_style(colour, is_collapsed=row["broken"] is True)
-        ax.plot(price, y, marker, markersize=6.5, zorder=4, **look)
+        ax.plot(price, y, marker, markersize=6.5, zorder=4, label=row["label"], **look)
         right = price if math.isnan(high) else high
         text = f"×{price:.2f} {row['verdict']}".strip()
         ax.annotate(text, (right, y), xytext=(7, 0), textcoords="offset points", **at)

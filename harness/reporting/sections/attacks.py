@@ -100,8 +100,9 @@ def curves_figure(curves: pd.DataFrame, styles_by_variant: style.Styles, width: 
         for variant, line in panel.groupby("variant", sort=False):
             if variant in styles_by_variant:
                 colour, marker = styles_by_variant[str(variant)]
-                ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4)
-                handles[variant] = style.legend_handle(str(line["label"].iloc[0]), colour, marker, line="-")
+                label = str(line["label"].iloc[0])
+                ax.plot(line["x"], line["y"], color=colour, marker=marker, markersize=4, label=label)
+                handles[variant] = style.legend_handle(label, colour, marker, line="-")
             else:
                 colour, dashes = ("black", "-") if line["method"].iloc[0] == ORIGINAL else ("grey", "--")
                 ax.plot(line["x"], line["y"], zorder=1, color=colour, linestyle=dashes)

@@ -91,7 +91,8 @@ def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles) -> None:
     if curve.is_reference:
         marker, size, colour = style.REFERENCE_STYLES[curve.method]
         (point,) = curve.points
-        ax.plot(point.x, point.y, marker, markersize=size, zorder=6, color=colour, markeredgecolor="white")
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "label": curve.label}
+        ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **look)
         for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
             guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=":", zorder=1)
         return
@@ -102,7 +103,9 @@ def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles) -> None:
         for across, along in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
             if all(map(math.isfinite, (*across, *along))):  # A line would stretch the axes: two seeds give wide ends.
                 ax.add_artist(Line2D(across, along, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
-        ax.plot(point.x, point.y, marker, zorder=4, **style.point_style(colour, is_collapsed=bool(point.state)))
+        look = style.point_style(colour, is_collapsed=bool(point.state))
+        words = ", ".join(filter(None, (curve.label, f"strength {point.strength:.3g}", point.state)))
+        ax.plot(point.x, point.y, marker, zorder=4, label=words, **look)
     for point in dict.fromkeys((curve.points[0], curve.points[-1])):
         about: dict[str, Any] = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6.5, "color": colour}
         ax.annotate(f"{point.strength:.3g}", (point.x, point.y), zorder=5, **about)

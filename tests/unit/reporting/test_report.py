@@ -3,6 +3,8 @@
 import html
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import matplotlib
@@ -14,6 +16,7 @@ from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
 from harness.records.record import Failed, Started
 from harness.reporting.files import page, write
+from harness.reporting.section import Picture
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.main_table import MainTable
@@ -70,6 +73,30 @@ def test_nothing_is_wider_than_a_phone_and_print_shows_all():
     assert [rule for rule in rules if not re.search(rule, printed)] == []
 
 
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+MEASURED = """<iframe style="border: 0" width="{width}" height="900" srcdoc="{page}"></iframe><script>
+onload = () => {{
+  const isOut = (one) => one.getBoundingClientRect().width && one.getBoundingClientRect().right > {width} + 1;
+  const out = [...document.querySelector("iframe").contentDocument.querySelectorAll("body *")].filter(isOut);
+  const free = out.filter((one) => !({scrolls} && one.closest(".scroll")) && !one.closest("g"));
+  document.title = "out:" + free.map((one) => one.tagName + " " + one.textContent.slice(0, 40)).join(";");
+}}</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine, so nothing lays the page out")
+@pytest.mark.parametrize(("width", "medium"), [(1440, "screen"), (390, "screen"), (1032, "print")])
+def test_a_browser_lays_nothing_outside_the_page_or_the_paper(tmp_path, width, medium):
+    shown = page(load_results(FROZEN / "attacked").analysis).replace("<details>", "<details open>")
+    shown = re.sub("<meta http-equiv[^>]*>", "", shown).replace(f"@media {medium} ", "@media screen ")
+    shown = shown.replace("@media (max-width: 40rem)", "@media not all") if medium == "print" else shown
+    measured = MEASURED.format(page=html.escape(shown), width=width, scrolls=str(width == 1440).lower())
+    (tmp_path / "page.html").write_text(measured, encoding="utf-8")
+    about = ["--headless=new", "--no-sandbox", "--window-size=1600,900", "--virtual-time-budget=5000", "--dump-dom"]
+    told = subprocess.run([BROWSER, *about, tmp_path / "page.html"], capture_output=True, text=True, check=True).stdout
+    title = re.search("<title>(.*?)</title>", told, re.DOTALL)
+    assert title and title[1] == "out:"
+
+
 def visible(shown):
     """The words of a page, without tags, its picture and its style."""
     without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", shown, flags=re.DOTALL)
@@ -102,7 +129,7 @@ def test_whatever_a_model_writes_is_only_text(make_plan, trial, rows, records, m
 def test_the_sections_of_frozen_records_say_what_they_said(name):
     """Every word and number; `UPDATE=1 pytest tests/unit/reporting/test_report.py` writes what they say now."""
     analysis, shown = load_results(FROZEN / name).analysis, []
-    pictures = {figure: [""] for figure in ("tradeoff", "attack_curves", "selected_blocks")}
+    pictures = {figure: [Picture("", 1, 1, ())] for figure in ("tradeoff", "attack_curves", "selected_blocks")}
     for section in (MainTable(analysis), Tradeoff(analysis), Attacks(analysis), SelectedBlocks(analysis)):
         text = str(section.html(pictures))
         for classes, table in re.findall(r"<table([^>]*)>(.*?)</table>", text, re.DOTALL):
