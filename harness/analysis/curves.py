@@ -1,6 +1,7 @@
 """Curves of a trade-off figure: one for each variant, through its strengths."""
 
 import math
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,17 @@ from harness import contracts, settings
 from harness.analysis.damage import State, state_of_repeats
 from harness.analysis.metrics import MetricInfo, select_metrics
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
-from harness.base.styles import method_style
 from harness.metric import exponential
+
+COLOURS = ("#0072B2", "#CC79A7", "#E69F00", "#009E73", "#8C6D31", "#7A5195", "#56B4E9", "#5A6B7B")
+"""Colours that are distinct for the colour-blind, none of them red (collapse)."""
+MARKERS = ("o", "v", "s", "^", "p", "X", "P", "h")
+SHIPPED = (
+    "task_arithmetic", "contrastive_decoding", "emso", "deliberate_imagination", "gradient_ascent",
+    "gradient_difference", "kl_divergence", "npo", "simnpo", "rmu", "altpo", "npo_sam", "sga", "gru", "ihl", "satimp",
+    "sugd", "memfree", "balanced_subnet", "pdu", "ceu", "kfac_edit", "repselect",
+)  # fmt: skip
+"""Methods whose place sets their style for life: new ones are appended."""
 
 
 class CurvePoint(NamedTuple):
@@ -89,3 +99,15 @@ def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
         tried = [method_style(name + "'" * turn) for turn in range(99)]  # Other variants may have the first ones.
         looks[variant] = next((look for look in tried if look not in looks.values()), tried[0])
     return looks
+
+
+def method_style(name: str) -> tuple[str, str]:
+    """Return a method's colour and marker, set by its name; a plugin from outside never has a shipped method's.
+
+    Example:
+        >>> method_style("emso"), method_style("my_method")
+        (('#E69F00', 's'), ('#7A5195', 'h'))
+    """
+    hashed, size = int(sha256(name.encode()).hexdigest(), 16), len(COLOURS)
+    slot = SHIPPED.index(name) if name in SHIPPED else 32 + hashed % 32
+    return COLOURS[slot % size], MARKERS[(slot + 3 * (slot // size)) % size]

@@ -41,7 +41,7 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
 def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
     """Yield the labelled points of a rendered figure: x and y in points from its top left, and their numbers."""
     for ax in figure.axes:
-        titles = [re.sub(r"[$_{}]|:.*", "", title) for title in (ax.get_xlabel(), ax.get_ylabel())]
+        titles = [re.sub(r"[$_{}]|:.*| \(log\)", "", title) for title in (ax.get_xlabel(), ax.get_ylabel())]
         for line in ax.lines:
             label = str(line.get_label())
             for point in line.get_xydata() if not label.startswith("_") else ():  # matplotlib's own begin with _.

@@ -109,8 +109,7 @@ def _draw_prices(ax: Axes, rows: pd.DataFrame, head: Mapping[str, Any], margin: 
         look = style.point_style(colour, is_collapsed=row["broken"] is True)
         ax.plot(price, y, marker, markersize=6.5, zorder=4, label=row["label"], **look)
         right = price if math.isnan(high) else high
-        text = f"×{price:.2f} {row['verdict']}".strip()
-        ax.annotate(text, (right, y), xytext=(7, 0), textcoords="offset points", **at)
+        ax.annotate(f"×{price:.2f} {row['verdict']}".strip(), (right, y), (7, 0), textcoords="offset points", **at)
     style.use_log_scale(ax)
     ax.set_yticks(range(len(rows)), map(style.without_mathtext, rows["label"]), fontsize=8.5)
     ax.set_ylim(len(rows) - 0.5, -0.5)

@@ -44,10 +44,8 @@ def _survivors(analysis: Analysis) -> Iterator[dict[str, Any]]:
         texts = recitation.recited_texts(shown_points, analysis.info, analysis.evidence, "variant", least=1)
         guessed = texts.pop(RETRAINED).ids if RETRAINED in texts else frozenset()
         for variant, recited in texts.items():
-            own, unguessed = (
-                shown_points[shown_points["variant"] == variant],
-                recited._replace(ids=recited.ids - guessed),
-            )
+            own = shown_points[shown_points["variant"] == variant]
+            unguessed = recited._replace(ids=recited.ids - guessed)
             row = {"model": model, "label": own["label"].iloc[0], "collapsed": bool(own["collapsed"].eq(True).any())}
             row |= {"at": f"{own['strength_name'].iloc[0]} {seeds.strengths(list(own['strength']))}".strip()}
             lines = first_names(unguessed.names(text_names), 40) if text_names else ""

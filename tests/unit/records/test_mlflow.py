@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from harness import cli
-from harness.base.styles import method_style
+from harness.analysis.curves import method_style
 from harness.errors import DataError
 from harness.library import find_point
 from harness.records import artifacts, mlflow_runs

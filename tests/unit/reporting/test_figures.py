@@ -1,16 +1,16 @@
 """The trade-off figure: what it draws, and that it survives what it cannot draw."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.curves import curves, panels, styles
-from harness.base.styles import SHIPPED, method_style
+from harness.analysis.curves import SHIPPED, curves, method_style, panels, styles
 from harness.plugins import METHODS
 from harness.reporting.sections.tradeoff import tradeoff
-from harness.reporting.style import RED, rendered
+from harness.reporting.style import RED, labelled_points, rendered
 from tests.unit.analysis.frames import known
 
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
@@ -41,6 +41,19 @@ def test_collapsed_points_are_hollow_and_red_and_no_others_are():
     points = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_marker() not in ("None", "", None)]
     hollow = [line.get_xydata().tolist() for line in points if line.get_markeredgecolor() == RED]
     assert (hollow, len(points)) == ([[[0.01, 0.0]]], 5)
+
+
+def test_a_tap_finds_each_point_s_numbers_where_it_is_drawn():
+    figure = drawn(frame(*ROWS))
+    marks = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"', rendered(figure, "svg").decode())
+    points = list(labelled_points(figure))
+    assert len(points) == 5 * 4, "points and panels"
+    for x, y, _ in points:
+        assert min(math.dist((x, y), map(float, mark)) for mark in marks) < 0.01
+    assert {words for *_, words in points} >= {
+        "EMSO, strength 2: MAUVE 0.7, MA 0.6", "GRADIENT_ASCENT, strength 1, collapsed: Perplexity 1.5, EL3 0",
+        "RETRAINED: Perplexity 21, MA 0.4",
+    }  # fmt: skip
 
 
 def test_seeds_become_a_mean_with_an_interval():

@@ -94,7 +94,8 @@ def test_a_browser_lays_nothing_outside_the_page_or_the_paper(tmp_path, width, m
     about = ["--headless=new", "--no-sandbox", "--window-size=1600,900", "--virtual-time-budget=5000", "--dump-dom"]
     told = subprocess.run([BROWSER, *about, tmp_path / "page.html"], capture_output=True, text=True, check=True).stdout
     title = re.search("<title>(.*?)</title>", told, re.DOTALL)
-    assert title and title[1] == "out:"
+    assert title is not None
+    assert title[1] == "out:"
 
 
 def visible(shown):
