@@ -1,24 +1,19 @@
 """Membership."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from evaluators.metrics import attack_share, item_evaluation, standard_error, weighted_mean
-from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Metric, Model, Read, Sequences
+from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Metric, Model, Read, Sequences, Tokenizer
 from harness.toolkit import auc_items, decoded, padded_batches, token_nll, true_continuations, unpadded
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 WIDTH = 1.96
 """Standard errors of half a 95 % interval."""
@@ -111,7 +106,7 @@ def scores_by_side(model: Model, task: EvaluationTask) -> list[Scores]:
 
 
 @torch.inference_mode()
-def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
+def text_scores(model: Model, texts: Sequences, tokenizer: Tokenizer) -> Scores:
     """Return scores (N,) of attacks without a reference, each over the tokens after the first."""
     scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
     written = iter(decoded(tokenizer, unpadded(texts)))

@@ -22,14 +22,13 @@ import torch
 import yaml
 
 from evaluators.metrics import refuse_repeats
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, Tokenizer
 from harness.errors import DataError, LetheError, TrialError
 from harness.toolkit import data_set_commit, data_set_folder, embedded_task, token_lists
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
     from lm_eval.api.task import Task
-    from transformers import PreTrainedTokenizerBase
 
 TaskName = Literal["piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag"]
 TITLES = dict(zip(get_args(TaskName), ("PIQA", "ARC-Easy", "COPA", "PubMedQA", "WinoGrande", "HellaSwag"), strict=True))
@@ -136,13 +135,13 @@ class Reasoning(Evaluator):
         return Evaluation(numbers, notes=notes, per_item=per_item, item_weights=weights, item_ids=item_ids)
 
 
-def encoded(tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: Any = None, **_: Any) -> list[int]:
+def encoded(tokenizer: Tokenizer, text: str, add_special_tokens: Any = None, **_: Any) -> list[int]:
     """Return a question's token ids."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
 
 
-def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) -> tuple[list[int], list[int]]:
+def encoded_pair(tokenizer: Tokenizer, context: str, choice: str) -> tuple[list[int], list[int]]:
     """Return the token ids of a context and of a choice after it, as lm-eval splits them.
 
     Spaces at the context's end, and a token across the border, go to the choice.

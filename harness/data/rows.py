@@ -4,22 +4,17 @@ Every row of a forget set and its holdout must be usable, or an error names it. 
 are long enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.base.messages import amount
+from harness.contracts import Tokenizer
 from harness.data.sources import AS_THEY_STAND, TEXT_FILES, TOKEN_SOURCES, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.models.tokenizing import token_lists
 from harness.settings import Source
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 NAMED_ROWS = 5
 """In one message."""
@@ -31,7 +26,7 @@ TokenRows = list[np.ndarray]
 
 
 def read_rows(
-    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int | None = None
+    source: Source, role: Role, tokenizer: Tokenizer, vocabulary: int, least: int, cut: int | None = None
 ) -> TokenRows:
     """Return the used rows, cut, each of at least `least` known token ids."""
     cut = cut or source.sequence_tokens
@@ -48,13 +43,13 @@ def read_rows(
     return rows
 
 
-def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase) -> int:
+def first_unread(source: Source, role: Role, tokenizer: Tokenizer) -> int:
     """Return the index of the first row after the used utility texts."""
     least, wanted = source.sequence_tokens, source.sequences or 1
     if source.source in TOKEN_SOURCES:
         return source.start + wanted
     number, used = source.start, 0
-    for row, ids in _tokenized(texts(source, role), tokenizer):
+    for row, ids in _tokenized(texts(source, role), tokenizer, source):
         if used == wanted:
             break
         number += 1
@@ -120,11 +115,9 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
     return list(array.astype(np.int64))
 
 
-def _from_texts(
-    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
-) -> TokenRows:
+def _from_texts(source: Source, role: Role, tokenizer: Tokenizer, vocabulary: int, least: int, cut: int) -> TokenRows:
     strict, usable, bad = role in AS_THEY_STAND, TokenRows(), list[str]()
-    for row, ids in _tokenized(_used(source, role) if strict else texts(source, role), tokenizer):
+    for row, ids in _tokenized(_used(source, role) if strict else texts(source, role), tokenizer, source):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
@@ -141,8 +134,10 @@ def _from_texts(
     return usable
 
 
-def _tokenized(rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    while batch := list(islice(rows, TEXTS_AT_ONCE)):
+def _tokenized(
+    rows: Iterator[TextRow], tokenizer: Tokenizer, source: Source
+) -> Iterator[tuple[TextRow, Sequence[int]]]:
+    while batch := list(islice(rows, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE))):
         encoded = iter(token_lists(tokenizer, [row.text for row in batch if not row.problem and not row.ids]))
         for row in batch:
             yield row, row.ids or (() if row.problem else next(encoded))

@@ -20,6 +20,7 @@ from harness.data.overlap import near_duplicate_groups
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import ROLES, TOKEN_SOURCES, Role, source_label
 from harness.errors import DataError
+from harness.models import resolving
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.models.tokenizing import decoded, true_continuations, unpadded
 from harness.settings import Source, replace
@@ -224,7 +225,8 @@ def validation_row_source(source: Source, validation: Sequences, forget: Sequenc
 
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:
     """Return the first text that two models read differently; '' if none."""
-    if (twin.tokenizer, vocabulary(twin)) == (model.tokenizer, vocabulary(model)):
+    files = [resolving.tokenizer_files(checkpoint) for checkpoint in (model, twin)]
+    if files[0] == files[1] and vocabulary(twin) == vocabulary(model):
         return ""
     for role in ROLES:
         if role not in sources:

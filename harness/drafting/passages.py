@@ -1,7 +1,5 @@
 """Passages of a corpus that a model recites, as a forget set."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Twins: a model that was taught texts until it recites them, and the same model trained as long without them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -153,6 +153,12 @@ def _matching_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
     return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
 
 
+def tokenizer_files(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the digests of a checkpoint's tokenizer files by name."""
+    folder = Path(ensure_local(checkpoint, weights=False).tokenizer)
+    return {file.name: known_digest(file) for file in _matching_files(folder, TOKENIZER_FILES)}
+
+
 def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     """Copy a checkpoint's tokenizer files unchanged."""
     for file in _matching_files(Path(ensure_local(checkpoint, weights=False).tokenizer), COPIED_FILES):

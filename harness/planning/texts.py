@@ -101,9 +101,8 @@ def _read_texts(
         try:
             loaded[role] = sequences.load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
-                source = replace(
-                    source, sequences=min(len(loaded[role]), forget.rows or sequences.MAX_UNSEEN, sequences.MAX_UNSEEN)
-                )
+                count = min(len(loaded[role]), forget.rows or sequences.MAX_UNSEEN, sequences.MAX_UNSEEN)
+                source = replace(source, sequences=count)
                 loaded[role] = sequences.load_texts(source, role, model)
         except DataError as error:
             faults.add(f"data.{role}", f"{NEXT_TEXTS if is_default and is_steered else ''}{error}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -43,8 +44,9 @@ def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
     for ax in figure.axes:
         titles = [re.sub(r"[$_{}]|:.*| \(log\)", "", title) for title in (ax.get_xlabel(), ax.get_ylabel())]
         for line in ax.lines:
-            label = str(line.get_label())
-            for point in line.get_xydata() if not label.startswith("_") else ():  # matplotlib's own begin with _.
+            if (label := str(line.get_label())).startswith("_"):  # One that matplotlib gave.
+                continue
+            for point in np.asarray(line.get_xydata()):
                 x, y = ax.transData.transform(point) * 72 / figure.dpi
                 numbers = [f"{title} {value:.3g}" for title, value in zip(titles, point, strict=True) if title]
                 yield x, 72 * figure.get_figheight() - y, f"{label}: {', '.join(numbers)}"
