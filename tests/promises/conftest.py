@@ -29,7 +29,7 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def libraries(one_thread, own_cache):
+def libraries(one_thread, own_cache, copied_mlflow_tables):
     """What trials and reports import is imported now, and never looked through again: garbage is collected after each
     trial, which would take half a second for these alone."""
     for name in ("peft", "deepspeed", "mlflow", "sqlalchemy.orm", "sklearn.decomposition", "matplotlib.figure"):

@@ -13,6 +13,11 @@ OF_RAY = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_tables(copied_mlflow_tables):
+    """Spare each sweep the seconds that MLflow takes to make its tables."""
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
