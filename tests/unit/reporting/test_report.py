@@ -92,7 +92,8 @@ def test_a_browser_lays_nothing_outside_the_page_or_the_paper(tmp_path, width, m
     measured = MEASURED.format(page=html.escape(shown), width=width, scrolls=str(width == 1440).lower())
     (tmp_path / "page.html").write_text(measured, encoding="utf-8")
     about = ["--headless=new", "--no-sandbox", "--window-size=1600,900", "--virtual-time-budget=5000", "--dump-dom"]
-    told = subprocess.run([BROWSER, *about, tmp_path / "page.html"], capture_output=True, text=True, check=True).stdout
+    command = [BROWSER, *about, tmp_path / "page.html"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     title = re.search("<title>(.*?)</title>", told, re.DOTALL)
     assert title is not None
     assert title[1] == "out:"
