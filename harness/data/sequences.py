@@ -226,7 +226,8 @@ def validation_row_source(source: Source, validation: Sequences, forget: Sequenc
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:
     """Return the first text that two models read differently; '' if none."""
     files = [resolving.tokenizer_files(checkpoint) for checkpoint in (model, twin)]
-    if files[0] == files[1] and vocabulary(twin) == vocabulary(model):
+    # Without tokenizer.json, a model's configuration decides how the other files are read.
+    if "tokenizer.json" in files[0] and files[0] == files[1] and vocabulary(twin) == vocabulary(model):
         return ""
     for role in ROLES:
         if role not in sources:
