@@ -46,7 +46,8 @@ def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
         for line in ax.lines:
             if (label := str(line.get_label())).startswith("_"):  # One that matplotlib gave.
                 continue
-            for point in np.asarray(line.get_xydata()):
+            points = np.asarray(line.get_xydata())
+            for point in points[np.isfinite(points).all(axis=1)]:
                 x, y = ax.transData.transform(point) * 72 / figure.dpi
                 numbers = [f"{title} {value:.3g}" for title, value in zip(titles, point, strict=True) if title]
                 yield x, 72 * figure.get_figheight() - y, f"{label}: {', '.join(numbers)}"

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from harness.analysis.curves import SHIPPED, curves, method_style, panels, styles
 from harness.plugins import METHODS
@@ -54,6 +55,12 @@ def test_a_tap_finds_each_point_s_numbers_where_it_is_drawn():
         "EMSO, strength 2: MAUVE 0.7, MA 0.6", "GRADIENT_ASCENT, strength 1, collapsed: Perplexity 1.5, EL3 0",
         "RETRAINED: Perplexity 21, MA 0.4",
     }  # fmt: skip
+
+
+def test_a_hole_in_a_curve_has_nothing_to_tap():
+    figure = Figure()
+    figure.subplots().plot([1, 2, math.nan], [3, math.nan, 4], label="A")
+    assert [words for *_, words in labelled_points(figure)] == ["A: "]
 
 
 def test_seeds_become_a_mean_with_an_interval():
