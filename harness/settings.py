@@ -148,10 +148,6 @@ def nearest(dimension: Dimension, value: Any) -> Any:
     return min(max(value, dimension.low), dimension.high)
 
 
-def _sorted_once(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(names)))
-
-
 class LoRA(Strict):
     """Low-rank adapters: W + alpha / rank · B A, where only A and B are trained.
 
@@ -169,7 +165,7 @@ class LoRA(Strict):
     alpha: PositiveCount | None = None
     """Scale of the update; null: twice the rank."""
     targets: Annotated[
-        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1), AfterValidator(_sorted_once)],
+        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1), AfterValidator(lambda names: (*sorted({*names}),))],
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
     ] = ALL_LINEAR
     """Adapted matrices: all of attention and MLP (`all-linear`), or modules by their names, in every layer."""

@@ -87,17 +87,14 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
             last, original = record.probes[-1], record.original
             ma, perplexity = ((float(last[name]), original[name]) for name in (PROBED_ERASURE, PROBED_UTILITY))
             is_collapsed = results.is_outside(study, original, last)
-            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed, _fall(record))
+            probes = [{**record.original, "optimiser_steps": 0}, *record.probes]
+            steps = np.diff([probe["optimiser_steps"] for probe in probes])
+            fall = float(np.max(-np.diff([probe[PROBED_ERASURE] for probe in probes]) / steps))
+            probed = ProbedRate(rate, int(last["optimiser_steps"]), *ma, *perplexity, is_collapsed, fall)
             tell(f"  {probed}")
             yield probed
             if probed.erases or probed.is_collapsed:
                 return
-
-
-def _fall(record: Candidate) -> float:
-    probes = [{**record.original, "optimiser_steps": 0}, *record.probes]
-    steps = np.diff([probe["optimiser_steps"] for probe in probes])
-    return float(np.max(-np.diff([probe[PROBED_ERASURE] for probe in probes]) / steps))
 
 
 def plan_probe(content: str, out: Path, texts: int) -> Plan:

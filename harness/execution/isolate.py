@@ -20,7 +20,7 @@ from harness.base.messages import first_names
 Changes = Callable[[], list[str]]
 """Returns what a plugin has changed of its task, by name."""
 # Variables at the start of the process; libraries may set others when imported.
-_VARIABLES = tuple(os.environ)
+_VARIABLES = frozenset(os.environ)
 
 
 class ProcessState:
@@ -115,10 +115,6 @@ def _numpy_random() -> tuple[Any, ...]:
     return kind, np.asarray(keys).tolist(), *rest
 
 
-def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-
-
 _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -129,7 +125,7 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "NumPy's random state": (_numpy_random, np.random.set_state),
     "Python's random state": (random.getstate, random.setstate),
     "the working directory": (os.getcwd, os.chdir),
-    "the environment": (_environment, os.environ.update),
+    "the environment": (lambda: {name: os.environ[name] for name in _VARIABLES & os.environ.keys()}, os.environ.update),
 }
 
 

@@ -53,7 +53,9 @@ def trial_run(trial: TrialResults) -> RunContent:
     """Return a trial's run; the step of a number is its strength if all are whole, else the strength's index."""
     spec, strengths = trial.spec, [point.strength for point in trial.points]
     numbers: dict[tuple[str, int], float] = {}
-    for point, step in zip(trial.points, _steps(strengths), strict=True):
+    integers = [strength for strength in strengths if isinstance(strength, int)]
+    steps = integers if len(integers) == len(strengths) else range(len(strengths))
+    for point, step in zip(trial.points, steps, strict=True):
         numbers |= {(name, step): value for name, value in _numbers(point).items()}
     for point in trial.points:
         losses = point.made.notes.get("loss_by_step", ()) if point.made else ()
@@ -61,7 +63,9 @@ def trial_run(trial: TrialResults) -> RunContent:
     tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
     tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
     tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
-    tags["error"] = _type_of(trial.failure.error) if trial.failure else "none"
+    # Its message may quote a text.
+    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", trial.failure.error) if trial.failure else None
+    tags["error"] = exception.group() if exception else "see the journal" if trial.failure else "none"
     tags["versions"] = ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none"
     started, ended = map(milliseconds, trial.written or (None, None))
     # Records have whole seconds; a short trial begins and ends in one.
@@ -145,17 +149,6 @@ def _numbers(point: PointResults) -> dict[str, float]:
         if point.made.peak_memory_bytes is not None:
             numbers["resources/peak_memory_bytes"] = point.made.peak_memory_bytes
     return numbers
-
-
-def _steps(strengths: Sequence[Number | None]) -> list[int]:
-    integers = [strength for strength in strengths if isinstance(strength, int)]
-    return integers if len(integers) == len(strengths) else list(range(len(strengths)))
-
-
-def _type_of(error: str) -> str:
-    # Its message may quote a text.
-    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
-    return exception.group() if exception else "see the journal"
 
 
 def _legal(name: str) -> str:

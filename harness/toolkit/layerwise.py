@@ -263,7 +263,10 @@ def _add_products(
             hooks.callback(module.register_forward_hook(partial(_record, passed, name)).remove)
         logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
     if draws_BT is not None:
-        targets_BS = _drawn(logits_BSV.detach(), draws_BT)
+        up_to_BSV = logits_BSV.detach().softmax(-1).cumsum(-1)
+        uniform_BS1 = draws_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
+        targets_BS = (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
+        del up_to_BSV
     losses_BS = token_nll(logits_BSV, targets_BS)
     # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
@@ -309,12 +312,6 @@ def _product(values: torch.Tensor, counted_BS: torch.Tensor) -> torch.Tensor:
     flat = values.reshape(counted_BS.numel(), -1).float()
     flat = flat * counted_BS.reshape(-1, 1)
     return (flat.T @ flat).double()
-
-
-def _drawn(logits_BSV: torch.Tensor, draws_BT: torch.Tensor) -> torch.Tensor:
-    up_to_BSV = logits_BSV.softmax(-1).cumsum(-1)
-    uniform_BS1 = draws_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
-    return (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
 
 
 def _checked(loss: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from harness.records.artifacts import Artifacts
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
 from harness.toolkit import decoding, scoring
 
+Erasures = Generator[erasing.Erasure, None, None]
 Models = Callable[[Sequence[Number]], Generator[results.Probe, None, None]]
 VERSION = 1
 """Raised when probes' numbers change."""
@@ -36,9 +38,9 @@ MAX_KEPT_BYTES = 16 * 2**30
 """A walk of larger models repeats the training instead."""
 
 
-def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
-    """Return `ma` on the texts, as under `exact`, and `perplexity` on the validation texts; both are NaN if that is."""
-    perplexity = scoring.own_perplexity(model, validation)
+def probe(model: Model, texts: Sequences, validation: Sequences, perplexity: float | None = None) -> dict[str, float]:
+    """Return `ma` on the texts, as under `exact`, and `perplexity`, given or on validation texts; NaN if that is."""
+    perplexity = scoring.own_perplexity(model, validation) if perplexity is None else perplexity
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = decoding.greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
@@ -82,15 +84,23 @@ def walk(
         level = _level_below(spec, original, texts, artifacts)
     found: erasing.Erasure | None = None
     seconds = 0.0
+    erase = partial(erasing.erase, spec, artifacts, progress=progress)
+    accuracies = [math.inf, original[PROBED_ERASURE]]
+
+    def keeps() -> bool:  # Writing a model takes longer than a step. The next epoch rarely moves MA four times as far.
+        return accuracies[-1] - 4 * (accuracies[-2] - accuracies[-1]) <= level + TOLERANCE
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
         nonlocal found, seconds
         began = time.perf_counter()
-        with closing(_yield_walked(spec, artifacts, strengths, folder, progress)) as erasures:
+        with closing(_yield_walked(spec, erase, strengths, folder, keeps)) as erasures:
             for found in erasures:
                 erased, seconds = found.erased, seconds + time.perf_counter() - began
+                known: Any = erased.notes.get("validation_perplexity")  # The training loop's, at an epoch's end.
                 with memory.not_counting():
-                    numbers: dict[str, Json] = {"strength": erased.strength, **probe(erased.model, texts, validation)}
+                    probed = probe(erased.model, texts, validation, known)
+                accuracies.append(probed[PROBED_ERASURE])
+                numbers: dict[str, Json] = {"strength": erased.strength, **probed}
                 progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
                 if "optimizer_steps" in erased.notes:
                     numbers["steps"] = erased.notes["optimizer_steps"]
@@ -131,9 +141,9 @@ def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, a
 
 
 def _yield_walked(
-    spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], folder: Path, progress: Callable[[str], None]
-) -> Generator[erasing.Erasure, None, None]:
-    """Yield the models at these strengths; the first pass keeps those within its epoch in `folder` for the next."""
+    spec: Trial, erase: Callable[..., Erasures], strengths: Sequence[Number], folder: Path, keeps: Callable[[], bool]
+) -> Erasures:
+    """Yield the models at these strengths; the first pass `keeps` those within its epoch in `folder` for the next."""
     kept_folders = [folder / str(strength) for strength in strengths]
     if all(path.is_dir() for path in kept_folders):
         yield from (erasing.read_erasure(spec, path) for path in kept_folders)
@@ -141,14 +151,14 @@ def _yield_walked(
     within: set[Number] = set()
     if strengths[-1] == spec.walk_to and METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
         within = {one for one in _strengths_within(spec.walk_to, spec.steps_per_epoch) if one not in strengths}
-    with closing(erasing.erase(spec, artifacts, tuple(sorted({*strengths, *within})), progress)) as erasures:
+    with closing(erase(tuple(sorted({*strengths, *within})))) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             if erased.strength not in within:
                 yield erasure
                 for path in folder.iterdir():
                     files.remove(path)
-            elif MAX_KEPT * sum(weight.nbytes for weight in erased.model.parameters()) <= MAX_KEPT_BYTES:
+            elif keeps() and MAX_KEPT * sum(each.nbytes for each in erased.model.parameters()) <= MAX_KEPT_BYTES:
                 erasing.write_erasure(erasure, spec, folder / str(erased.strength))
 
 
