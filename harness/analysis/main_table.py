@@ -79,7 +79,7 @@ def recited_frame(ranked: RankedTable) -> pd.DataFrame:
     rows = []
     for model, model_rows in ranked.table.groupby("model", sort=False):
         by_method = dict(iter(model_rows.groupby("method", sort=False)))
-        for metric in [metric for metric in ranked.info.values() if metric.group != "reasoning"]:
+        for metric in [metric for metric in ranked.info.values() if metric.group not in ("reasoning", "damage")]:
             row = {"model": model, "metric": f"{metric.title} {arrow(metric)}", "unit": metric.unit}
             for method in [method for method in READ_BY if method in by_method]:
                 seeds = by_method[method]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence
+from harness.analysis.main_table import recited_frame
 from harness.analysis.ranking import rank
 from harness.analysis.recitation import is_beyond, recitation_sentences, recitations, restrict_to_texts
 from harness.records.items import MetricItems
@@ -235,3 +236,10 @@ def test_what_compares_all_texts_with_unseen_ones_is_not_known_of_a_few(of_items
     assert (math.isnan(of_original["ma"]), of_original["el_3"]) == (True, 1.0)
     assert evidence.items(of_original["point_id"], info["ma"]) is None
     assert ranked.evidence.items(of_original["point_id"], info["ma"]) is not None, "what was given stays"
+
+
+def test_the_table_of_an_audit_has_no_damage_since_nothing_was_erased():
+    frame = filled(rows(("original", 0.9, 0.01), ("holdout", 0.3, 0.01)), unseen_nll=1.0, general_nll=2.0)
+    titles = "".join(recited_frame(rank(frame, known(frame)))["metric"])
+    assert "MA" in titles
+    assert "NLL" not in titles
