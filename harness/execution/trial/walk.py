@@ -38,9 +38,9 @@ MAX_KEPT_BYTES = 16 * 2**30
 """A walk of larger models repeats the training instead."""
 
 
-def probe(model: Model, texts: Sequences, validation: Sequences, perplexity: float | None = None) -> dict[str, float]:
-    """Return `ma` on the texts, as under `exact`, and `perplexity`, given or on validation texts; NaN if that is."""
-    perplexity = scoring.own_perplexity(model, validation) if perplexity is None else perplexity
+def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, float]:
+    """Return `ma` on the texts, as under `exact`, and `perplexity` on the validation texts; both are NaN if that is."""
+    perplexity = scoring.own_perplexity(model, validation)
     if math.isnan(perplexity):
         return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = decoding.greedy_continuations(model, texts, [[]] * len(texts)).predicted_NT
@@ -96,9 +96,8 @@ def walk(
         with closing(_yield_walked(spec, erase, strengths, folder, keeps)) as erasures:
             for found in erasures:
                 erased, seconds = found.erased, seconds + time.perf_counter() - began
-                known: Any = erased.notes.get("validation_perplexity")  # The training loop's, at an epoch's end.
                 with memory.not_counting():
-                    probed = probe(erased.model, texts, validation, known)
+                    probed = probe(erased.model, texts, validation)
                 accuracies.append(probed[PROBED_ERASURE])
                 numbers: dict[str, Json] = {"strength": erased.strength, **probed}
                 progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
