@@ -63,9 +63,9 @@ def trial_run(trial: TrialResults) -> RunContent:
     tags = _tags(spec, "trial", spec.trial_id, spec.strengths[0] if len(spec.strengths) == 1 else None)
     tags |= _measured_tags(trial, trial.points, trial.stop.reason if trial.stop else "")
     tags["strengths"] = ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
-    # Its message may quote a text.
-    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", trial.failure.error) if trial.failure else None
-    tags["error"] = exception.group() if exception else "see the journal" if trial.failure else "none"
+    error = trial.failure.error if trial.failure else "none"
+    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)  # Its message may quote a text.
+    tags["error"] = exception.group() if exception else "see the journal"
     tags["versions"] = ", ".join(" ".join(item) for item in trial.versions[-1].items()) if trial.versions else "none"
     started, ended = map(milliseconds, trial.written or (None, None))
     # Records have whole seconds; a short trial begins and ends in one.

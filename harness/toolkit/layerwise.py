@@ -266,7 +266,7 @@ def _add_products(
         up_to_BSV = logits_BSV.detach().softmax(-1).cumsum(-1)
         uniform_BS1 = draws_BT[:, : logits_BSV.shape[1], None].to(logits_BSV.device)
         targets_BS = (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
-        del up_to_BSV
+        del up_to_BSV  # As large as the logits.
     losses_BS = token_nll(logits_BSV, targets_BS)
     # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())

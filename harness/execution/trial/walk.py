@@ -87,13 +87,13 @@ def walk(
     erase = partial(erasing.erase, spec, artifacts, progress=progress)
     accuracies = [math.inf, original[PROBED_ERASURE]]
 
-    def keeps() -> bool:  # Writing a model takes longer than a step. The next epoch rarely moves MA four times as far.
+    def is_near() -> bool:  # Writing takes longer than a step. An epoch rarely moves MA four times as far as the last.
         return accuracies[-1] - 4 * (accuracies[-2] - accuracies[-1]) <= level + TOLERANCE
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
         nonlocal found, seconds
         began = time.perf_counter()
-        with closing(_yield_walked(spec, erase, strengths, folder, keeps)) as erasures:
+        with closing(_yield_walked(spec, erase, strengths, folder, is_near)) as erasures:
             for found in erasures:
                 erased, seconds = found.erased, seconds + time.perf_counter() - began
                 with memory.not_counting():
@@ -140,9 +140,9 @@ def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, a
 
 
 def _yield_walked(
-    spec: Trial, erase: Callable[..., Erasures], strengths: Sequence[Number], folder: Path, keeps: Callable[[], bool]
+    spec: Trial, erase: Callable[..., Erasures], strengths: Sequence[Number], folder: Path, is_near: Callable[[], bool]
 ) -> Erasures:
-    """Yield the models at these strengths; the first pass `keeps` those within its epoch in `folder` for the next."""
+    """Yield the models at these strengths; near the level the first pass keeps those within its epoch in `folder`."""
     kept_folders = [folder / str(strength) for strength in strengths]
     if all(path.is_dir() for path in kept_folders):
         yield from (erasing.read_erasure(spec, path) for path in kept_folders)
@@ -157,7 +157,7 @@ def _yield_walked(
                 yield erasure
                 for path in folder.iterdir():
                     files.remove(path)
-            elif keeps() and MAX_KEPT * sum(each.nbytes for each in erased.model.parameters()) <= MAX_KEPT_BYTES:
+            elif is_near() and MAX_KEPT * sum(each.nbytes for each in erased.model.parameters()) <= MAX_KEPT_BYTES:
                 erasing.write_erasure(erasure, spec, folder / str(erased.strength))
 
 
