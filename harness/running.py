@@ -90,7 +90,9 @@ def _finish(
     measured, wave, known = before, before, set[str]()
     if not tuned.list_remaining_specs(before):
         return before
-    with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
+    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(before))
+    jobs = len(waves.shared_jobs(before, folders)) + len(before.unfinished) + candidates
+    with _executor(executor) as execute, SweepProgress(jobs) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             known |= {trial.spec.model_dump_json() for trial in measured.trials}
@@ -108,11 +110,6 @@ def _executor(name: ExecutorName) -> AbstractContextManager[job.Executor]:
     from harness.execution.ray.tune import ray_executor  # It imports Ray.
 
     return ray_executor()
-
-
-def _job_count(results: Results, folders: job.Folders) -> int:
-    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(results))
-    return len(waves.shared_jobs(results, folders)) + len(results.unfinished) + candidates
 
 
 def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:

@@ -4,7 +4,7 @@
 
 Prices with a known truth go through the functions that the answer uses. The file of runs has a row for each training
 run (method,seed,log_price): each method is compared with itself, by other seeds. 2,000 pages take some minutes.
-`docs/results/error_rates.md` says what came out.
+`docs/results/trust.md` says what came out.
 
 Array letters: P pages, K contrasts (methods against the reference), R runs, N items.
 """

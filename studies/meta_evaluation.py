@@ -4,7 +4,7 @@
 
 Every erased model of a finished sweep, and every retrained one, is trained for one epoch on the forget set and, apart
 from that, rounded to 4 bits; and measured again. Numbers that are measured are kept: a run that was ended goes on. It
-writes meta.csv and meta.md next to the sweep's tables. docs/results/meta_evaluation.md says what came out.
+writes meta.csv and meta.md next to the sweep's tables. docs/results/trust.md says what came out.
 
 Array letters: P models with the forget set, N without it, T texts that all of them have.
 """

@@ -293,10 +293,11 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
         encoder = sum(file.stat().st_size for file in files)
         judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else encoder)
     token_bytes, held = 8 * config.num_hidden_layers * config.hidden_size, []
-    for source, most in ((spec.forget, decoding.SEQUENCES_AT_ONCE), (spec.utility, decoding.ROWS_AT_ONCE[device])):
-        rows = min(source.rows, rows_at_once(config.vocab_size, source.longest, torch.device(device), most))
-        tokens = rows * source.longest
-        most_bytes = decoding.cache_bytes(device, weights_bytes(spec.model))
+    most_bytes, most_read = decoding.cache_bytes(device, weights_bytes(spec.model)), decoding.ROWS_AT_ONCE[device]
+    kept = max(decoding.MIN_ROWS, most_bytes // (token_bytes * spec.forget.longest))
+    read = rows_at_once(config.vocab_size, spec.utility.longest, torch.device(device), most_read)
+    for source, most in ((spec.forget, min(decoding.SEQUENCES_AT_ONCE, kept)), (spec.utility, read)):
+        tokens = min(source.rows, most) * source.longest
         continued = min(most_bytes, token_bytes * tokens * source.longest)
         held.append(tokens * token_bytes + continued + 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
     return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))

@@ -94,28 +94,24 @@ def continuations_by_group(
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
     is_cached = stepping.is_cache_exact(model, tried)
-    for length, members in _split_by_length(sequences, count_vocabulary(model), device):
+    _, one = stepping.prefill(model, tried[:1, :1], is_cached)
+    for length, members in _split_by_length(sequences, partial(_rows_kept_at_once, model, one)):
         part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
-        member_prefixes = [prefixes[member] for member in members.tolist()]
-        yield members, _continue_group(model, part, length, member_prefixes, is_cached)
-
-
-def _continue_group(
-    model: Model, part: Sequences, length: int, prefixes: Sequence[Sequence[int]], is_cached: bool
-) -> Continuations:
-    tokens = part.tokens_NT[:, :length].to(next(model.parameters()).device)
-    choice, source, precision, near_ties = _read_whole(model, tokens, is_cached)
-    predicted_NT = torch.full_like(part.tokens_NT, -1)
-    predicted_NT[:, 1:length] = choice.cpu()
-    next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
-    next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
-    found: set[Start] = set()
-    for row, lengths in enumerate(prefixes):
-        found |= {(mismatch, row) for mismatch in next_NT[row, list(lengths)].tolist() if mismatch < length}
-    starts = sorted(found)
-    whole, close = _continue(model, source, tokens, choice, starts, precision)
-    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts, whole, strict=True)}
-    return Continuations(part, predicted_NT, near_ties + close, rows, next_NT)
+        tokens = part.tokens_NT[:, :length].to(device)
+        choice, source, precision, near_ties = _read_whole(model, tokens, is_cached)
+        predicted_NT = torch.full_like(part.tokens_NT, -1)
+        predicted_NT[:, 1:length] = choice.cpu()
+        next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
+        next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
+        found: set[Start] = set()
+        for row, member in enumerate(members.tolist()):
+            mismatches = next_NT[row, list(prefixes[member])].tolist()
+            found |= {(mismatch, row) for mismatch in mismatches if mismatch < length}
+        starts = sorted(found)
+        whole, close = _continue(model, source, tokens, choice, starts, precision)
+        del source  # Else memory would hold it with the next group's.
+        rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts, whole, strict=True)}
+        yield members, Continuations(part, predicted_NT, near_ties + close, rows, next_NT)
 
 
 @torch.inference_mode()
@@ -123,16 +119,15 @@ def greedy_choices(model: Model, sequences: Sequences) -> Tensor:
     """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache."""
     device = next(model.parameters()).device
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
-    for length, members in _split_by_length(sequences, count_vocabulary(model), device):
-        for rows in members.split(read_at_once(length, device)):
-            logits = stepping.plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
-            predicted_NT[rows, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
+    for length, members in _split_by_length(sequences, partial(_rows_read_at_once, model)):
+        logits = stepping.plain_logits(model, sequences.tokens_NT[members, :length].to(device))
+        predicted_NT[members, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
     return predicted_NT
 
 
 def _read_whole(model: Model, tokens_BT: Tensor, is_cached: bool) -> tuple[Tensor, Prefilled, LogitPrecision, int]:
     choices, sources, near_ties = [], [], 0
-    for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
+    for part in tokens_BT.split(_rows_read_at_once(model, tokens_BT.shape[1])):
         logits, source = stepping.prefill(model, part, is_cached)
         precision = LogitPrecision.of(model, logits)
         choice, close = _likeliest_tokens(logits[:, :-1], precision)
@@ -150,11 +145,22 @@ def _next_mismatch(tokens_BT: Tensor, choice_BS: Tensor, none: int) -> Tensor:
     return mismatches.flip(1).cummin(dim=1).values.flip(1)
 
 
-def _split_by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+def _split_by_length(sequences: Sequences, count_rows: Callable[[int], int]) -> Iterator[tuple[int, Tensor]]:
     for length in sequences.lengths_N.unique().tolist():
-        at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
+        at_once = min(SEQUENCES_AT_ONCE, count_rows(length))
         for members in (sequences.lengths_N == length).nonzero()[:, 0].split(at_once):
             yield length, members
+
+
+def _rows_read_at_once(model: Model, tokens: int) -> int:
+    device = next(model.parameters()).device
+    return rows_at_once(count_vocabulary(model), tokens, device, most=read_at_once(tokens, device))
+
+
+def _rows_kept_at_once(model: Model, source: Prefilled, tokens: int) -> int:
+    device = next(model.parameters()).device
+    most_bytes = cache_bytes(device.type, sum(weight.nbytes for weight in model.parameters()))
+    return max(MIN_ROWS, stepping.rows_in_caches(source, tokens, most_bytes))
 
 
 def _likeliest_tokens(logits: Tensor, precision: LogitPrecision) -> tuple[Tensor, int]:
@@ -173,8 +179,7 @@ def _continue(
     precision: LogitPrecision,
 ) -> tuple[list[Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
-    most_bytes = cache_bytes(device.type, sum(weight.nbytes for weight in model.parameters()))
-    at_once = max(MIN_ROWS, stepping.rows_in_caches(source, length, most_bytes))
+    at_once = _rows_kept_at_once(model, source, length)
     done: list[Tensor] = []
     near_ties = 0
     for number in range(0, len(starts), at_once):

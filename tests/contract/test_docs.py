@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 TESTS = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
 COMMAND = r"(?:lethe [a-z]|python -m |make [a-z])[^`\n]*"
-NOT_RUN = {"benchmarks.extraction_likelihood", "benchmarks.full_size", "studies.error_rates"}
+NOT_RUN = {"benchmarks.full_size", "studies.error_rates"}
 """They take minutes. `make` is not run either: it installs, and runs other commands."""
 
 
