@@ -125,7 +125,7 @@ def test_a_model_gets_every_method(init, capsys):
     code, out = init(60, 300, 150)
     text, every = out.read_text(), set(METHODS.names())
     sweep = yaml.safe_load(text)
-    assert (code, sweep["methods"].keys()) == (0, DRAFTED)
+    assert (code, sweep["methods"].keys(), sweep["keep_erased"]) == (0, DRAFTED, "all")
     assert set(re.findall(r"^  # (\w+):", text, re.M)) >= every - DRAFTED, "a comment away"
     assert "Left out" not in capsys.readouterr().out
     assert sweep["data"]["forget"].items() >= {"source": "jsonl", "prefix_tokens": 30, "sequence_tokens": 200}.items()
