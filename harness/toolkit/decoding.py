@@ -105,8 +105,7 @@ def continuations_by_group(
         next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
         found: set[Start] = set()
         for row, member in enumerate(members.tolist()):
-            mismatches = next_NT[row, list(prefixes[member])].tolist()
-            found |= {(mismatch, row) for mismatch in mismatches if mismatch < length}
+            found |= {(first, row) for first in next_NT[row, list(prefixes[member])].tolist() if first < length}
         starts = sorted(found)
         whole, close = _continue(model, source, tokens, choice, starts, precision)
         del source  # Else memory would hold it with the next group's.
