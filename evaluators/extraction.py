@@ -15,7 +15,7 @@ from harness.toolkit import greedy_choices, recited_lengths
 class Extraction(Evaluator):
     """Extraction strength, and the share of sequences that are recited for 50 tokens and more.
 
-    A greedy continuation equals the text as far as the choices after the true text do: one forward pass tells both.
+    A greedy continuation equals the text up to the first wrong choice after the true text: one forward pass tells both.
     """
 
     version = 2
@@ -38,8 +38,7 @@ class Extraction(Evaluator):
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         forget = task.forget
         predicted_NT = greedy_choices(model, forget)
-        is_recited_N = recited_lengths(forget, predicted_NT) >= self.tokens
         is_long_N = forget.lengths_N.numpy() - forget.prefix_tokens >= self.tokens
-        recited_N = np.where(is_long_N, is_recited_N, math.nan)
+        recited_N = np.where(is_long_N, recited_lengths(forget, predicted_NT) >= self.tokens, math.nan)
         strengths = extraction_strengths(forget, predicted_NT)
         return item_evaluation({"extraction_strength": strengths, f"recited_{self.tokens}": recited_N}, {})

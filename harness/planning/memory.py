@@ -30,7 +30,7 @@ from harness.planning.machine import Machine, memory_share, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.settings import Engine, Source, Trial, replace
 from harness.toolkit import decoding, finetune, losses, scoring
-from harness.toolkit.device import JUDGE_BYTES, READ_TOKENS, rows_at_once
+from harness.toolkit.device import JUDGE_BYTES, LOGIT_BYTES, READ_TOKENS, rows_at_once
 
 Row = tuple[str, str]
 """Variant and model, which decide a trial's need: its seed does not."""
@@ -290,16 +290,16 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
     judges = []
     for judge, role in {judge: role for role, judge in spec.judges.items()}.items():
         files = Path(judge.location).rglob("*.safetensors")  # None of an encoder that is on the hub yet.
-        encoder = sum(file.stat().st_size for file in files)
-        judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else encoder)
+        judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else sum(file.stat().st_size for file in files))
     token_bytes, held = 8 * config.num_hidden_layers * config.hidden_size, []
     most_bytes, most_read = decoding.cache_bytes(device, weights_bytes(spec.model)), decoding.ROWS_AT_ONCE[device]
-    kept = max(decoding.MIN_ROWS, most_bytes // (token_bytes * spec.forget.longest))
-    read = rows_at_once(config.vocab_size, spec.utility.longest, torch.device(device), most_read)
-    for source, most in ((spec.forget, min(decoding.SEQUENCES_AT_ONCE, kept)), (spec.utility, read)):
+    rows_kept = max(1, most_bytes // (token_bytes * spec.forget.longest))
+    rows_read = rows_at_once(config.vocab_size, spec.utility.longest, torch.device(device), most_read)
+    for source, most in ((spec.forget, min(decoding.SEQUENCES_AT_ONCE, rows_kept)), (spec.utility, rows_read)):
         tokens = min(source.rows, most) * source.longest
         continued = min(most_bytes, token_bytes * tokens * source.longest)
-        held.append(tokens * token_bytes + continued + 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
+        logits = min(2 * LOGIT_BYTES[device], 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
+        held.append(tokens * token_bytes + continued + logits)
     return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))
 
 

@@ -115,8 +115,9 @@ def continuations_by_group(
 
 @torch.inference_mode()
 def greedy_choices(model: Model, sequences: Sequences) -> Tensor:
-    """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache."""
+    """Return `predicted_NT` of `greedy_continuations`, near ties aside, without a cache; raises as it does."""
     device = next(model.parameters()).device
+    stepping.causal_logits(model, sequences.tokens_NT[:, : int(sequences.lengths_N.max())].to(device))
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     for length, members in _split_by_length(sequences, partial(_rows_read_at_once, model)):
         logits = stepping.plain_logits(model, sequences.tokens_NT[members, :length].to(device))
@@ -157,9 +158,8 @@ def _rows_read_at_once(model: Model, tokens: int) -> int:
 
 
 def _rows_kept_at_once(model: Model, source: Prefilled, tokens: int) -> int:
-    device = next(model.parameters()).device
-    most_bytes = cache_bytes(device.type, sum(weight.nbytes for weight in model.parameters()))
-    return max(MIN_ROWS, stepping.rows_in_caches(source, tokens, most_bytes))
+    weights = sum(weight.nbytes for weight in model.parameters())
+    return max(1, stepping.rows_in_caches(source, tokens, cache_bytes(next(model.parameters()).device.type, weights)))
 
 
 def _likeliest_tokens(logits: Tensor, precision: LogitPrecision) -> tuple[Tensor, int]:
@@ -178,7 +178,7 @@ def _continue(
     precision: LogitPrecision,
 ) -> tuple[list[Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
-    at_once = _rows_kept_at_once(model, source, length)
+    at_once = max(MIN_ROWS, _rows_kept_at_once(model, source, length))
     done: list[Tensor] = []
     near_ties = 0
     for number in range(0, len(starts), at_once):

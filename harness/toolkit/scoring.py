@@ -110,13 +110,17 @@ def score_batch(
             at the end, both B x D.
     """
     hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
-    # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
-    nll = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
     position_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
     inside_BT = (position_T >= start) & (position_T < lengths_B[:, None])
     mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / (lengths_B[:, None] - start)
     last_BD = hidden_BTD[torch.arange(len(tokens_BT), device=tokens_BT.device), lengths_B - 1]
-    return nll.view(len(tokens_BT), -1), mean_BD, last_BD
+    return _token_nll(logits, tokens_BT[:, 1:]), mean_BD, last_BD
+
+
+def _token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
+    # Losses have the vocabulary in between, six times slower: flat, erased weights would have other last bits.
+    nll_N = functional.cross_entropy(logits_BSV.flatten(0, 1), targets_BS.flatten(), reduction="none")
+    return nll_N.view_as(targets_BS)
 
 
 def _states_and_logits(
@@ -150,10 +154,8 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
         is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
         rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]
         predicted_NT[rows, 1:width] = logits.argmax(-1).masked_fill(is_padding_BS, -1).cpu()
-        # `token_nll` has the vocabulary in between, for the weights that were frozen: six times slower.
-        flat_N = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
-        nll_BS = flat_N.view(logits.shape[:2]).double()
-        nll_NT[rows, 1:width] = nll_BS.masked_fill(is_padding_BS, torch.nan).cpu()
+        nll_BS = _token_nll(logits, tokens_BT[:, 1:])
+        nll_NT[rows, 1:width] = nll_BS.double().masked_fill(is_padding_BS, torch.nan).cpu()
         start += len(lengths_B)
     return predicted_NT, nll_NT
 

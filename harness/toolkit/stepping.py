@@ -211,11 +211,8 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     Raises:
         TrialError: The model cannot read such rows, its logits are NaN, or they depend on later tokens.
     """
-    tokens = tokens_NT[:TRIED_ROWS]
-    plain = plain_logits(model, tokens)
-    precision = LogitPrecision.of(model, plain)
-    _refuse_reading_ahead(model, tokens, plain, precision)
-    fault = _fault(model, tokens, plain, precision)
+    plain, precision = causal_logits(model, tokens_NT)
+    fault = _fault(model, tokens_NT[:TRIED_ROWS], plain, precision)
     if fault:
         _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
     return not fault
@@ -235,13 +232,17 @@ def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> None:
-    half = max(1, tokens.shape[1] // 2)
+def causal_logits(model: Model, tokens_NT: torch.Tensor) -> tuple[torch.Tensor, LogitPrecision]:
+    """Return the first rows' logits_BTV without a cache, which depend on no later tokens, and their precision."""
+    tokens = tokens_NT[:TRIED_ROWS]
+    plain = plain_logits(model, tokens)
+    precision, half = LogitPrecision.of(model, plain), max(1, tokens.shape[1] // 2)
     alone, _ = prefill(model, tokens[:, :half], is_cached=False)
     # Twice the slack: here a false alarm would end the trial, and not only cost time.
     if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
         depend = f"after {half} tokens depend on what follows them, up to {tokens.shape[1]} tokens"
         raise TrialError(f"the logits of {type(model).__name__} {depend}: it is not a causal LM at this length.")
+    return plain, precision
 
 
 def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> str:

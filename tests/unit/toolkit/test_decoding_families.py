@@ -147,12 +147,17 @@ def test_a_class_whose_cache_is_wrong_is_decoded_by_plain_passes(kind, make_sequ
     assert torch.equal(sample(model, prompts, 10, seed=5), naive_sample(model, prompts, 10, 5))
 
 
+def check_refused(model, sequences, reason):
+    for choose_tokens in (greedy_choices, lambda *of: greedy_continuations(*of, [[4]] * len(sequences))):
+        with pytest.raises(TrialError, match=reason):
+            choose_tokens(model, sequences)
+
+
 def test_a_model_that_reads_ahead_is_refused(make_sequences):
     torch.manual_seed(0)
     config = families.BertConfig(vocab_size=VOCABULARY, initializer_range=0.3, **SIZES)
     sequences = make_sequences(torch.randint(1, VOCABULARY, (2, TOKENS)).tolist())
-    with pytest.raises(TrialError, match="not a causal LM"):
-        greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
+    check_refused(families.BertLMHeadModel(config).eval(), sequences, "not a causal LM")
     config.is_decoder = True
     greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
 
@@ -162,10 +167,7 @@ def test_nan_is_refused(make_sequences):
     sequences = make_sequences(texts(model).tolist())
     with torch.no_grad():
         model.transformer.ln_f.weight[0] = float("nan")
-    with pytest.raises(TrialError, match="NaN"):
-        greedy_continuations(model, sequences, [[4]] * 3)
-    with pytest.raises(TrialError, match="NaN"):
-        greedy_choices(model, sequences)
+    check_refused(model, sequences, "NaN")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "mpt"])
