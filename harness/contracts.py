@@ -95,7 +95,7 @@ class TrainingTask(Protocol):
     engine: Any
 
     def validation_perplexity(self, model: Model) -> float:
-        """Return perplexity on held-out text; NaN without any."""
+        """Return perplexity on held-out text, which only `training.early_stop` reads; NaN without any."""
 
     def progress(self, message: str) -> None: ...
 

@@ -105,8 +105,7 @@ def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> 
 
 def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) -> dict[str, Any]:
     about = {"forget": lessons.forget, "retain": lessons.retain, "training": lessons.training, "engine": Engine()}
-    about |= {"validation_perplexity": lambda model: math.nan, "progress": lambda message: None}
-    task: Any = SimpleNamespace(seed=seed, **about)
+    task: Any = SimpleNamespace(seed=seed, progress=lambda message: None, **about)
     ma = math.nan
 
     def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

@@ -109,7 +109,7 @@ def train(
     training, select = task.training, parts.get("select")
     if "masks" in parts:
         training = replace(training, learning_rate=parts["masks"].learning_rate)
-    baseline = task.validation_perplexity(model) if epochs else float("nan")
+    baseline = task.validation_perplexity(model) if training.early_stop and epochs else float("nan")
     changed: set[str] = set()
     names: tuple[str, ...] | None = () if select else None
     selected, losses = list[Json](), list[Json]()
@@ -122,7 +122,6 @@ def train(
             notes: dict[str, Json] = {"epoch": number}
             rows = _rows_of_epoch(task, model, number, parts)
             if not len(rows):
-                _stop_reason(task, model, baseline, notes)
                 yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
                 return
             if select is not None:
@@ -210,9 +209,12 @@ def whole_loss(
 
 
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
-    perplexity, limit = task.validation_perplexity(model), task.training.early_stop
+    limit = task.training.early_stop
+    if limit is None:
+        return None
+    perplexity = task.validation_perplexity(model)
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
-    if not limit or not perplexity > limit * baseline:
+    if not perplexity > limit * baseline:
         return None
     found = f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')} after epoch {notes['epoch']}"
     return f"{found} is above {limit:g} times the original's {baseline:.4g}"

@@ -1,7 +1,6 @@
 """The memorised model: the original overfitted on the forget set, trained once and shared."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,7 +67,7 @@ def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
     model = load_model(spec.model).to(choose_device(spec))
     about = {"forget": forget_set(spec), "retain": None, "training": spec.memorized_training, "engine": spec.engine}
     # Trials of all seeds share it, and nothing stops it early.
-    task: Any = SimpleNamespace(seed=0, progress=progress, validation_perplexity=lambda model: math.nan, **about)
+    task: Any = SimpleNamespace(seed=0, progress=progress, **about)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
         for _ in finetune.train(task, model, losses.nll_loss, spec.memorization.epochs):
             pass
