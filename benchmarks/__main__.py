@@ -42,13 +42,13 @@ def main() -> int:
     raised = []
     for name in names:
         print(f"\n{name} {' '.join(ARGUMENTS[name])}", flush=True)
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             ratios[name] = import_module(f"benchmarks.{name}").main(ARGUMENTS[name])
         except Exception:
             traceback.print_exc()
             raised.append(name)
-        print(f"took {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"took {time.perf_counter() - start:.0f} s", flush=True)
     print(f"\n{table(ratios)}")
     if raised:
         print(f"\n{', '.join(raised)} raised: see above.", file=sys.stderr)

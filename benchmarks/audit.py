@@ -1,4 +1,4 @@
-"""What `lethe audit` takes against loading the model and passing its texts through it twice, in plain transformers.
+"""Seconds of `lethe audit` against loading the model and passing its texts through it twice, in plain transformers.
 
     python -m benchmarks.audit [--model ID] [--texts N]
 
@@ -39,20 +39,20 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--texts", type=int, default=64)
     arguments = parser.parse_args(argv)
-    found = resolve_model(arguments.model)
+    checkpoint = resolve_model(arguments.model)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{role}.jsonl" for role in ("forget", "holdout")]
         for file in files:
             texts = miniature.texts(file.stem)[: arguments.texts // 2]
             file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         cut = ["--sequence-tokens", "96", "--prefix-tokens", "48", "--unseen", files[1]]
-        commands = {"plain": ["-c", PLAIN, found.location, found.tokenizer, *files]}
+        commands = {"plain": ["-c", PLAIN, checkpoint.location, checkpoint.tokenizer, *files]}
         commands["lethe"] = ["-m", "harness.cli", "audit", arguments.model, files[0], *cut]
-        took = {}
+        seconds = {}
         for name, command in commands.items():
-            took[name] = seconds_of(lambda command=command: subprocess.run([sys.executable, *command], check=True))
-    print(f"{arguments.texts} texts: plain transformers {took['plain']:.1f} s, lethe audit {took['lethe']:.1f} s")
-    return [Ratio("an audit / load and two passes", took["lethe"] / took["plain"], "at most 3")]
+            seconds[name] = seconds_of(lambda command=command: subprocess.run([sys.executable, *command], check=True))
+    print(f"{arguments.texts} texts: plain transformers {seconds['plain']:.1f} s, lethe audit {seconds['lethe']:.1f} s")
+    return [Ratio("an audit / load and two passes", seconds["lethe"] / seconds["plain"], "at most 3")]
 
 
 if __name__ == "__main__":

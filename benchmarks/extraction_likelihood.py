@@ -1,4 +1,4 @@
-"""How much faster exact EL is than generating: against a generation per prefix, and one per prefix length.
+"""Speed of exact EL against generating: a generation per prefix, and one per prefix length.
 
 And against the generations of knowledge-unlearning's validation, for EL and MA (Jang et al., arXiv:2210.01504): one for
 each prefix length, batched over the sequences, and each time once more, one token long. Lethe's give both metrics.
@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
 
 
 def _timed(run: Callable[[], Tokens]) -> tuple[Tokens, float]:
-    made: list[Tokens] = []
-    seconds = seconds_of(lambda: made.append(run()))
-    return made[0], seconds
+    outputs: list[Tokens] = []
+    seconds = seconds_of(lambda: outputs.append(run()))
+    return outputs[0], seconds
 
 
 def _first(sequences: Sequences, rows: int) -> Sequences:
@@ -90,14 +90,14 @@ def _continuations(model: Model, sequences: Sequences) -> Continuations:
 
 
 def _tokens_passed(continuations: Continuations) -> int:
-    """Return how many tokens passed through the model: all texts', and what was generated but the last of each row."""
+    """Count the tokens that passed through the model: all texts', and what was generated but the last of each row."""
     tokens = continuations.sequences.tokens_NT
     return tokens.numel() + sum(tokens.shape[1] - mismatch - 1 for _, mismatch in continuations.rows)
 
 
 def _ours(model: Model, sequences: Sequences) -> Tokens:
-    found = _continuations(model, sequences)
-    return {key: found.of(*key) for key in _keys(sequences)}
+    continuations = _continuations(model, sequences)
+    return {key: continuations.of(*key) for key in _keys(sequences)}
 
 
 def _per_prefix(model: Model, sequences: Sequences) -> Tokens:
@@ -108,19 +108,19 @@ def _per_prefix(model: Model, sequences: Sequences) -> Tokens:
 
 
 def _per_length(model: Model, sequences: Sequences) -> Tokens:
-    found: Tokens = {}
+    tokens: Tokens = {}
     for prefix in range(1, sequences.tokens_NT.shape[1]):
         for place, row in enumerate(_generate(model, sequences.tokens_NT[:, :prefix], sequences)):
-            found[place, prefix] = row
-    return found
+            tokens[place, prefix] = row
+    return tokens
 
 
 def _validation(model: Model, sequences: Sequences) -> Tokens:
     """Generate for EL, and once more, a token after each prefix, for MA."""
-    found = _per_length(model, sequences)
+    tokens = _per_length(model, sequences)
     for prefix in range(1, sequences.tokens_NT.shape[1]):
         _generate(model, sequences.tokens_NT[:, :prefix], sequences, 1)
-    return found
+    return tokens
 
 
 def _generate(

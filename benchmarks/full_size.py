@@ -1,4 +1,4 @@
-"""How many GPU-hours the paper's table 1 takes, counted from its arithmetic: no GPU is used, and no time is measured.
+"""GPU-hours of the paper's table 1, counted from its arithmetic: no GPU is used, and no time is measured.
 
     python -m benchmarks.full_size [--bf16 989] [--fp32 67] [--share 0.4] [--stepping-share 0.1]
 
@@ -42,20 +42,20 @@ _ROWS = 8
 
 @dataclass(frozen=True)
 class Speed:
-    """What a card computes in a second, in floating-point operations."""
+    """Floating-point operations of a card in a second."""
 
     peaks: Mapping[Precision, float]
     share: float
     stepping_share: float
 
     def hours(self, flops: float, precision: Precision, *, is_stepping: bool = False) -> float:
-        """Return how long so many operations take."""
+        """Return the hours of so many operations."""
         return flops / (self.peaks[precision] * (self.stepping_share if is_stepping else self.share)) / 3600
 
 
 @dataclass(frozen=True)
 class PointTokens:
-    """What measuring one point passes through the model and through each causal judge, in tokens."""
+    """Tokens that measuring one point passes through the model and through each causal judge."""
 
     read: int
     stepped: int
@@ -74,10 +74,10 @@ def point_tokens(sequences: int, tokens: int, prefix: int, prompts: int, prompt_
         PointTokens(read=832, stepped=1094, judged=232)
     """
     windows = list(table_windows([tokens]))
-    read = sequences * (2 * tokens + sum(windows)) + prompts * prompt_tokens
+    read_tokens = sequences * (2 * tokens + sum(windows)) + prompts * prompt_tokens
     # The first token that is written follows from reading.
     stepped = sequences * (len(windows) * (WINDOW_TOKENS - 1) + tokens - prefix - 1) + prompts * (TABLE_NEW_TOKENS - 1)
-    return PointTokens(read, stepped, prompts * (prompt_tokens + TABLE_NEW_TOKENS))
+    return PointTokens(read_tokens, stepped, prompts * (prompt_tokens + TABLE_NEW_TOKENS))
 
 
 def flops_per_text(bench: Bench, shape: str, method: str) -> float:
@@ -107,7 +107,7 @@ def _flops(spec: Trial, rows: int, layers: int) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """What one model's part of the table takes."""
+    """Cost of one model's part of the table."""
 
     name: str
     precision: Precision
@@ -115,19 +115,19 @@ class Size:
     trained: Mapping[str, float]
     """Operations by method, over all of its epochs; the memorised model once."""
     points: int
-    of_token: float
+    token_flops: float
     """Operations of a forward pass."""
 
     def hours(self, tokens: PointTokens, speed: Speed, measuring: Precision, judges: Precision) -> tuple[float, float]:
         """Return the hours of training, and those of measuring all points."""
         judging = 2 * sum(JUDGES.values()) * tokens.judged
-        point = speed.hours(self.of_token * tokens.read, measuring) + speed.hours(judging, judges)
-        point += speed.hours(self.of_token * tokens.stepped, measuring, is_stepping=True)
+        point = speed.hours(self.token_flops * tokens.read, measuring) + speed.hours(judging, judges)
+        point += speed.hours(self.token_flops * tokens.stepped, measuring, is_stepping=True)
         return speed.hours(sum(self.trained.values()), self.precision), self.points * point
 
 
 def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, Any]) -> Size:
-    """Return what a model of the sweep takes; methods to their last epoch, as if no early stop ended them before."""
+    """Return the cost of a model in a sweep; methods to their last epoch, as if no early stop ended them before."""
     shape = model["id"].rpartition("/")[2].lower()
     trained, points = {}, 1  # The original is measured too.
     for variant, row in settings["methods"].items():
@@ -140,8 +140,8 @@ def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, 
         if key not in trained:
             passes = bench.sequences * (max(epochs) if isinstance(epochs, list) else epochs)
             trained[key] = flops_per_text(bench, shape, method) * passes
-    of_token = flops_per_text(bench, shape, "gradient_ascent") / 3 / (bench.tokens - 1)
-    return Size(shape, model["training"].get("precision", "fp32"), trained, points, of_token)
+    token_flops = flops_per_text(bench, shape, "gradient_ascent") / 3 / (bench.tokens - 1)
+    return Size(shape, model["training"].get("precision", "fp32"), trained, points, token_flops)
 
 
 def main(argv: Sequence[str] | None = None) -> list[Ratio]:
@@ -149,8 +149,8 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("bf16", 989.0), ("fp32", 67.0), ("share", 0.4), ("stepping-share", 0.1)):
         parser.add_argument(f"--{name}", type=float, default=value)
-    given = parser.parse_args(argv)
-    speed = Speed({"bf16": given.bf16 * 1e12, "fp32": given.fp32 * 1e12}, given.share, given.stepping_share)
+    card = parser.parse_args(argv)
+    speed = Speed({"bf16": card.bf16 * 1e12, "fp32": card.fp32 * 1e12}, card.share, card.stepping_share)
     settings = read_sweep_file(SWEEP).settings
     forget, utility = settings["data"]["forget"], settings["data"]["utility"]
     prefix, length = DEFAULT_TOKENS[0], forget["sequence_tokens"]
@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     print(f"| all | | | {' | '.join(f'{value:.1f}' for value in sums)} |")
     in_fp32, in_bf16 = sums[0] + sums[1], sums[0] + sums[3]
     print(f"\nThe whole table: {in_fp32:.1f} hours measured in fp32, {in_bf16:.1f} in bf16 with judges in bf16.")
-    return [Ratio("table 1 measured in fp32", in_fp32 / in_bf16, f"{given.bf16 / given.fp32:.1f}: the card's peaks")]
+    return [Ratio("table 1 measured in fp32", in_fp32 / in_bf16, f"{card.bf16 / card.fp32:.1f}: the card's peaks")]
 
 
 if __name__ == "__main__":

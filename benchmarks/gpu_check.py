@@ -116,14 +116,14 @@ class Bench:
         )  # fmt: skip
 
     def peak(self, run: Callable[[], Any]) -> tuple[Any, int]:
-        """Return what `run` returns, and what tensors held at most, by torch's counters."""
+        """Return `run`'s result, and the peak of tensors' bytes, by torch's counters."""
         gc.collect()
-        before = torch.cuda.memory_allocated()
+        base = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        return run(), torch.cuda.max_memory_allocated() - before
+        return run(), torch.cuda.max_memory_allocated() - base
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """Return how long `run` takes, until the device is done with it; the first time loads kernels."""
+        """Return the seconds of `run`, until the device is done with it; the first time loads kernels."""
         wait = torch.get_device_module(self.device).synchronize
         return [seconds_of(lambda: (run(), wait())) for _ in range(2)][1]
 
@@ -140,24 +140,24 @@ def task_of(bench: Bench, shape: str, spec: Trial) -> Any:
 def erased(bench: Bench, shape: str, spec: Trial) -> tuple[ErasedModel, Row]:
     """Return the model that a trial makes, and a row of what tensors held at most; refuse a note that is not finite."""
     task, method = task_of(bench, shape, spec), METHODS.configure(spec.method, {spec.strength_name: spec.strengths[-1]})
-    (*_, made), peak = bench.peak(lambda: list(method.erase(task)))
-    if wrong := [name for name, value in made.notes.items() if isinstance(value, float) and not math.isfinite(value)]:
-        raise ValueError(f"not finite: {', '.join(wrong)}.")
-    wanted = bytes_on_engine(spec, rehearse_deep(spec))
+    (*_, result), peak = bench.peak(lambda: list(method.erase(task)))
+    if names := [name for name, value in result.notes.items() if isinstance(value, float) and not math.isfinite(value)]:
+        raise ValueError(f"not finite: {', '.join(names)}.")
+    estimate = bytes_on_engine(spec, rehearse_deep(spec))
     what = f"MB of {spec.method}" if spec.engine == Engine() else f"MB of {spec.method}, {spec.engine}"
-    return made, row(what, shape, spec.training.precision, wanted / 1e6, peak / 1e6)
+    return result, row(what, shape, spec.training.precision, estimate / 1e6, peak / 1e6)
 
 
-def row(what: str, shape: str, precision: str, wanted: float, measured: float) -> Row:
+def row(what: str, shape: str, precision: str, target: float, measured: float) -> Row:
     """Return a row of the page; refuse a number that is not finite."""
     if not math.isfinite(measured):
-        raise ValueError(f"{what} is {measured}, and should be {wanted:.5g}.")
-    cells = [f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}" for value in (wanted, measured)]
-    return what, shape, precision, *cells, f"{100 * measured / wanted:.3f} %"
+        raise ValueError(f"{what} is {measured}, and should be {target:.5g}.")
+    cells = [f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}" for value in (target, measured)]
+    return what, shape, precision, *cells, f"{100 * measured / target:.3f} %"
 
 
 def speed_row(bench: Bench, shape: str, what: str, precision: Precision, tokens: int, seconds: float) -> Row:
-    """Return how many tokens a second there are, against what a product of two large square matrices reaches."""
+    """Return the tokens a second, against what a product of two large square matrices reaches."""
     side = 8192 if bench.device.type == "cuda" else 256
     matrix = torch.randn(side, side, device=bench.device, dtype=DTYPES[precision])
     flops_per_second = 2 * side**3 / min(bench.seconds(lambda: matrix @ matrix) for _ in range(5))
@@ -203,8 +203,8 @@ def precision_rows(bench: Bench, shape: str, passes: int) -> Iterator[Row]:
     task = task_of(bench, shape, bench.spec(shape, "gradient_ascent"))
     texts, model = task.forget, task.load_original()
     list(train(task, model, nll_loss, passes))
-    found = [(own_perplexity(lowered(model, each), texts), greedy_choices(model, texts)[:, 1:]) for each in DTYPES]
-    perplexities, (choices_NT, low_NT) = zip(*found, strict=True)
+    pairs = [(own_perplexity(lowered(model, each), texts), greedy_choices(model, texts)[:, 1:]) for each in DTYPES]
+    perplexities, (choices_NT, low_NT) = zip(*pairs, strict=True)
     yield row(f"perplexity after {passes} passes", shape, "bf16", *perplexities)
     yield row(f"choices kept after {passes} passes", shape, "bf16", low_NT.numel(), int((choices_NT == low_NT).sum()))
 
@@ -213,9 +213,9 @@ def zero_rows(bench: Bench, shape: str, stage: int) -> Iterator[Row]:
     """Yield what ZeRO makes of a model in one epoch, against the plain engine; refuse other losses and weights."""
     vectors, notes = [parameters_to_vector(bench.model(shape).parameters()).detach().cpu()], list[Any]()
     for spec in (bench.spec(shape, "gradient_ascent", zero_stage=each) for each in (0, stage)):
-        made, memory = erased(bench, shape, spec)
-        vectors.append(parameters_to_vector(made.model.parameters()).detach().cpu())
-        notes.append(made.notes)
+        result, memory = erased(bench, shape, spec)
+        vectors.append(parameters_to_vector(result.model.parameters()).detach().cpu())
+        notes.append(result.notes)
     moved, apart = (float((vectors[1] - vectors[other]).double().norm()) for other in (0, 2))
     losses = [float(each["loss_mean"]) for each in notes]
     yield memory
@@ -240,12 +240,12 @@ def cases(bench: Bench, shape: str) -> Iterator[tuple[str, Iterator[Row]]]:
 
 def check(bench: Bench, folder: Path, minutes: float) -> int:
     """Measure what fits, small shapes first; write the card's page, and return 1 if something was wrong, else 0."""
-    began, rows, notes, failed = time.monotonic(), list[Row](), list[str](), 0
+    start, rows, notes, failed = time.monotonic(), list[Row](), list[str](), 0
     for shape in bench.shapes:
         for name, measured in cases(bench, shape):
             print(f"{shape}: {name}", flush=True)
             try:
-                if time.monotonic() - began > 60 * minutes:
+                if time.monotonic() - start > 60 * minutes:
                     raise TimeoutError(f"{minutes:g} minutes were over.")
                 rows.extend(measured)  # Rows that came before an error stay.
             except Exception as error:
@@ -257,7 +257,7 @@ def check(bench: Bench, folder: Path, minutes: float) -> int:
             torch.cuda.empty_cache()
     facts = hardware(has_gpu=bench.device.type == "cuda") | versions() | {"CUDA": str(torch.version.cuda)}
     facts["fp32 products"] = torch.get_float32_matmul_precision()
-    facts["minutes"] = f"{(time.monotonic() - began) / 60:.1f} of {minutes:g}"
+    facts["minutes"] = f"{(time.monotonic() - start) / 60:.1f} of {minutes:g}"
     texts = f"{bench.sequences} texts of {bench.tokens} tokens, 8 a step, 4 at once; seed {SEED}"
     lines = [f"# The check of a GPU: {bench.name}", "", f"    make gpu-check    # {texts}", LEGEND]
     lines += [*(f"- {name}: {value}" for name, value in facts.items()), "", f"{failed} failed.", "", *notes, ""]

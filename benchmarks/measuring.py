@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking times in turn, and the ratios that `make bench` shows at its end."""
+"""Parts of all benchmarks: taking times in turn, and the ratios that `make bench` shows at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """How a rival compares with Lethe in one run, or Lethe with what it should be."""
+    """A rival against Lethe in one run, or Lethe against what it should be."""
 
     what: str
     value: float
@@ -28,10 +28,10 @@ class Ratio:
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """Return how long `run` takes."""
-    began = time.perf_counter()
+    """Return the seconds of `run`."""
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def medians(ways: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
@@ -51,6 +51,6 @@ def medians(ways: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, 
 def table(ratios: Mapping[str, Sequence[Ratio]]) -> str:
     """Return all ratios as a Markdown table, by benchmark."""
     lines = ["| benchmark | what | ratio | limit |", "| --- | --- | --: | --- |"]
-    for benchmark, of_benchmark in ratios.items():
-        lines += [ratio.row(benchmark) for ratio in of_benchmark]
+    for benchmark, benchmark_ratios in ratios.items():
+        lines += [ratio.row(benchmark) for ratio in benchmark_ratios]
     return "\n".join(lines)

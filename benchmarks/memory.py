@@ -1,4 +1,4 @@
-"""Whether `--plan` tells the peak of erasing, against a run on a CPU whose tensors are counted one by one."""
+"""The peak of erasing as `--plan` tells it, against a run on a CPU whose tensors are counted one by one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
                 spec = bench.spec(shape, method)
                 spec = replace(spec, training=replace(spec.training, lora=lora))
                 erasing = METHODS.configure(method, {spec.strength_name: 1})
-                with MemoryTracker() as held:
+                with MemoryTracker() as tracker:
                     list(erasing.erase(task_of(bench, shape, spec)))
-                value = bytes_on_engine(spec, rehearse_deep(spec)) / held.peak
+                value = bytes_on_engine(spec, rehearse_deep(spec)) / tracker.peak
                 ratios.append(Ratio(f"{method} on {shape}{', LoRA' if lora else ''}", value, "0.75 to 1.25"))
-                print(f"{ratios[-1].what}: {value:.3f} of {held.peak / 1e6:.0f} MB")
+                print(f"{ratios[-1].what}: {value:.3f} of {tracker.peak / 1e6:.0f} MB")
     return ratios
 
 

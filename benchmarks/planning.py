@@ -1,4 +1,4 @@
-"""How much CPU a plan takes next to the import of torch.
+"""CPU seconds of a plan next to torch's import.
 
     python -m benchmarks.planning [--sweep FILE] [--repeats N]
 
@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
 
 
 def _cpu_seconds(command: Sequence[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
 
 
 if __name__ == "__main__":

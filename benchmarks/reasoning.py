@@ -1,4 +1,4 @@
-"""How much faster the evaluator `reasoning` answers its tasks than lm-eval does, with one and with 32 choices at once.
+"""Speed of the evaluator `reasoning` on its tasks against lm-eval's, with one and with 32 choices at once.
 
     python -m benchmarks.reasoning [--model ID] [--limit N] [--repeats N]
 
@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
             ways[f"lm-eval, batch {batch}"] = partial(seconds_of, partial(theirs, batch))
         seconds = medians(ways, arguments.repeats)
     print(f"{len(TASKS)} tasks of the embedded corpus, {arguments.limit} questions of each at most")
-    for name, took in seconds.items():
+    for name, median in seconds.items():
         differ = [task for task in TASKS if accuracies[name][task] != accuracies["Lethe"][task]]
         note = f"differs on {', '.join(differ)}" if differ else "the same accuracies"
-        print(f"{name:18} {took:7.2f} s = {took / seconds['Lethe']:5.2f} x; {note}")
+        print(f"{name:18} {median:7.2f} s = {median / seconds['Lethe']:5.2f} x; {note}")
     return [Ratio(name, seconds[name] / seconds["Lethe"], "1 at an equal batch") for name in ways if name != "Lethe"]
 
 

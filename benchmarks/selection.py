@@ -1,4 +1,4 @@
-"""What scoring all of a model's blocks costs, layer by layer, against differentiating the whole model at once.
+"""Cost of scoring all of a model's blocks layer by layer, against differentiating the whole model at once.
 
     python -m benchmarks.selection [--model ID] [--sequences N] [--micro-batch N] [--repeats N]
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     whole, by_layer = scores.values()
     apart = max(abs(whole[name] - by_layer[name]) for name in whole)
     print(f"{len(texts)} sequences of 128 tokens, {len(batches)} micro-batches, {torch.get_num_threads()} threads")
-    rival_seconds, rival_peak = (next(iter(of_ways.values())) for of_ways in (seconds, peaks))
+    rival_seconds, rival_peak = (next(iter(costs.values())) for costs in (seconds, peaks))
     for name in ways:
         times, ratio = seconds[name] / rival_seconds, peaks[name] / rival_peak
         print(f"{name:16} {seconds[name]:7.3f} s = {times:4.2f} x   {peaks[name] / 1e6:8.1f} MB = {ratio:4.2f} x")

@@ -1,4 +1,4 @@
-"""How long the copy of a sweep to MLflow takes: a new one, its table's tags at the end, and again with nothing new.
+"""Seconds of the copy of a sweep to MLflow: a new one, its table's tags at the end, and again with nothing new.
 
     python -m benchmarks.tracking [--trials N] [--points N]
 
@@ -56,8 +56,8 @@ def _journal(folder: Path, trials: int, points: int) -> None:
     smoke = plan(Path("sweeps/smoke.yaml"))
     emso = next(spec for spec in smoke.trials if spec.method == "emso")
     strengths = tuple(range(1, points + 1))
-    made = [replace(emso, trial_id=f"{seed:016x}", seed=seed, strengths=strengths) for seed in range(trials)]
-    specs = [replace(spec, sweep=folder.name) for spec in (*(s for s in smoke.trials if s.is_reference), *made)]
+    copies = [replace(emso, trial_id=f"{seed:016x}", seed=seed, strengths=strengths) for seed in range(trials)]
+    specs = [replace(spec, sweep=folder.name) for spec in (*(s for s in smoke.trials if s.is_reference), *copies)]
     journal = Journal(folder / "journal")
     journal.write_plan(replace(smoke, sweep=folder.name, trials=tuple(specs)))
     for spec in specs:

@@ -1,4 +1,4 @@
-"""What an epoch of Lethe's training loop takes against one of transformers' Trainer, and a plain loop of torch's.
+"""Seconds of an epoch of Lethe's training loop against one of transformers' Trainer, and a plain loop of torch's.
 
     python -m benchmarks.training_epoch [--model ID] [--sequences N] [--repeats N]
 
@@ -46,13 +46,13 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
         trained[name] = load_model(checkpoint)
         return WAYS[name](trained[name], texts)
 
-    took = medians({name: partial(on_a_copy, name) for name in WAYS}, arguments.repeats)
+    seconds = medians({name: partial(on_a_copy, name) for name in WAYS}, arguments.repeats)
     print(f"{len(texts)} sequences of 128 tokens, one epoch, {torch.get_num_threads()} threads")
-    for name, median in took.items():
+    for name, median in seconds.items():
         apart = _apart(trained[name], trained["Lethe"])
-        print(f"{name:14} {median:7.3f} s = {median / took['Lethe']:5.2f} x; weights differ by {apart:.1e} at most")
-    limit = f"{took['Trainer'] / took['a plain loop']:.2f}: against the plain loop"
-    return [Ratio("an epoch of Trainer's", took["Trainer"] / took["Lethe"], limit)]
+        print(f"{name:14} {median:7.3f} s = {median / seconds['Lethe']:5.2f} x; weights differ by {apart:.1e} at most")
+    limit = f"{seconds['Trainer'] / seconds['a plain loop']:.2f}: against the plain loop"
+    return [Ratio("an epoch of Trainer's", seconds["Trainer"] / seconds["Lethe"], limit)]
 
 
 def _lethe(model: Model, texts: Sequences) -> float:

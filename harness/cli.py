@@ -58,7 +58,7 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
         state: Sentence on what is left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
-    wrong = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
+    input_errors = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
 
     def notes_of(error: BaseException) -> list[str]:
         return getattr(error, "__notes__", [])
@@ -72,7 +72,7 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
                     errors.take_signals()
                     code = function(**arguments) or 0
             except (errors.LetheError, OSError) as error:  # The system's own sentence names the file.
-                code = 2 if isinstance(error, wrong) else 1
+                code = 2 if isinstance(error, input_errors) else 1
                 tell(error, *notes_of(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:
                 tell(f"\nInterrupted. {state}", *notes_of(error), is_error=True)
@@ -241,10 +241,10 @@ def sweep(
     """Run the unfinished trials of a sweep, and write its report."""
     from harness.planning.sweep_file import read_sweep_file
 
-    read = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
+    sweep_file = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
     from harness.planning.plan import plan_sweep
 
-    planned = plan_sweep(read, overrides or (), only or ())
+    planned = plan_sweep(sweep_file, overrides or (), only or ())
     if plan:
         from harness.reporting.plan import print_plan
 
@@ -296,9 +296,9 @@ def collate(
     from harness.reporting.files import write
 
     analysis = Analysis(read_folder(path))
-    written = write(analysis, out or path)
+    files = write(analysis, out or path)
     _print_ranking(analysis)
-    tell(*written)
+    tell(*files)
     return 0 if out else copy_to_mlflow(analysis, path.resolve())
 
 

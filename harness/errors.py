@@ -77,25 +77,25 @@ class ExecutorError(LetheError):
     """Failure of the executor: the sweep ends, and measurements are kept."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
     """Return the sentence for an unknown name, with the nearest known one.
 
     Example:
         >>> unknown("method", "emsoo", ["emso", "gradient_ascent"])
         "no method is called 'emsoo'. Did you mean 'emso'? Known: emso, gradient_ascent."
     """
-    names = sorted(known)
+    names = sorted(known_names)
     return f"no {kind} is called '{name}'.{did_you_mean(name, names)} Known: {', '.join(names)}."
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known_names: Sequence[str]) -> str:
     """Return a question with the nearest known name; '' if none is near.
 
     Example:
         >>> did_you_mean("sweeep", ["sweep", "audit"])
         " Did you mean 'sweep'?"
     """
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, known_names, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 

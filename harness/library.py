@@ -76,10 +76,10 @@ class SweepResults:
 
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
         """Return a model's curves in the plane of two metrics: a variant's points by rising strength."""
-        for kind, names, known in (("model", [model], set(self.table["model"])), ("metric", [x, y], self.metrics)):
+        for kind, names, choices in (("model", [model], set(self.table["model"])), ("metric", [x, y], self.metrics)):
             for name in names:
-                if name not in known:
-                    raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
+                if name not in choices:
+                    raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(choices)}.")
         return curves(restore_replicates(self.ranked.table), model, self.metrics[x], self.metrics[y])
 
     def items(self, point: str) -> pd.DataFrame:
@@ -112,26 +112,26 @@ class SweepResults:
 
         `original` is the original's location, as by `resolve_model`; None: as when the sweep ran.
         """
-        named, spec = self.point(point), self.point(point).spec
+        point_results, spec = self.point(point), self.point(point).spec
         if original is not None and original.digest != spec.model.digest:
             digests = f"has the digest {spec.model.digest}, and '{original.id}' has {original.digest}"
             raise ModelError(f"the original of '{point}' {digests}: it is another model.")
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
-        return load_erased(original or spec.model, self._kept(named))
+        return load_erased(original or spec.model, self._kept(point_results))
 
     def adapter(self, point: str) -> Adapter:
         """Return the LoRA adapter of a point, without loading a model."""
-        named = self.point(point)
-        if named.spec.is_reference or named.spec.training.lora is None:
+        point_results = self.point(point)
+        if point_results.spec.is_reference or point_results.spec.training.lora is None:
             raise DataError(f"'{point}' was not trained with LoRA, so it has no adapter.")
-        folder = self._kept(named)
+        folder = self._kept(point_results)
         if not (folder / ADAPTER_FILE).is_file():
             raise DataError(
                 f"'{point}' changed more of the original than an adapter holds, so only its whole model was kept: "
                 "export that, without --adapter."
             )
-        return read_adapter(folder, named.spec.model.digest)
+        return read_adapter(folder, point_results.spec.model.digest)
 
     def export(
         self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
@@ -142,9 +142,9 @@ class SweepResults:
         """
         if out.exists():
             raise DataError(f"{out} exists already; name a new folder.")
-        named, table = self.point(point), self.analysis.table
-        [row] = table[table["point_id"] == named.spec.point_id(named.strength)].to_dict("records")
-        recorded, faults = original or named.spec.model, _faults(row)
+        point_results, table = self.point(point), self.analysis.table
+        [row] = table[table["point_id"] == point_results.spec.point_id(point_results.strength)].to_dict("records")
+        recorded, faults = original or point_results.spec.model, _faults(row)
         with files.folder_whole(out, "the exported model") as folder:
             if adapter_alone:
                 save_adapter(self.adapter(point), recorded, folder)
@@ -154,7 +154,7 @@ class SweepResults:
             weights = {file.name: files.file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
             made_by = ", ".join(f"{name} {version(name)}" for name in ("lethe", "transformers", "peft"))
             parts = {"weights": weights, "made_by": made_by, "faults": faults, "is_adapter": adapter_alone}
-            text = _certificate(named, row, self.analysis, parts)
+            text = _certificate(point_results, row, self.analysis, parts)
             (folder / "README.md").write_text(text, encoding="utf-8")
         return faults
 
@@ -174,7 +174,7 @@ class SweepResults:
         return self.folder.parent / "artifacts" / "erased" / point.erased_key
 
     def how_to_keep(self, point: PointResults) -> str:
-        """Return what to do so that a point's model is made, measured and kept again."""
+        """Return the steps by which a point's model is made, measured and kept again."""
         journal = self.folder / "journal" / f"{point.spec.trial_id}.jsonl"
         return f"Remove {journal}, and run the sweep again with --set keep_erased=all: the same model is made and kept."
 

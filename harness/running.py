@@ -84,22 +84,22 @@ def run_planned(
 
 
 def _finish(
-    planned: Plan, before: Results, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
+    planned: Plan, results: Results, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
 ) -> Results:
-    folders.journal.write_plan(before.plan)
-    measured, wave, known = before, before, set[str]()
-    if not tuned.list_remaining_specs(before):
-        return before
-    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(before))
-    jobs = len(waves.shared_jobs(before, folders)) + len(before.unfinished) + candidates
+    folders.journal.write_plan(results.plan)
+    measured, wave, old_specs = results, results, set[str]()
+    if not tuned.list_remaining_specs(results):
+        return results
+    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(results))
+    jobs = len(waves.shared_jobs(results, folders)) + len(results.unfinished) + candidates
     with _executor(executor) as execute, SweepProgress(jobs) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
-            known |= {trial.spec.model_dump_json() for trial in measured.trials}
+            old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}
             measured = tuned.read_sweep_results(planned, folders.journal)
             folders.journal.write_plan(measured.plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
-            new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in known)
+            new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in old_specs)
             wave = replace(measured, trials=new, studies=())
     return measured
 
@@ -114,9 +114,9 @@ def _executor(name: ExecutorName) -> AbstractContextManager[job.Executor]:
 
 def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> SweepResults:
     analysis = Analysis(measured)
-    written = write(analysis, folder)
+    files = write(analysis, folder)
     tags = point_tags(analysis.ranked.table, analysis.attacks)
-    tracking.attempt(mlflow.copy_sweep, measured, tags, written, answer_markdown(analysis))
+    tracking.attempt(mlflow.copy_sweep, measured, tags, files, answer_markdown(analysis))
     return SweepResults(folder, analysis)
 
 

@@ -172,9 +172,9 @@ class LoRA(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_its_alpha(cls, given: Any) -> Any:
-        is_left = isinstance(given, dict) and given.get("alpha") is None and type(given.get("rank")) is int
-        return {**given, "alpha": 2 * given["rank"]} if is_left else given
+    def _says_its_alpha(cls, value: Any) -> Any:
+        is_left = isinstance(value, dict) and value.get("alpha") is None and type(value.get("rank")) is int
+        return {**value, "alpha": 2 * value["rank"]} if is_left else value
 
     @property
     def scaling(self) -> float:
@@ -251,7 +251,7 @@ def _asked(question: str, example: str, default: Any = ...) -> Any:
 
 
 class TextSource(Strict):
-    """Where texts come from."""
+    """The origin of texts."""
 
     source: SourceName
     """Where the texts come from."""
@@ -276,8 +276,8 @@ class TextSource(Strict):
                 others = f"; it reads {', '.join(reads)}" if reads else ""
                 raise ValueError(f"the source '{self.source}' does not read {name}{others}.")
         if "path" in reads and not self.path:
-            of_hub = "the data set's id on the hub, or a local folder of it"
-            raise ValueError(f"path is missing: {of_hub if self.source == 'hub' else 'where the texts are'}.")
+            hub_path = "the data set's id on the hub, or a local folder of it"
+            raise ValueError(f"path is missing: {hub_path if self.source == 'hub' else 'where the texts are'}.")
         return self
 
 
@@ -526,8 +526,8 @@ def _levels(value: Any) -> tuple[At, ...]:
     for level in levels:
         is_number = type(level) in (int, float) and 0 <= level < 1
         if not is_number and level not in (UNSEEN, RETRAINED):
-            named = f"{UNSEEN} (what the original has on the holdout) or {RETRAINED} (what the retrained model has)"
-            allowed = f"must be a number of at least 0 and below 1, {named}, or a list of these"
+            names = f"{UNSEEN} (what the original has on the holdout) or {RETRAINED} (what the retrained model has)"
+            allowed = f"must be a number of at least 0 and below 1, {names}, or a list of these"
             raise ValueError(f"{allowed}; got {quoted(level)}.")
     if not levels or len(set(levels)) < len(levels):
         raise ValueError("must name at least one level, for instance 0.75, and none twice.")
@@ -775,9 +775,9 @@ class Trial(Strict):
     @property
     def memorized_training(self) -> Training:
         """Return the training of the memorised model, which trains all weights."""
-        made = self.memorization
+        memorization = self.memorization
         names = ("learning_rate", "global_batch")
-        own_settings = {name: getattr(made, name) or getattr(self.training, name) for name in names}
+        own_settings = {name: getattr(memorization, name) or getattr(self.training, name) for name in names}
         return replace(self.training, **own_settings, early_stop=None, lora=None)
 
     def identified(self, *, is_cumulative: bool) -> Trial:
@@ -867,11 +867,11 @@ class Study(Strict):
 
     def identified(self, default_id: str) -> Study:
         """Return the study under its id, where `default_id` (the trial of the defaults) stands for shared settings."""
-        read = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
+        sources = {UNSEEN: self.trial.unseen, RETRAINED: self.trial.retrained}
         levels = []
         for level in self.targets:
-            of = read.get(str(level.at))
-            levels.append([level.key, of.digest if of else ""])
+            source = sources.get(str(level.at))
+            levels.append([level.key, source.digest if source else ""])
         identity = {
             "search_version": SEARCH_VERSION,
             "seed": self.seed,
@@ -946,6 +946,6 @@ class Plan(Strict):
         return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
 
     @property
-    def is_tuned(self) -> bool:
+    def ranks_first_walk(self) -> bool:
         """Return whether no row has a grid of strengths, so that the walk to the first level is ranked."""
         return self.erases and not any(spec.strengths for spec in self.trials)

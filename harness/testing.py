@@ -56,11 +56,11 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
 
 def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> tasks.EvaluatingTask:
     """Return the small trial's task for an evaluator."""
-    read = {*evaluator.reads, *evaluator.reads_if_given}
-    texts = {role: source for role, source in MORE_TEXTS.items() if role in read}
+    roles = {*evaluator.reads, *evaluator.reads_if_given}
+    texts = {role: source for role, source in MORE_TEXTS.items() if role in roles}
     twin = resolving.resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-    given: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(evaluator)}
-    return tasks.EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **given)
+    fields: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(evaluator)}
+    return tasks.EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **fields)
 
 
 def one_word_model() -> Model:
@@ -248,15 +248,15 @@ class MethodConformance(Conformance):
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:
         """It yields the requested strengths in order; task and process stay unchanged."""
-        wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
-        configured = self.configured(method, name, max(wanted))
-        task = self.task(configured, artifacts, wanted)
+        strengths = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
+        configured = self.configured(method, name, max(strengths))
+        task = self.task(configured, artifacts, strengths)
         with left_alone(task):
             yielded = []
             for erased in configured.erase(task):
                 assert_unchanged(task.process_state.changed())
                 yielded.append(erased.strength)
-        assert yielded == list(wanted)
+        assert yielded == list(strengths)
 
     def test_it_keeps_its_promise_about_blocks(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Weights outside the named blocks are bit-identical to the original's."""
@@ -267,10 +267,10 @@ class MethodConformance(Conformance):
             pytest.skip("the method makes no promise about blocks")
         original = self.original()
         weights, changed = dict(erased.model.named_parameters()), dict(original.named_parameters())
-        named = [block for block in blocks(original) if block.name in erased.changed_blocks]
-        assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named)
+        named_blocks = [block for block in blocks(original) if block.name in erased.changed_blocks]
+        assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named_blocks)
         with torch.no_grad():
-            for block in named:
+            for block in named_blocks:
                 block.of(changed[block.parameter]).copy_(block.of(weights[block.parameter]))
         assert all(torch.equal(weights[key], changed[key]) for key in weights)
 
@@ -285,12 +285,12 @@ class MethodConformance(Conformance):
         """Fail if a sequence's mean NLL fell, or stayed where it may not."""
         change_N = (after_N - before_N).double()
         change, noise = float(change_N.mean()), NOISE * float(change_N.std()) / math.sqrt(len(change_N))
-        before = float(before_N.mean())
-        said = f"the forget set's mean NLL was {before:.6g}, and then {change:+.3g} (noise: ±{noise:.2g})"
-        assert change >= -noise, f"it memorises: {said}"
+        mean_before = float(before_N.mean())
+        clause = f"the forget set's mean NLL was {mean_before:.6g}, and then {change:+.3g} (noise: ±{noise:.2g})"
+        assert change >= -noise, f"it memorises: {clause}"
         if not self.may_keep_likelihood:
             remedy = "say `may_keep_likelihood = True` if it works on all logits or hidden states, or a larger `gentle`"
-            assert change > 0, f"it does not forget: {said}, which tells no direction: {remedy}"
+            assert change > 0, f"it does not forget: {clause}, which tells no direction: {remedy}"
 
 
 STUCK = "one word for ever"
@@ -355,8 +355,8 @@ class EvaluatorConformance(Conformance):
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
         texts = inputs.forget_set(spec), inputs.utility_texts(spec), inputs.more_texts(spec, MORE_TEXTS)
-        found = items.metric_items(evaluation, evaluator.metrics, *texts).keys()
-        assert found == with_items, f"without a value for any item: {', '.join(with_items - found)}"
+        item_metrics = items.metric_items(evaluation, evaluator.metrics, *texts).keys()
+        assert item_metrics == with_items, f"without a value for any item: {', '.join(with_items - item_metrics)}"
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:
         """Model, task, judges and torch's state are unchanged."""

@@ -1,4 +1,4 @@
-"""How often the answer's verdicts are false, what they find, and how often its intervals hold the truth.
+"""Rates of the answer's false verdicts and true findings, and its intervals' coverage of the truth.
 
     python -m studies.error_rates [--pages N] [--runs CSV] [--markdown FILE]
 
@@ -109,7 +109,7 @@ def is_told(judgement: Judgement) -> bool:
 
 
 def powers(level: str, runs: int, pages: int, generator: Generator) -> dict[str, tuple[float, float]]:
-    """Return how often each method is told from EMSO where it costs what was measured, by both protocols."""
+    """Return the rate at which each method is told from EMSO at its measured cost, by both protocols."""
     differences_K1, deviations_K1 = np.array(list(MEASURED[level].values())).T[:, :, None]
     shape = (pages, len(differences_K1), runs)
     true_PKR = differences_K1 + deviations_K1 * generator.normal(size=shape)
@@ -121,7 +121,7 @@ def powers(level: str, runs: int, pages: int, generator: Generator) -> dict[str,
 
 
 def equivalences(deviation: float, runs: int, pages: int, generator: Generator) -> tuple[float, float]:
-    """Return how often a page calls one of six methods equivalent that are 10 % apart, and finds one that is equal."""
+    """Return the shares of pages that call one of six methods 10 % apart equivalent, and that find an equal one."""
     noise = normal(*[deviation] * 6)
     apart = [any(one.verdict == "equivalent" for one in judge(noise(generator, runs) + MARGIN)) for _ in range(pages)]
     equal = [judge(noise(generator, runs))[0].verdict == "equivalent" for _ in range(pages)]
@@ -143,14 +143,14 @@ def upper_bound(false: int, pages: int) -> float:
 def against_themselves(
     prices_by_method: Mapping[str, Floats], runs: int, pages: int, generator: Generator
 ) -> tuple[int, int]:
-    """Return how many pages tell a method from itself, and how many pages there are.
+    """Return the number of pages that tell a method from itself, and of all pages.
 
     A page compares each method's prices by some seeds with its prices by others, as if they had two names.
     """
     false = 0
     for _ in range(pages):
-        drawn = [generator.choice(prices, 2 * runs, replace=False) for prices in prices_by_method.values()]
-        false += any(is_told(one) for one in judge(np.array([prices[:runs] - prices[runs:] for prices in drawn])))
+        samples = [generator.choice(prices, 2 * runs, replace=False) for prices in prices_by_method.values()]
+        false += any(is_told(one) for one in judge(np.array([prices[:runs] - prices[runs:] for prices in samples])))
     return false, pages
 
 
@@ -163,7 +163,7 @@ def near_bound(generator: Generator, mean: float, shape: tuple[int, int], spread
     )
 
 
-def held(ends_R2: Floats, truth: float) -> float:
+def coverage(ends_R2: Floats, truth: float) -> float:
     """Return the share of intervals that hold the truth."""
     return float(((ends_R2[:, 0] <= truth) & (truth <= ends_R2[:, 1])).mean())
 
@@ -173,7 +173,7 @@ def coverages(generator: Generator, rows: int) -> Iterator[tuple[str, float]]:
     for clusters in (5, 9, 10, 11, 20, 96):
         for mean in (0.02, 0.75, 0.98):
             worst = min(
-                held(row_intervals(near_bound(generator, mean, (rows, clusters), spread)), mean)
+                coverage(row_intervals(near_bound(generator, mean, (rows, clusters), spread)), mean)
                 for spread in (0.02, 0.1, 0.3, 0.8)
             )
             yield f"a share of mean {mean:g}, {clusters} texts, worst of four spreads", worst
@@ -183,7 +183,7 @@ def coverages(generator: Generator, rows: int) -> Iterator[tuple[str, float]]:
         values = ItemValues(
             values_RN=losses_RN, weights_RN=tokens_RN, clusters_N=np.arange(prompts), items="p", aggregate="exp_mean"
         )
-        yield f"perplexity, {prompts} prompts", held(row_intervals(values), math.exp(2.0))
+        yield f"perplexity, {prompts} prompts", coverage(row_intervals(values), math.exp(2.0))
     ends = []
     for _ in range(rows):
         losses_RN = 2.0 + generator.normal(0, 0.3, (3, 1)) + generator.normal(0, 0.5, 256)
@@ -192,7 +192,7 @@ def coverages(generator: Generator, rows: int) -> Iterator[tuple[str, float]]:
             clusters_N=np.arange(256), items="p", aggregate="exp_mean",
         )  # fmt: skip
         ends.append(interval(draws(values)))
-    yield "perplexity over three models that deviate by .3", held(np.array(ends), math.exp(2.0))
+    yield "perplexity over three models that deviate by .3", coverage(np.array(ends), math.exp(2.0))
 
 
 def report(pages: int, prices_by_method: Mapping[str, Floats]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which metric can be trusted: does it tell memorised models from retrained ones, and still once they are disturbed?
+"""Trust in metrics: do they tell memorised models from retrained ones, and still once these are disturbed?
 
     python -m studies.meta_evaluation results/meta
 
@@ -71,17 +71,17 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 class Stability(NamedTuple):
-    """R and Q of one metric on one erased point (`kept`)."""
+    """R and Q of one metric on one erased point (`agreements`)."""
 
     model: str
     is_counted: bool
     """Whether it kept its utility and the metric itself calls it erased."""
-    kept: tuple[float, float]
+    agreements: tuple[float, float]
     is_unmoved: bool
 
 
 def model_auc(first_P: ArrayLike, second_N: ArrayLike) -> Estimate:
-    """Return how often a model of the first group has the higher number; a NaN is left out.
+    """Return the share of pairs with the higher number in the first group; a NaN is left out.
 
     Example:
         >>> separated = model_auc([6, 7, 8, 9, 10], [1, 2, 3, 4, 5])
@@ -118,7 +118,7 @@ def auc_interval(value: float, first: int, second: int) -> tuple[float, float]:
 
 
 def text_auc(first_PT: Floats, second_NT: Floats, clusters_T: NDArray[np.int64]) -> Estimate:
-    """Return how often a text's value in a model of the first group is above the same text's in one of the second.
+    """Return the share of texts and pairs of models whose value is higher in the model of the first group.
 
     Models of either group and texts are crossed, and each is a sample: the variance is that of the means by model, by
     model of the other group and by cluster, each over its number; the interval is Student's t with Satterthwaite's
@@ -135,8 +135,8 @@ def text_auc(first_PT: Floats, second_NT: Floats, clusters_T: NDArray[np.int64])
     if not known_T.any():
         return UNKNOWN
     value = float(np.nanmean(wins_PNT))
-    of_clusters = [np.nanmean(wins_PNT[..., clusters_T == code]) for code in np.unique(clusters_T[known_T])]
-    samples = [_row_means(wins_PNT), _row_means(wins_PNT.swapaxes(0, 1)), np.array(of_clusters)]
+    cluster_means = [np.nanmean(wins_PNT[..., clusters_T == code]) for code in np.unique(clusters_T[known_T])]
+    samples = [_row_means(wins_PNT), _row_means(wins_PNT.swapaxes(0, 1)), np.array(cluster_means)]
     parts = [(means.var(ddof=1) / len(means), len(means) - 1) for means in samples if len(means) > 1]
     variance = float(sum(part for part, _ in parts))
     if variance < 1e-18:
@@ -200,9 +200,9 @@ def pools(results: Results) -> tuple[list[PointResults], list[PointResults]]:
 
 def judged_metrics(info: MetricInfo) -> list[Metric]:
     """Return the metrics of the forget set that each sequence has a part in, without those of the texts themselves."""
-    of_forget_set = [metric for metric in info.values() if metric.group not in ("generation", "reasoning")]
-    aims = {metric.name: metric.better.aim for metric in of_forget_set if isinstance(metric.better, CloserTo)}
-    return [metric for metric in of_forget_set if metric.items and aims.get(metric.name, RETRAINED) == RETRAINED]
+    candidates = [metric for metric in info.values() if metric.group not in ("generation", "reasoning")]
+    aims = {metric.name: metric.better.aim for metric in candidates if isinstance(metric.better, CloserTo)}
+    return [metric for metric in candidates if metric.items and aims.get(metric.name, RETRAINED) == RETRAINED]
 
 
 def knowledge(metric: Metric, value: float) -> float:
@@ -214,8 +214,8 @@ def knowledge(metric: Metric, value: float) -> float:
 
 def measured_number(point: PointResults, metric: Metric) -> float:
     """Return a point's number; NaN where it was not measured."""
-    found = (measured.numbers[metric.name] for measured in point.measurements if metric.name in measured.numbers)
-    return next(found, math.nan)
+    numbers = (measured.numbers[metric.name] for measured in point.measurements if metric.name in measured.numbers)
+    return next(numbers, math.nan)
 
 
 def is_circular(metric: Metric, point: PointResults) -> bool:
@@ -232,12 +232,12 @@ def best_threshold(first: Sequence[float], second: Sequence[float]) -> float:
         >>> best_threshold([0.9, 0.7], [0.1, 0.3])
         0.5
     """
-    known = sorted({value for value in (*first, *second) if not math.isnan(value)})
+    values = sorted({value for value in (*first, *second) if not math.isnan(value)})
 
     def right(middle: float) -> int:
         return sum(value >= middle for value in first) + sum(value < middle for value in second)
 
-    return max(((below + above) / 2 for below, above in pairwise(known)), key=right, default=math.nan)
+    return max(((below + above) / 2 for below, above in pairwise(values)), key=right, default=math.nan)
 
 
 def text_values(metric: Metric, points: Sequence[PointResults], results: Results) -> tuple[Floats, tuple[str, ...]]:
@@ -253,7 +253,7 @@ def stabilities(
 ) -> list[Stability]:
     """Return R and Q of a metric on each erased point, next to the retrained model of its own."""
     originals, retrained = ({point.spec.model.digest: point for point in group} for group in pools(results))
-    found = []
+    outcomes = []
     for point in [point for point in results.measured if not point.spec.is_reference]:
         digest = point.spec.model.digest
         if digest not in retrained:
@@ -268,28 +268,28 @@ def stabilities(
             numbers = disturbed.get(one.spec.point_id(one.strength), {}).get(kind, {})
             return knowledge(metric, numbers.get(metric.name, math.nan))
 
-        before, rounded = knowledge(metric, measured_number(point, metric)), after(point, "rounded")
+        start, rounded = knowledge(metric, measured_number(point, metric)), after(point, "rounded")
         twin = retrained[digest]
-        rise = after(point, "relearned") - before
+        rise = after(point, "relearned") - start
         rise_of_twin = after(twin, "relearned") - knowledge(metric, measured_number(twin, metric))
-        kept = agreement(rise, rise_of_twin), agreement(before, rounded)
-        is_counted = share >= LEAST_UTILITY and before <= threshold
-        found.append(Stability(digest, is_counted, kept, is_unmoved=rise == rise_of_twin == 0.0))
-    return found
+        agreements = agreement(rise, rise_of_twin), agreement(start, rounded)
+        is_counted = share >= LEAST_UTILITY and start <= threshold
+        outcomes.append(Stability(digest, is_counted, agreements, is_unmoved=rise == rise_of_twin == 0.0))
+    return outcomes
 
 
 def robustness(points: Sequence[Stability], prefix: str) -> dict[str, float]:
     """Return R, Q and their harmonic mean as columns: means over points, with intervals over pretrained models."""
     by_model: list[dict[str, list[float]]] = [{}, {}]
     for point in points:
-        for group, value in zip(by_model, point.kept, strict=True):
+        for group, value in zip(by_model, point.agreements, strict=True):
             if not math.isnan(value):
                 group.setdefault(point.model, []).append(value)
     relearned, rounded = ([value for values in group.values() for value in values] for group in by_model)
-    of_models = [{model: _mean(values) for model, values in group.items()} for group in by_model]
-    both = [harmonic_mean(value, of_models[1][model]) for model, value in of_models[0].items() if model in of_models[1]]
-    columns = _columns(f"{prefix}relearning", _with_interval(_mean(relearned), [*of_models[0].values()]))
-    columns |= _columns(f"{prefix}rounding", _with_interval(_mean(rounded), [*of_models[1].values()]))
+    means = [{model: _mean(values) for model, values in group.items()} for group in by_model]
+    both = [harmonic_mean(value, means[1][model]) for model, value in means[0].items() if model in means[1]]
+    columns = _columns(f"{prefix}relearning", _with_interval(_mean(relearned), [*means[0].values()]))
+    columns |= _columns(f"{prefix}rounding", _with_interval(_mean(rounded), [*means[1].values()]))
     mean_of_both = harmonic_mean(_mean(relearned), _mean(rounded))
     columns |= _columns(f"{prefix}robustness", _with_interval(mean_of_both, both))
     columns |= {f"{prefix}relearned_points": len(relearned), f"{prefix}rounded_points": len(rounded)}
@@ -300,11 +300,11 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
-def _with_interval(value: float, of_models: Sequence[float]) -> Estimate:
-    error = float(np.std(of_models, ddof=1)) / math.sqrt(len(of_models)) if len(of_models) > 1 else 0.0
+def _with_interval(value: float, model_values: Sequence[float]) -> Estimate:
+    error = float(np.std(model_values, ddof=1)) / math.sqrt(len(model_values)) if len(model_values) > 1 else 0.0
     if math.isnan(value) or error < 1e-9:  # No variance to be seen is no certainty.
         return Estimate(value, math.nan, math.nan)
-    reach = float(stdtrit(len(of_models) - 1, (1 + CONFIDENCE) / 2)) * error
+    reach = float(stdtrit(len(model_values) - 1, (1 + CONFIDENCE) / 2)) * error
     return Estimate(value, max(0.0, value - reach), min(1.0, value + reach))
 
 
@@ -321,18 +321,18 @@ def meta_evaluation(results: Results, disturbed: Mapping[str, Disturbed]) -> pd.
         first, second = (
             [knowledge(metric, measured_number(point, metric)) for point in group] for group in (originals, retrained)
         )
-        threshold, of_models, texts = best_threshold(first, second), model_auc(first, second), UNKNOWN
+        threshold, auc, texts = best_threshold(first, second), model_auc(first, second), UNKNOWN
         if is_circular(metric, originals[0]):
-            of_models = UNKNOWN
+            auc = UNKNOWN
         elif metric.items == "sequence":
             values_PT, clusters = text_values(metric, originals, results)
             codes_T = np.unique(clusters, return_inverse=True)[1].astype(np.int64)
             texts = text_auc(values_PT, text_values(metric, retrained, results)[0], codes_T)
         points = stabilities(metric, results, disturbed, threshold, utility)
         counted = [point for point in points if point.is_counted]
-        row = _columns("auc", of_models) | _columns("text_auc", texts) | robustness(counted, "")
+        row = _columns("auc", auc) | _columns("text_auc", texts) | robustness(counted, "")
         row |= robustness(points, "all_")
-        row |= {"overall": harmonic_mean(of_models.value, row["robustness"]), "threshold": threshold}
+        row |= {"overall": harmonic_mean(auc.value, row["robustness"]), "threshold": threshold}
         rows.append({"metric": metric.name, "title": metric.title} | row)
     table = pd.DataFrame(rows)
     return table.sort_values(["overall", "robustness"], ascending=False, na_position="last", kind="stable")
@@ -348,8 +348,8 @@ class Task(NamedTuple):
     learning_rate: float
     artifacts: Path
 
-    def wanted(self, strength: Number | None) -> list[tuple[str, EvaluatorSpec, tuple[str, ...]]]:
-        """Return what there is to measure of a point: disturbance, evaluator, and the key of the kept numbers."""
+    def measurements(self, strength: Number | None) -> list[tuple[str, EvaluatorSpec, tuple[str, ...]]]:
+        """Return a point's measurements: disturbance, evaluator, and the key of the kept numbers."""
         texts = (self.spec.measured or self.spec.forget).digest
         point = self.spec.point_id(strength), self.spec.model.digest, texts
         settings = {"relearned": {"learning_rate": self.learning_rate, "batch": BATCH}, "rounded": {"scheme": SCHEME}}
@@ -362,7 +362,7 @@ class Task(NamedTuple):
 
 
 def disturbed_tasks(results: Results, artifacts: Path, learning_rate: float) -> list[Task]:
-    """Return what is to be disturbed: each trial's erased models both ways, retrained models relearned."""
+    """Return the tasks: each trial's erased models disturbed both ways, retrained models relearned."""
     _, retrained = pools(results)
     points = [point for point in results.measured if not point.spec.is_reference]
     if not points:
@@ -373,8 +373,8 @@ def disturbed_tasks(results: Results, artifacts: Path, learning_rate: float) -> 
     for point in (*retrained, *points):
         by_trial.setdefault(point.spec.trial_id, []).append(point)
     return [
-        Task(of_trial[0].spec, tuple(point.strength for point in of_trial), tuple(names), learning_rate, artifacts)
-        for of_trial in by_trial.values()
+        Task(group[0].spec, tuple(point.strength for point in group), tuple(names), learning_rate, artifacts)
+        for group in by_trial.values()
     ]
 
 
@@ -387,19 +387,19 @@ def measure(task: Task) -> list[str]:
     artifacts, failures = Artifacts(task.artifacts), list[str]()
     missing: dict[Number | None, dict[str, list[tuple[EvaluatorSpec, tuple[str, ...]]]]] = {}
     for strength in task.strengths:
-        for kind, evaluator, key in task.wanted(strength):
+        for kind, evaluator, key in task.measurements(strength):
             if not (artifacts.root / ARRAYS / digest_of(list(key))).exists():
                 missing.setdefault(strength, {}).setdefault(kind, []).append((evaluator, key))
     strengths = [strength for strength in missing if strength is not None]
     with closing(yield_models(task.spec, artifacts, strengths, _ignored)) as erasures:
         while missing and (erasure := next(erasures, None)) is not None:
             strength, model = None if task.spec.is_reference else erasure.erased.strength, erasure.erased.model.eval()
-            for kind, wanted in missing.pop(strength, {}).items():
+            for kind, measurements in missing.pop(strength, {}).items():
                 if kind == "relearned" and isinstance(model, PairModel):
                     continue
                 try:
                     disturbed = MeasuredModel(disturbed_model(task, model, kind))
-                    for evaluator, key in wanted:
+                    for evaluator, key in measurements:
                         artifacts.arrays(key, partial(_numbers, task.spec, evaluator, disturbed, artifacts))
                 except TrialError as error:
                     failures.append(f"{task.spec.label} at {strength}, {kind}: {error}")
@@ -434,10 +434,10 @@ def kept_numbers(tasks: Sequence[Task]) -> dict[str, Disturbed]:
         artifacts = Artifacts(task.artifacts)
         for strength in task.strengths:
             numbers: dict[str, dict[str, float]] = {}
-            for kind, _, key in task.wanted(strength):
+            for kind, _, key in task.measurements(strength):
                 if artifacts.find(ARRAYS, digest_of(list(key))) is not None:
-                    kept = {name: float(value[0]) for name, value in artifacts.arrays(key, dict).items()}
-                    numbers.setdefault(kind, {}).update(kept)
+                    values = {name: float(value[0]) for name, value in artifacts.arrays(key, dict).items()}
+                    numbers.setdefault(kind, {}).update(values)
             by_point[task.spec.point_id(strength)] = numbers
     return by_point
 
@@ -489,7 +489,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tasks = disturbed_tasks(outcome.results, folder.resolve().parent / "artifacts", arguments.rate)
         with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             measured = (pool.map if arguments.jobs > 1 else map)(measure, tasks)
-            failures = [failure for of_trial in measured for failure in of_trial]
+            failures = [failure for trial_failures in measured for failure in trial_failures]
         table = meta_evaluation(outcome.results, kept_numbers(tasks))
         write_whole(folder / "meta.csv", csv_text(table))
         tell(write_whole(folder / "meta.md", meta_markdown(table, outcome.results.plan.question)))

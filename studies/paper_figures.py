@@ -145,8 +145,8 @@ def attention_figure(
     figure.suptitle(without_mathtext(title), fontsize=11)
     # What the font lacks is drawn as □: matplotlib's warning would name it, and the text may be private.
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
-    named = [token.translate(str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})) for token in tokens]
-    labels = ["".join(character if ord(character) in glyphs else "□" for character in token) for token in named]
+    texts = [token.translate(str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})) for token in tokens]
+    labels = ["".join(character if ord(character) in glyphs else "□" for character in token) for token in texts]
     for ax, (name, values_QK) in zip(figure.subplots(1, len(maps), squeeze=False).flat, maps.items(), strict=True):
         most = float(np.abs(values_QK).max()) or 1.0
         is_change = name == "after − before"

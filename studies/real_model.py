@@ -29,8 +29,8 @@ def write_texts(file: Path, folder: Path) -> None:
     both, rest = lines[: 2 * PASSAGES], lines[2 * PASSAGES :]
     retained = 2 * len(rest) // 3
     texts = {"forget": both[::2], "unseen": both[1::2], "retain": rest[:retained], "utility": rest[retained:]}
-    for role, chosen in texts.items():
-        passages = [json.dumps({"text": json.loads(line)["text"].strip()}) for line in chosen]
+    for role, rows in texts.items():
+        passages = [json.dumps({"text": json.loads(line)["text"].strip()}) for line in rows]
         write_whole(folder / f"{role}.jsonl", "\n".join(passages) + "\n")
 
 
@@ -42,8 +42,8 @@ def main() -> None:
     arguments = parser.parse_args()
     write_texts(arguments.passages, FOLDER)
     forget, retain = (str(FOLDER / f"{role}.jsonl") for role in ("forget", "retain"))
-    given = Given("smollm2-135m", forget, prefix_tokens=PREFIX_TOKENS, sequence_tokens=TOKENS)
-    make_twins(read_lessons(given, retain, TRAINING, MAX_EPOCHS), FOLDER, arguments.seeds)
+    inputs = Given("smollm2-135m", forget, prefix_tokens=PREFIX_TOKENS, sequence_tokens=TOKENS)
+    make_twins(read_lessons(inputs, retain, TRAINING, MAX_EPOCHS), FOLDER, arguments.seeds)
 
 
 if __name__ == "__main__":

@@ -64,9 +64,9 @@ class Analysis:
         """The points whose texts are shown: references and ranked points of the first seed."""
         ranked = set(self.points.loc[self.points["ranked"], "point_id"])
         first_seed = min((point.spec.seed for point in self.results.measured), default=0)
-        of_seed = [point for point in self.results.measured if point.spec.seed == first_seed]
-        shown = [point for point in of_seed if point.spec.is_reference or point.spec.point_id(point.strength) in ranked]
-        return [point for point in shown if not point.spec.is_holdout_row]
+        points = [point for point in self.results.measured if point.spec.seed == first_seed]
+        points = [point for point in points if not point.spec.is_holdout_row]
+        return [point for point in points if point.spec.is_reference or point.spec.point_id(point.strength) in ranked]
 
     @cached_property
     def caveats(self) -> list[str]:

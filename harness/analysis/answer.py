@@ -143,8 +143,8 @@ def _walk(
     name = walks[0].spec.strength_name if walks else ""
     row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
     row |= {"runs": len(walks) or sum(len(study.spec.seeds) for study in studies)}
-    found = seeds.strengths([float(point.strength or 0) for point in measured])
-    row |= {"strength": f"{name} {found}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
+    strengths = seeds.strengths([float(point.strength or 0) for point in measured])
+    row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
     row |= {"nearest_at": f"{name} {nearest.nearest['strength']:.4g}" if nearest else ""}
     row |= {"reason": "; ".join(dict.fromkeys(walked.reason for walked in missed if walked.reason))}

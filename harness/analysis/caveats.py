@@ -144,8 +144,8 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
     for point in points:
         notes = [measurement.notes for measurement in point.measurements]
         for note in [point.made.notes, *notes] if point.made else notes:
-            of_erasing = () if point.spec.method == settings.ORIGINAL else note.get("erasure_warnings", ())
-            for warning in (*note.get("warnings", ()), *of_erasing):
+            erasing_warnings = () if point.spec.method == settings.ORIGINAL else note.get("erasure_warnings", ())
+            for warning in (*note.get("warnings", ()), *erasing_warnings):
                 places[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in places.items()]
 

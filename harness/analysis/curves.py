@@ -44,12 +44,10 @@ class Curve(NamedTuple):
     variant: str
     label: str
     points: tuple[CurvePoint, ...]
-    is_trajectory: bool = True
-    """False for a tuned variant: its points differ in more than their strength."""
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is a reference row."""
+        """True for a reference row."""
         return self.method in settings.REFERENCE_ROWS
 
 
@@ -57,7 +55,6 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
     """Return a model's curves in the plane of two metrics, without points that lack either."""
     model_curves = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        is_tuned = bool((rows["until"] != "").all())
         points = []
         for seeds in repeats_of_points(rows):
             (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)
@@ -67,7 +64,7 @@ def curves(table: pd.DataFrame, model: str, x: contracts.Metric, y: contracts.Me
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             points.sort(key=lambda point: point.strength)  # Walked points are rows of their own.
-            model_curves.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
+            model_curves.append(Curve(method, str(variant), label, tuple(points)))
     return model_curves
 
 
@@ -96,8 +93,8 @@ def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
     looks: dict[str, tuple[str, str]] = {}
     for variant, method in sorted(rows.itertuples(index=False)):
         name = variant if rows["method"].eq(method).sum() > 1 else method
-        tried = [method_style(name + "'" * turn) for turn in range(99)]  # Other variants may have the first ones.
-        looks[variant] = next((look for look in tried if look not in looks.values()), tried[0])
+        candidates = [method_style(name + "'" * turn) for turn in range(99)]  # Other variants may have the first ones.
+        looks[variant] = next((look for look in candidates if look not in looks.values()), candidates[0])
     return looks
 
 

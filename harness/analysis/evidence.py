@@ -123,8 +123,8 @@ def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
 
 
 def _items_of(clusters: Mapping[str, str], items: MetricItems) -> MetricItems:
-    place_of = {id: place for place, id in enumerate(items.ids)}
-    at = [place_of.get(id, -1) for id in clusters]
+    place_by_id = {id: place for place, id in enumerate(items.ids)}
+    at = [place_by_id.get(id, -1) for id in clusters]
     values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
     return MetricItems(tuple(clusters), tuple(clusters.values()), values_N[at], weights_N[at])
 

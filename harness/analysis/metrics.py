@@ -82,8 +82,8 @@ def declarations(info: MetricInfo) -> str:
     """Return metrics as YAML without defaults, for `read_declarations`."""
     entries = []
     for metric in info.values():
-        fields_of = asdict(metric).items()
-        entries.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
+        pairs = asdict(metric).items()
+        entries.append({name: value for name, value in pairs if name == "name" or value != _DEFAULTS[name]})
     return yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)
 
 

@@ -73,10 +73,10 @@ def _row_cells(
         about["strength"] = seeds.strength_text(points[0].spec.strength_name, float(points[0].strength))
 
     def differences(*metrics: Metric) -> list[str]:
-        found: dict[str, None] = {}
+        clauses: dict[str, None] = {}
         for metric, point in product(metrics, points):
-            found |= dict.fromkeys(condition_differences(point, metric, row, conditions, conditions.models[theirs]))
-        return list(found)
+            clauses |= dict.fromkeys(condition_differences(point, metric, row, conditions, conditions.models[theirs]))
+        return list(clauses)
 
     for name, declared in metrics.items():
         measured_as, published = conditions.measured_as.get(name, name), float(figures[name])
@@ -194,8 +194,8 @@ def condition_differences(
     roles = {"utility": is_of_utility, "retain": spec.reference == "retain_data", "validation": is_validated}
     for role, is_read in roles.items():
         if is_read and (fields := getattr(conditions, role)):
-            used, wanted = getattr(spec, role) or Source(source="none"), Source(**fields)
-            compared[f"other {role} texts"] = used.model_dump(exclude=_FOLLOWS), wanted.model_dump(exclude=_FOLLOWS)
+            used, published = getattr(spec, role) or Source(source="none"), Source(**fields)
+            compared[f"other {role} texts"] = used.model_dump(exclude=_FOLLOWS), published.model_dump(exclude=_FOLLOWS)
     memorization = replace(spec.memorization, **conditions.memorized_model)
     published_spec = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":

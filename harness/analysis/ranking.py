@@ -68,7 +68,7 @@ class RankedTable:
 
     @property
     def is_of_references(self) -> bool:
-        """Whether nothing in it was erased."""
+        """True if nothing in it was erased."""
         return bool(self.table["method"].isin(settings.REFERENCE_ROWS).all())
 
     @property
@@ -223,13 +223,13 @@ def rank_bounds(ranks_DR: Floats) -> list[tuple[str, str]]:
 
 
 def drawn_ranks(
-    variants: Sequence[pd.DataFrame], groups: Sequence[Sequence[Metric]], scores: Sequence[Floats], shown: RankedTable
+    variants: Sequence[pd.DataFrame], groups: Sequence[Sequence[Metric]], scores: Sequence[Floats], ranked: RankedTable
 ) -> tuple[Floats, tuple[Metric, ...]]:
     """Return the ranks of rows in every draw (D, K, R), and the metrics without an interval.
 
     A rank is NaN where a row is unranked, or no metric of its group has an interval.
     """
-    group_draws, left_out, evidence = [], [], shown.evidence
+    group_draws, left_out, evidence = [], [], ranked.evidence
     for metrics, scores_RM in zip(groups, scores, strict=True):
         metric_draws = []
         for metric, scores_R in zip(metrics, scores_RM.T, strict=True):
@@ -237,7 +237,7 @@ def drawn_ranks(
             for row in map(int, np.flatnonzero(~np.isnan(scores_R))):
                 is_infinite = np.isinf(variants[row][metric.name].to_numpy(dtype=float)).any()
                 drawn_D = np.full(bootstrap.DRAWS, INFINITE) if is_infinite else evidence.draws(variants[row], metric)
-                drawn_DR[:, row] = shown.aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
+                drawn_DR[:, row] = ranked.aims.drawn_costs(drawn_D, variants[row], metric)[:RANK_DRAWS]
             if np.isnan(drawn_DR).all(axis=0)[~np.isnan(scores_R)].any():
                 left_out.append(metric)
             else:
@@ -283,5 +283,5 @@ def all_ranks(scores: Sequence[Floats]) -> Floats:
 
 def printed(ranks: Sequence[float]) -> list[str]:
     """Return ranks as text: ties as `=2`, no rank as ''."""
-    count_of = Counter(ranks)
-    return ["" if np.isnan(rank) else f"{'=' if count_of[rank] > 1 else ''}{rank:.0f}" for rank in ranks]
+    counts = Counter(ranks)
+    return ["" if np.isnan(rank) else f"{'=' if counts[rank] > 1 else ''}{rank:.0f}" for rank in ranks]

@@ -153,11 +153,11 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
 
 def recitation_sentences(by_model: Mapping[str, Recitation], kind: Literal["warning", "answer"]) -> list[str]:
     """Return the warnings or the answers, each once, with its models where there are several."""
-    models_of: dict[str, list[str]] = {}
+    models_by_sentence: dict[str, list[str]] = {}
     for model, recitation in by_model.items():
-        models_of.setdefault(getattr(recitation, kind), []).append(model)
+        models_by_sentence.setdefault(getattr(recitation, kind), []).append(model)
     sentences = []
-    for sentence, models in models_of.items():
+    for sentence, models in models_by_sentence.items():
         if sentence:
             sentences.append(f"{', '.join(models)}: {sentence}" if len(by_model) > 1 else sentence)
     return sentences
@@ -183,8 +183,8 @@ def _recitation(
         than = " and ".join(figures[kind] for kind in controls)
         return Recitation(True, f"the original recites the forget set measurably more than {than}.", is_by_validation)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        shown = first_names(recited.names(text_names), MAX_NAMES)
-        reason = f"the original recites {recited}, more than {_control_counts(texts)}: {shown}."
+        names = first_names(recited.names(text_names), MAX_NAMES)
+        reason = f"the original recites {recited}, more than {_control_counts(texts)}: {names}."
         is_by_validation = _controls(texts.keys() - {ORIGINAL}) == [VALIDATION_ROW]
         return Recitation(True, f"{reason} Means over all texts do not show it.", is_by_validation, recited.ids)
     if not controls:

@@ -40,8 +40,8 @@ def rename_replicates(table: pd.DataFrame) -> pd.DataFrame:
     `replicate` and `replicate_seed` contain each row's own model and seed.
     """
     own = table["model"]
-    named = table["replicate_of"].replace("", pd.NA).fillna(own)
-    renamed: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
+    models = table["replicate_of"].replace("", pd.NA).fillna(own)
+    renamed: pd.DataFrame = table.assign(model=models, replicate=own, replicate_seed=table["seed"])
     for _, rows in renamed[table["replicate_of"] != ""].groupby("model"):
         renamed.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
     return renamed

@@ -129,7 +129,7 @@ def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
     if not trial.measured or trial.spec.is_reference:
         return None
     if trial.spec.until is not None:
-        return trial.measured[0] if plan.is_tuned and trial.spec.until == plan.until[0] else None
+        return trial.measured[0] if plan.ranks_first_walk and trial.spec.until == plan.until[0] else None
     ranked_at = plan.ranked_at.get(trial.spec.variant)
     if ranked_at is not None:
         return next((point for point in trial.measured if point.strength == ranked_at), None)

@@ -22,16 +22,16 @@ _SHOWN_CHARACTERS = 80
 
 def parse_path(text: str | os.PathLike[str], error: type[Exception] = DataError) -> Path:
     """Return the path of a text, `~` expanded, whether or not something is there."""
-    written = os.fspath(text)
+    path_text = os.fspath(text)
     try:
-        path = Path(written).expanduser()
+        path = Path(path_text).expanduser()
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return path
     except (OSError, RuntimeError, ValueError) as problem:  # The latter two: an unknown user's home, a NUL character.
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise error(f"the path {quote_text(written)} can name no file ({reason}). Name another.") from problem
-    if not written:
+        raise error(f"the path {quote_text(path_text)} can name no file ({reason}). Name another.") from problem
+    if not path_text:
         raise error("the path '' is empty. Name another.")
     return path
 
@@ -187,10 +187,10 @@ def folder_digests(folder: Path, ignored: str = "") -> dict[str, str]:
     return {name: file_digest(file) for name, file in files.items() if name != ignored}
 
 
-def difference(folder: Path, written: Mapping[str, str], ignored: str = "") -> str:
+def difference(folder: Path, digests: Mapping[str, str], ignored: str = "") -> str:
     """Describe how a folder's files differ from these sha256s by relative name; '' if they do not."""
     present = folder_digests(folder, ignored)
-    clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
-    clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
-    changed = [name for name, digest in written.items() if present.get(name, digest) != digest]
+    clauses = [f"{name} is missing" for name in sorted(digests.keys() - present.keys())]
+    clauses += [f"{name} was added" for name in sorted(present.keys() - digests.keys())]
+    changed = [name for name, digest in digests.items() if present.get(name, digest) != digest]
     return ", ".join([*clauses, *(f"{name} is not what was written" for name in changed)])

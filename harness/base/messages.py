@@ -21,13 +21,13 @@ def storable(text: str, most: int = MAX_CHARACTERS) -> str:
     escaped = text if text.isascii() else text.encode(errors="backslashreplace").decode()
     if len(escaped) <= most:
         return escaped
-    kept = most - len(f" … ({len(escaped):,} more characters were cut)")
-    return f"{escaped[:kept]} … ({len(escaped) - kept:,} more characters were cut)"
+    length = most - len(f" … ({len(escaped):,} more characters were cut)")
+    return f"{escaped[:length]} … ({len(escaped) - length:,} more characters were cut)"
 
 
 def printable(text: str) -> str:
     r"""Return text with terminal and browser controls escaped; line ends and tabs stay."""
-    return _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _ACTING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def shown(text: str, most: int = 2000) -> str:

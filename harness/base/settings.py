@@ -66,7 +66,7 @@ def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(plugin)
 
 
-def check_settings(settings_type: type[S], given: object, path: str, faults: Faults) -> S | None:
+def check_settings(settings_type: type[S], value: object, path: str, faults: Faults) -> S | None:
     """Return the value given at `path` as settings of a type; None, with faults added, if any is wrong.
 
     Text is no number and true is no 1; a whole number is a number.
@@ -75,11 +75,11 @@ def check_settings(settings_type: type[S], given: object, path: str, faults: Fau
     adapter: TypeAdapter[S] = settings_adapter(cast(Any, settings_type)) if is_plugin else TypeAdapter(settings_type)
     try:
         # Only a strict check of JSON accepts a mapping as a dataclass and a list as a tuple.
-        return adapter.validate_json(json.dumps(given), strict=True)
+        return adapter.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         for finding in error.errors(include_url=False):
             location: list[int | str] = []
-            inside: Any = given
+            inside: Any = value
             for part in finding["loc"]:
                 keys = inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()
                 if part in keys:  # Other parts are names of types.
@@ -93,12 +93,12 @@ def check_settings(settings_type: type[S], given: object, path: str, faults: Fau
 
 
 def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequence[int | str]) -> str:
-    kind, given = finding["type"], finding["input"]
+    kind, value = finding["type"], finding["input"]
     hint, parent = find_type(settings_type, location), _bare(find_type(settings_type, location[:-1]))
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return unknown("setting", str(location[-1]), field_types(parent))
     field = getattr(parent, "model_fields", {}).get(str(location[-1])) if location else None
-    if field and field.examples and (kind in ("missing", "too_short") or given is None):
+    if field and field.examples and (kind in ("missing", "too_short") or value is None):
         lack = "empty" if kind == "too_short" else "missing"
         return f"is {lack}: {field.description} For instance {field.examples[0]}."
     if kind == "missing":
@@ -107,9 +107,9 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequ
         reason = str(finding["ctx"]["error"])
         return reason if reason.endswith((".", "?", "!")) else f"{reason}."
     if hint is Any:
-        return f"{finding['msg']}; got {quoted(given)}."
+        return f"{finding['msg']}; got {quoted(value)}."
     names = [str(name) for name in get_args(_bare(hint))] if kind == "literal_error" else []
-    return f"must be {allowed(hint)}; got {quoted(given)}.{did_you_mean(str(given), names)}"
+    return f"must be {allowed(hint)}; got {quoted(value)}.{did_you_mean(str(value), names)}"
 
 
 def allowed(hint: Any) -> str:

@@ -184,8 +184,8 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
     module = _imported(file)
     kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]
     if len(kinds) != 1:
-        held = "both a Method and an Evaluator" if kinds else "no concrete Method or Evaluator"
-        raise PluginError(f"{file} holds {held} of harness.contracts. One file is one plugin.")
+        content = "both a Method and an Evaluator" if kinds else "no concrete Method or Evaluator"
+        raise PluginError(f"{file} holds {content} of harness.contracts. One file is one plugin.")
     kinds[0].add(file.stem, module)
     return kinds[0], file.stem
 

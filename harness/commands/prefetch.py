@@ -65,9 +65,9 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
         contents += _model_contents(f"models.{number}", model.id, model.tokenizer, model.revision)
         if model.retrained:
             contents += _model_contents(f"models.{number}.retrained", model.retrained, None, None)
-    needed = set(sweep.judges.model_fields_set).union(*(evaluator.judges for evaluator in evaluators.values()))
+    roles = set(sweep.judges.model_fields_set).union(*(evaluator.judges for evaluator in evaluators.values()))
     for role, judge in sweep.judges:
-        if role in needed:
+        if role in roles:
             contents += _model_contents(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
     sections: dict[str, settings.TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
     sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized

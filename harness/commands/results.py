@@ -177,14 +177,14 @@ def differences(a: Results, points_a: Points, b: Results, points_b: Points) -> p
 
 
 def _named_points(results: Results, point_id: str) -> Points:
-    named, counts = Points(), Counter[str]()
+    points, counts = Points(), Counter[str]()
     for point in results.measured:
         spec, strength = point.spec, point.strength
         at = f" at {spec.until}" if spec.until else "" if strength is None else f"@{strength:g}"
         name = f"{spec.variant}{at} on {Path(spec.model.id).name}, seed {spec.seed}"
         counts[name] += 1
-        named[name if counts[name] == 1 else f"{name} ({counts[name]})"] = point
-    return {name: point for name, point in named.items() if point_id in ("", point.spec.point_id(point.strength))}
+        points[name if counts[name] == 1 else f"{name} ({counts[name]})"] = point
+    return {name: point for name, point in points.items() if point_id in ("", point.spec.point_id(point.strength))}
 
 
 def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
@@ -256,11 +256,11 @@ def power_frame(answer: Answer, model: str, level: Level, difference: float | No
         items, is_guess = variances[name], math.isnan(one.deviation)
         low, high = EARLIER_DEVIATIONS if is_guess else protocol.deviation_bounds(one.deviation, one.runs - 1)
         log = one.difference if difference is None else math.log1p(difference)
-        found = [f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)]
+        powers = [f"{protocol.power(log, bound, one.runs + MORE, len(judged), items):.2f}" for bound in (high, low)]
         counts = [protocol.runs_needed(log, bound, len(judged), items) for bound in (low, high)]
-        needed = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
+        run_counts = [f"> {protocol.MAX_RUNS}" if count is None else str(count) for count in counts]
         label, ratio = rows.at[name, "label"], exponential(log)
-        records.append((name, label, one.runs, ratio, one.deviation, low, high, _range(found), _range(needed)))
+        records.append((name, label, one.runs, ratio, one.deviation, low, high, _range(powers), _range(run_counts)))
     columns = ["variant", "label", "runs", "ratio", "deviation", "deviation_low", "deviation_high", "found", "needed"]
     frame = pd.DataFrame(records, columns=columns)
     frame.attrs["reference"] = rows.at[reference, "label"] if records else ""

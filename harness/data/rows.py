@@ -34,23 +34,23 @@ def read_rows(
         rows = _from_array(source, vocabulary, least, cut)
     else:
         rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
-    wanted = source.sequences or 1
-    if len(rows) < wanted:
+    count = source.sequences or 1
+    if len(rows) < count:
         where = f" from row {source.start} on" if source.start else ""
         kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
-        found = f"{source_label(source, role)}: {len(rows)} {kind} are there{where}"
-        raise DataError(f"{found}, and {wanted} are needed. Give more texts, or ask for fewer.")
+        supply = f"{source_label(source, role)}: {len(rows)} {kind} are there{where}"
+        raise DataError(f"{supply}, and {count} are needed. Give more texts, or ask for fewer.")
     return rows
 
 
 def first_unread(source: Source, role: Role, tokenizer: Tokenizer) -> int:
     """Return the index of the first row after the used utility texts."""
-    least, wanted = source.sequence_tokens, source.sequences or 1
+    least, count = source.sequence_tokens, source.sequences or 1
     if source.source in TOKEN_SOURCES:
-        return source.start + wanted
+        return source.start + count
     number, used = source.start, 0
     for row, ids in _tokenized(texts(source, role), tokenizer, source):
-        if used == wanted:
+        if used == count:
             break
         number += 1
         used += not row.problem and len(ids) >= least
@@ -109,9 +109,9 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
         raise DataError(f"{source.path} has rows of {array.shape[1]} tokens, and {needs}")
     bad = np.flatnonzero(((array < 0) | (array >= vocabulary)).any(axis=1))
     if len(bad):
-        found = f"{amount(len(bad), 'row')} with token ids outside the model's vocabulary (0 to {vocabulary - 1})"
+        bad_rows = f"{amount(len(bad), 'row')} with token ids outside the model's vocabulary (0 to {vocabulary - 1})"
         first = f"the first is row {source.start + numbers[bad[0]]}. Is the array for another tokenizer?"
-        raise DataError(f"{source.path} has {found}, {first}")
+        raise DataError(f"{source.path} has {bad_rows}, {first}")
     return list(array.astype(np.int64))
 
 
@@ -149,5 +149,5 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     or_more = " or more" if len(bad) >= MAX_BAD_ROWS else ""
     counted = f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}"
-    named = f"{'; '.join(bad[:NAMED_ROWS])}{more}. {rule}{tokens}: repair or remove the others."
-    return DataError(f"{counted}: {named}")
+    details = f"{'; '.join(bad[:NAMED_ROWS])}{more}. {rule}{tokens}: repair or remove the others."
+    return DataError(f"{counted}: {details}")

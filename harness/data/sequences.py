@@ -58,11 +58,11 @@ def load_forget(source: Source, tokenizer: Tokenizer, vocabulary: int) -> Sequen
     rows = read_rows(source, "forget", tokenizer, vocabulary, least)
     if other is not None:
         added = read_rows(other, "holdout", tokenizer, vocabulary, least)
-        known = {row.tobytes() for row in rows}
-        if shared := sum(row.tobytes() in known for row in added):
+        row_bytes = {row.tobytes() for row in rows}
+        if shared := sum(row.tobytes() in row_bytes for row in added):
             remedy = "Name texts that the model does not recite (start skips rows)."
-            found = f"{shared} of its {len(added)} sequences are among the forget set's others too"
-            raise DataError(f"not_memorized: {found}. {remedy}")
+            fault = f"{shared} of its {len(added)} sequences are among the forget set's others too"
+            raise DataError(f"not_memorized: {fault}. {remedy}")
         rows += added
     whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
     forget = whole if source.half == "all" else take_half(whole, source.half)
@@ -82,15 +82,15 @@ def take_half(forget: Sequences, half: Literal["selection", "report"]) -> Sequen
     for digest in sorted(group_of):
         dealt = half_of_group.setdefault(group_of[digest], int(sizes[1] < sizes[0]))
         sizes[dealt] += 1
-    wanted = 0 if half == "selection" else 1
-    return chosen_sequences(forget, [row for row, group in enumerate(groups) if half_of_group[group] == wanted])
+    half_index = 0 if half == "selection" else 1
+    return chosen_sequences(forget, [row for row, group in enumerate(groups) if half_of_group[group] == half_index])
 
 
 def chosen_sequences(sequences: Sequences, rows: Iterable[int]) -> Sequences:
     """Return these rows in this order, cut to the longest, with their own digest."""
-    chosen = torch.tensor(list(rows), dtype=torch.long)
-    lengths_N = sequences.lengths_N[chosen]
-    tokens_NT = sequences.tokens_NT[chosen, : int(lengths_N.max()) if len(chosen) else 0]
+    indices = torch.tensor(list(rows), dtype=torch.long)
+    lengths_N = sequences.lengths_N[indices]
+    tokens_NT = sequences.tokens_NT[indices, : int(lengths_N.max()) if len(indices) else 0]
     digest = _digest(tokens_NT, lengths_N, sequences.prefix_tokens)
     return Sequences(tokens_NT, lengths_N, sequences.prefix_tokens, digest)
 
@@ -127,8 +127,8 @@ def find_shared_texts(one: Sequences | Utility, other: Sequences | Utility) -> l
     """Return the indices of texts of `one` that are in `other` too; the longest of either may be cut."""
     rows, others = token_rows(one), token_rows(other)
     width = min(max(map(len, rows)), max(map(len, others)))
-    known = {tuple(row[:width]) for row in others}
-    return [number for number, row in enumerate(rows) if tuple(row[:width]) in known]
+    starts = {tuple(row[:width]) for row in others}
+    return [number for number, row in enumerate(rows) if tuple(row[:width]) in starts]
 
 
 def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
@@ -239,8 +239,8 @@ def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str
             rows = tuple(decoded(load_tokenizer(each), rows[0]) for each in (model, twin))
         differs = [one != other for one, other in zip_longest(*rows)]
         if any(differs):
-            named = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()
+            items = token_rows(ours) if isinstance(ours, Sequences) else ours.prompts_NT.tolist()
             number = differs.index(True)
-            item = f" (item {digest_of(named[number])})" if number < len(named) else ""
+            item = f" (item {digest_of(items[number])})" if number < len(items) else ""
             return f"text {number + 1} of data.{role}{item} becomes other tokens"
     return ""

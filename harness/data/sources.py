@@ -56,8 +56,8 @@ def token_ids(source: Source) -> np.ndarray:
     parts = [_array_of_ids(file) for file in files]
     counts = {len(part) for part in parts}
     if len(counts) > 1:
-        found = f"the parts have different numbers of rows ({', '.join(map(str, sorted(counts)))})"
-        raise DataError(f"{source.path}: {found}. {', '.join(CHALLENGE_FILES)} must be of the same set.")
+        fault = f"the parts have different numbers of rows ({', '.join(map(str, sorted(counts)))})"
+        raise DataError(f"{source.path}: {fault}. {', '.join(CHALLENGE_FILES)} must be of the same set.")
     rows = [part[source.start : stop] for part in parts]
     return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
@@ -71,8 +71,8 @@ def _array_of_ids(file: Path) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise DataError(f"{file} is an archive of arrays (.npz); save the one array of token ids with np.save.")
     if array.ndim != 2 or not array.size or not np.issubdtype(array.dtype, np.integer):
-        needed = "an array of token ids has two dimensions, sequences by tokens, and integers (.astype(np.uint16))."
-        raise DataError(f"{file} holds {array.dtype} of shape {array.shape}; {needed}")
+        rule = "an array of token ids has two dimensions, sequences by tokens, and integers (.astype(np.uint16))."
+        raise DataError(f"{file} holds {array.dtype} of shape {array.shape}; {rule}")
     return array
 
 
@@ -200,7 +200,7 @@ def text_row(where: str, values: Any, source: Source) -> TextRow | None:
         # Only keys that look like a field's name are shown: a mangled row may have text for keys.
         others = ", ".join([key for key in values if key.isidentifier() and len(key) <= 30][:10])
         return TextRow(where, problem=f"has no field '{lacking[0]}' (it has {others or 'no other'})")
-    if any(str(values[name]) != str(wanted) for name, wanted in source.where):
+    if any(str(values[name]) != str(value) for name, value in source.where):
         return None
     text = values[field]
     if isinstance(text, list) and text and all(type(id) is int for id in text):

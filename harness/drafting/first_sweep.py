@@ -167,16 +167,16 @@ def _file_parts(
 ) -> dict[str, Any]:
     sizes = choose_sizes(resolving.resolve_original(given.model, given.tokenizer))
     given = given._replace(sequence_tokens=given.sequence_tokens or sizes.tokens)
-    read = given_texts.read_given(given, sizes.texts)
-    is_embedded, lengths = given.texts == given_texts.MINIATURE, read.lengths
+    texts = given_texts.read_given(given, sizes.texts)
+    is_embedded, lengths = given.texts == given_texts.MINIATURE, texts.lengths
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
     if not is_embedded:
         about_texts = f"{amount(len(lengths), 'text')} of {min(lengths)} to {max(lengths)} tokens; longer ones are cut."
     count = min(FORGET_RECORDS if is_embedded else len(lengths), given.sequences or sizes.texts)
     batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
-    is_miniature = given_texts.is_miniature(read.model.id)
-    parts = read.settings() | {"utility": _utility_texts(read.model, utility, given.field, sizes)}
-    parts["retain"] = _retain_texts(read, retain, count)
+    is_miniature = given_texts.is_miniature(texts.model.id)
+    parts = texts.settings() | {"utility": _utility_texts(texts.model, utility, given.field, sizes)}
+    parts["retain"] = _retain_texts(texts, retain, count)
     parts["question"] = printable(f"What does it cost {given.model} to forget {given.texts}?")
     parts |= {"file": printable(str(out)), "name": given_texts.flow(name), "about_texts": about_texts}
     parts |= {"is_embedded": is_embedded, "is_miniature": is_miniature, "has_own_texts": bool(retain and utility)}
@@ -186,7 +186,7 @@ def _file_parts(
     parts["about_rate"] = "the usual one: `lethe init` without --no-probe tries which erases on this model"
     parts["el_prefixes"] = sizes.el_prefixes
     parts |= {"global_batch": batch, "steps": -(-count // batch), "count": count}
-    return parts | {"weights_bytes": memory.weights_bytes(read.model), "resources": _resources(cpus=1)}
+    return parts | {"weights_bytes": memory.weights_bytes(texts.model), "resources": _resources(cpus=1)}
 
 
 def _resources(cpus: int) -> str:
@@ -194,18 +194,18 @@ def _resources(cpus: int) -> str:
     return given_texts.flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0})
 
 
-def _retain_texts(read: given_texts.ReadTexts, retain: str | None, wanted: int) -> str:
-    source = given_texts.named_source(retain or given_texts.MINIATURE, read.given.field)
+def _retain_texts(texts: given_texts.ReadTexts, retain: str | None, count: int) -> str:
+    source = given_texts.named_source(retain or given_texts.MINIATURE, texts.given.field)
     if retain:
-        longest = max(read.lengths, default=sections.MINIATURE_TOKENS[1])
+        longest = max(texts.lengths, default=sections.MINIATURE_TOKENS[1])
         least = sequences.least_tokens(longest)
-        lengths = given_texts.read_lengths(source, "retain", read.model, longest)
+        lengths = given_texts.read_lengths(source, "retain", texts.model, longest)
         if not (fitting := sum(length >= least for length in lengths)):
             raise DataError(
                 f"{retain}: none of its {len(lengths)} texts has {least} tokens or more, which retain texts need here. "
                 "Join short texts, or name others with --retain."
             )
-        source |= {"sequences": fitting} if fitting < wanted else {}
+        source |= {"sequences": fitting} if fitting < count else {}
     return given_texts.flow(source)
 
 
@@ -273,12 +273,12 @@ def audited(
         recalls = measure_recalls(planned.trials)
         tell(f"{first_answer(recalls)} EL and the table follow.")
         if original:
-            before, spec = resolving.resolve_original(original, None), planned.trials[0]
-            if difference := sequences.reading_difference(spec.model, before, {"forget": spec.forget}):
+            checkpoint, spec = resolving.resolve_original(original, None), planned.trials[0]
+            if difference := sequences.reading_difference(spec.model, checkpoint, {"forget": spec.forget}):
                 raise DataError(
                     f"{original} reads texts differently: {difference}. Name the model that was erased from."
                 )
-            tell(compare_recalls(recalls, measure_recalls(planned.trials, before)))
+            tell(compare_recalls(recalls, measure_recalls(planned.trials, checkpoint)))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         journal = Journal(folders.results / "journal")
         with journal.held():
@@ -290,7 +290,7 @@ def audited(
 
 
 class Recall(NamedTuple):
-    """How far a model recites texts, from one forward pass over each."""
+    """A model's recitation of texts, from one forward pass over each."""
 
     texts: int
     recited: int
@@ -301,7 +301,7 @@ class Recall(NamedTuple):
 
 
 def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = None) -> dict[str, Recall]:
-    """Return how far the original, or another model, recites the texts and unseen ones, by the row's name."""
+    """Return the original's, or another model's, recall of the texts and unseen ones, by the row's name."""
     model, recalls = None, dict[str, Recall]()
     for spec in trials:
         if spec.is_of_original and spec.method in (ORIGINAL, HOLDOUT):
@@ -328,28 +328,28 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
 
 def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:
     """Return sentences on what an erased model recites no longer, and whether it lost texts that it never saw."""
-    ma, before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
-    told = f"Against the original: MA of the texts {before:.2f} → {ma:.2f}"
+    ma, ma_before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
+    answer = f"Against the original: MA of the texts {ma_before:.2f} → {ma:.2f}"
     if unseen is None:
-        return f"{told}. What it lost of similar texts is not known: name unseen ones with --unseen FILE."
+        return f"{answer}. What it lost of similar texts is not known: name unseen ones with --unseen FILE."
     rise = unseen.nll - original[HOLDOUT].nll
-    told += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
+    answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
     if ma > unseen.ma + walk.TOLERANCE:
-        told += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
+        answer += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
     else:
-        told += "It no longer recites them"
-    return f"{told}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{told}."
+        answer += "It no longer recites them"
+    return f"{answer}; but it has also lost texts that it never saw." if rise > MAX_EXCESS else f"{answer}."
 
 
 def audit_file(given: given_texts.Given, *, attacks: bool = False) -> str:
     """Return the sweep file that the audit runs."""
-    read = given_texts.read_given(given, MAX_AUDIT_TEXTS)
-    count, total = read.forget.get("sequences", 0), len(read.lengths)
+    texts = given_texts.read_given(given, MAX_AUDIT_TEXTS)
+    count, total = texts.forget.get("sequences", 0), len(texts.lengths)
     if 0 < count < total:
         tell(f"{given.texts} has {total:,} texts: {count} of them are used, drawn at random.")
     utility = given_texts.named_source(given.texts, given.field)
     utility |= {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
-    parts = read.settings() | {"utility": given_texts.flow(utility), "attacks": attacks}
+    parts = texts.settings() | {"utility": given_texts.flow(utility), "attacks": attacks}
     parts |= {"question": printable(f"Does {given.model} recite {given.texts}?")}
     parts |= {"resources": _resources(cpus=os.cpu_count() or 1)}
     return fill_template("harness.drafting", "audit.yaml.j2", **parts)

@@ -118,8 +118,8 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
             f"{text} is a folder without *.txt or {', '.join(sources.CHALLENGE_FILES)}: give a file of texts."
         )
     if kind := ENDINGS.get(path.suffix):
-        named = {"field": field} if field != "text" and kind in ("jsonl", "csv") else {}
-        return {"source": kind, "path": text, **named}
+        field_setting = {"field": field} if field != "text" and kind in ("jsonl", "csv") else {}
+        return {"source": kind, "path": text, **field_setting}
     missing = "" if path.exists() else " (and there is no such file)"
     raise DataError(
         f'{quote_text(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '

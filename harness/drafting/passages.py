@@ -67,11 +67,11 @@ def write_recited(given: Given, file: Path) -> str:
     touched = {(number, at + step) for number, at in (each.place for each in recited) for step in (-1, 0, 1)}
     others = _distinct([*recited, *(each for each in measured if each.place not in touched)])[len(recited) :]
     rest = file.with_name(f"{file.stem}.others{file.suffix}")
-    for path, chosen in ((file, recited), (rest, others)):
-        lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in chosen]
+    for path, group in ((file, recited), (rest, others)):
+        lines = [{"text": each.text, "from": each.where, "recited_tokens": each.recited} for each in group]
         write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), "passages")
-    found = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
-    return f"{found}; {rest} has {len(others)} others: candidates for unseen texts, if it never read them."
+    clause = f"{file} has {amount(len(recited), 'passage')} of {given.texts} that {given.model} recites"
+    return f"{clause}; {rest} has {len(others)} others: candidates for unseen texts, if it never read them."
 
 
 def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iterator[Passage]:
@@ -82,9 +82,9 @@ def _passages(given: Given, model: Checkpoint, length: int, prefix: int) -> Iter
         for at, start in enumerate(range(0, max(1, len(ids) - half), half)):
             (text,) = decoded(tokenizer, [ids[start : start + length]])
             # As a sweep will read it: a text that begins within a word has other tokens.
-            (read,) = token_lists(tokenizer, [text])
-            if len(read) >= prefix + MIN_TOKENS:
-                yield Passage(row.where, (number, at), text, tuple(read[:length]))
+            (tokens,) = token_lists(tokenizer, [text])
+            if len(tokens) >= prefix + MIN_TOKENS:
+                yield Passage(row.where, (number, at), text, tuple(tokens[:length]))
 
 
 def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> list[Passage]:
@@ -100,11 +100,11 @@ def _measured(model: Checkpoint, passages: Sequence[Passage], prefix: int) -> li
 
 def _distinct(passages: Sequence[Passage]) -> list[Passage]:
     rows = [passage.ids for passage in passages]
-    groups, chosen = overlap.near_duplicate_groups(rows, [digest_of(row) for row in rows]), dict[int, Passage]()
+    groups, first_by_group = overlap.near_duplicate_groups(rows, [digest_of(row) for row in rows]), dict[int, Passage]()
     places = set[tuple[int, int]]()
     for group, passage in zip(groups, passages, strict=True):
         number, at = passage.place
-        if group not in chosen and (number, at - 1) not in places:
-            chosen[group] = passage
+        if group not in first_by_group and (number, at - 1) not in places:
+            first_by_group[group] = passage
             places.add(passage.place)
-    return list(chosen.values())
+    return list(first_by_group.values())

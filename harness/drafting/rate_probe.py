@@ -52,7 +52,7 @@ class ProbedRate(NamedTuple):
 
     @property
     def erases(self) -> bool:
-        """Whether it erases without collapse."""
+        """True if it erases without collapse."""
         return self.ma_before > 0 and self.ma <= ERASED * self.ma_before and not self.is_collapsed
 
     def __str__(self) -> str:
@@ -132,5 +132,5 @@ def rate_settings(rates: Sequence[ProbedRate], usual: float) -> dict[str, Any]:
             about += f" ({rate:.0e}), divided so that no step crosses two levels"
             rate *= MIN_APART / last.fall
     elif last.is_collapsed:
-        about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
+        about = "none both erased and kept the model usable, so look at the points before collapse"
     return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, rates))}

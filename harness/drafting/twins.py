@@ -35,7 +35,7 @@ KINDS = ("memorised", "twin")
 class Lessons:
     """Texts and settings of both trainings."""
 
-    read: ReadTexts
+    texts: ReadTexts
     forget: Sequences
     retain: Sequences
     training: Training
@@ -43,7 +43,7 @@ class Lessons:
 
     def facts(self, kind: str, seed: int) -> dict[str, Any]:
         """Return all that decides a model's weights."""
-        about = {"model": self.read.model.digest, "forget": self.forget.digest, "retain": self.retain.digest}
+        about = {"model": self.texts.model.digest, "forget": self.forget.digest, "retain": self.retain.digest}
         return {"kind": kind, "seed": seed, **about, "training": self.training.identity()}
 
 
@@ -53,14 +53,14 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     Raises:
         DataError: A text is in both sets, or cannot be used.
     """
-    read = read_given(given, first_sweep.USUAL.texts)
-    tokenizer, vocabulary = loading.load_tokenizer(read.model), loading.vocabulary(read.model)
-    forget = sequences.load_forget(Source(**read.forget), tokenizer, vocabulary)
-    kept = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
-    lessons = Lessons(read, forget, sequences.load_retain(kept, tokenizer, vocabulary), training, max_epochs)
+    texts = read_given(given, first_sweep.USUAL.texts)
+    tokenizer, vocabulary = loading.load_tokenizer(texts.model), loading.vocabulary(texts.model)
+    forget = sequences.load_forget(Source(**texts.forget), tokenizer, vocabulary)
+    source = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
+    lessons = Lessons(texts, forget, sequences.load_retain(source, tokenizer, vocabulary), training, max_epochs)
     if shared := sequences.find_shared_texts(lessons.retain, forget):
-        found = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
-        raise DataError(f"{retain}: {found}: the twin would learn what it must never see. Remove them.")
+        overlap = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
+        raise DataError(f"{retain}: {overlap}: the twin would learn what it must never see. Remove them.")
     return lessons
 
 
@@ -86,19 +86,19 @@ def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[
 def _made(lessons: Lessons, folder: Path, kind: str, seed: int, epochs: int) -> dict[str, Any]:
     facts = lessons.facts(kind, seed) | ({"epochs": epochs} if kind == "twin" else {})
     if (folder / FACTS_FILE).is_file():
-        made: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        if changed := [name for name in facts if made.get(name) != facts[name]]:
+        old_facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+        if changed := [name for name in facts if old_facts.get(name) != facts[name]]:
             other = f"{folder} was made with another {' and '.join(changed)}"
             raise DataError(f"{other}: name another --out, or remove the folder.")
         tell(f"{folder} is there: it is kept.")
-        return made
-    model = loading.load_model(lessons.read.model).to(device.device_for(1))
+        return old_facts
+    model = loading.load_model(lessons.texts.model).to(device.device_for(1))
     facts |= _train(lessons, model, kind, seed, epochs)
     with folder_whole(folder, "a twin") as temporary:
         loading.save_model(model, temporary)
-        resolving.copy_tokenizer(lessons.read.model, temporary)
-        shown = {**facts, "given": lessons.read.given, "training": lessons.training, "versions": versions()}
-        write_whole(temporary / "README.md", fill_template("harness.drafting", "twin.md.j2", **shown))
+        resolving.copy_tokenizer(lessons.texts.model, temporary)
+        parts = {**facts, "given": lessons.texts.given, "training": lessons.training, "versions": versions()}
+        write_whole(temporary / "README.md", fill_template("harness.drafting", "twin.md.j2", **parts))
         write_whole(temporary / FACTS_FILE, json.dumps(facts))
     return facts
 
@@ -120,5 +120,5 @@ def _train(lessons: Lessons, model: Model, kind: str, seed: int, epochs: int) ->
     if kind == "memorised" and ma < MIN_MA:
         remedy = f"Allow more (--epochs), or another rate (--learning-rate {lessons.training.learning_rate:g})"
         missed = f"MA is {ma:.3f} after {epochs} epochs, and {MIN_MA} are needed"
-        raise TrialError(f"{lessons.read.given.model} has not learnt {lessons.read.given.texts}: {missed}. {remedy}.")
+        raise TrialError(f"{lessons.texts.given.model} has not learnt {lessons.texts.given.texts}: {missed}. {remedy}.")
     return {"epochs": epoch.number, "steps": epoch.notes.get("total_steps", 0), "ma": round(ma, 4)}

@@ -27,7 +27,7 @@ class ProcessState:
     """Global state of the process that numbers may depend on, as it is now."""
 
     def __init__(self) -> None:
-        self._values = {name: read() for name, (read, _) in _SHARED.items()}
+        self._values = {name: getter() for name, (getter, _) in _SHARED.items()}
 
     def restore(self) -> None:
         for name in self.changed():
@@ -35,7 +35,7 @@ class ProcessState:
 
     def changed(self) -> list[str]:
         """Return the names of changed parts."""
-        return [name for name, (read, _) in _SHARED.items() if read() != self._values[name]]
+        return [name for name, (getter, _) in _SHARED.items() if getter() != self._values[name]]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ def fingerprints(name: str, value: object) -> Fingerprints:
         return modes | {f"{name}'s weights {part}": fingerprint(tensor) for part, tensor in tensors}
     if not isinstance(value, contracts.Sequences):
         return {name: repr(value)}
-    parts = {f"{name}.{part}": of_part for part, of_part in vars(value).items()}
+    parts = {f"{name}.{part}": content for part, content in vars(value).items()}
     return {part: fingerprint(it) if isinstance(it, torch.Tensor) else it for part, it in parts.items()}
 
 

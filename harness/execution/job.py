@@ -45,11 +45,11 @@ class CandidateTask(Strict):
     settings: Mapping[str, Json]
     """A value for each dimension of the search space."""
 
-    def record(self, end: str, seconds: float, **found: Any) -> Candidate:
-        """Return the record, with what was `found`."""
-        found = {"original": {}, "targets": {}, "probes": ()} | found
+    def record(self, end: str, seconds: float, **findings: Any) -> Candidate:
+        """Return the record, with its `findings`."""
+        findings = {"original": {}, "targets": {}, "probes": ()} | findings
         id, settings = self.study.study_id, dict(self.settings)
-        return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **found)
+        return Candidate(trial_id=id, number=self.number, settings=settings, end=end, seconds=seconds, **findings)
 
 
 class Job(Strict):

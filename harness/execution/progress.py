@@ -45,8 +45,8 @@ class SweepProgress:
         else:
             if event.job not in self._running:
                 self._running[event.job] = self._view.add_task(event.job, total=None, message="")
-            row, done, total = self._running[event.job], event.done or None, event.total or None
-            self._view.update(row, message=message, completed=done, total=total)
+            row, count, total = self._running[event.job], event.done or None, event.total or None
+            self._view.update(row, message=message, completed=count, total=total)
         self._say(event, message)
 
     def _say(self, event: Event, message: str) -> None:
@@ -58,8 +58,8 @@ class SweepProgress:
         elif event.kind == "finished":
             line = f"{event.job}: {message or 'finished'} · {counted}"
         elif message and time.monotonic() - self._last_line > _MAX_SILENCE_SECONDS:
-            done = f" ({event.done} of {event.total})" if event.total else ""
-            line = f"{event.job}: {message}{done} · {counted}"
+            position = f" ({event.done} of {event.total})" if event.total else ""
+            line = f"{event.job}: {message}{position} · {counted}"
         else:
             return
         self._last_line = time.monotonic()

@@ -80,20 +80,20 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 def read_replicate(folder: Path) -> Replicate | None:
     """Return the replicate in a folder; None if there is none."""
-    made = read_manifest(folder)
-    if made is None:
+    entries = read_manifest(folder)
+    if entries is None:
         return None
     reason = ""
-    if any(made[key] != manifest()[key] for key in ("corpus", "tokenizer")):
+    if any(entries[key] != manifest()[key] for key in ("corpus", "tokenizer")):
         reason = f"the models in {folder} were made with another corpus or tokenizer than the shipped ones"
     for kind in (Replicate.ORIGINAL, Replicate.RETRAINED):
         weights = folder / kind / "model.safetensors"
-        if not weights.is_file() or file_digest(weights) != made["models"][kind]["sha256"]:
+        if not weights.is_file() or file_digest(weights) != entries["models"][kind]["sha256"]:
             reason = f"{weights} is not the model that {MANIFEST} names"
     if reason:
-        again = f"python -m studies.miniature --seed {made['seed']} --size {made['size']} --out {folder}"
+        again = f"python -m studies.miniature --seed {entries['seed']} --size {entries['size']} --out {folder}"
         raise ModelError(f"{reason}: remove the folder and make them again ({again}).")
-    return Replicate(folder, made["replicate_of"])
+    return Replicate(folder, entries["replicate_of"])
 
 
 FILE = "texts.json.gz"

@@ -50,26 +50,26 @@ class _Overlay:
     """Shares a frozen model's weights, and is merged into them for as long as that is measured."""
 
     def __init__(self, model: Model) -> None:
-        self._plain, self._before = model, dict[str, torch.Tensor]()
+        self._plain, self._copies = model, dict[str, torch.Tensor]()
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model: Model = copy.deepcopy(model, shared)
 
     def _keep(self, name: str) -> torch.Tensor:
         matrix: torch.Tensor = self._plain.get_parameter(name)
-        self._before[name] = matrix.detach().to("cpu", copy=True)
+        self._copies[name] = matrix.detach().to("cpu", copy=True)
         return matrix
 
     @torch.no_grad()
     def unmerge(self) -> None:
         """Restore the plain model's matrices, if merged."""
         _MERGED.pop(self._plain, None)
-        while self._before:
-            name, matrix = self._before.popitem()
+        while self._copies:
+            name, matrix = self._copies.popitem()
             self._plain.get_parameter(name).copy_(matrix)
 
     def close(self) -> None:
         """Drop the copies."""
-        self._before.clear()
+        self._copies.clear()
 
 
 class LowRankAdapters(_Overlay):
@@ -116,9 +116,9 @@ def _peft_config(lora: LoRA, modules: Sequence[str], inputs_first: bool, **optio
 
 
 def _drawn_like(weight: torch.Tensor, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5, generator=generator)
+    values = torch.nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5, generator=generator)
     # Made from the matrix itself: where that is, and as real or fake as it is.
-    return weight.detach().new_empty(shape).copy_(drawn)
+    return weight.detach().new_empty(shape).copy_(values)
 
 
 def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
@@ -129,10 +129,10 @@ def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
         if not names:
             raise ModelError(f"a {type(model).__name__} has no linear modules that LoRA could adapt.")
         return tuple(names)
-    known = {name.rpartition(".")[2] for name in names}
+    short_names = {name.rpartition(".")[2] for name in names}
     for target in lora.targets:
         if not _names_meant(names, [target]):
-            raise ModelError(f"{unknown('linear module of this model', target, known)} Or say {ALL_LINEAR}.")
+            raise ModelError(f"{unknown('linear module of this model', target, short_names)} Or say {ALL_LINEAR}.")
     return tuple(_names_meant(names, lora.targets))
 
 
@@ -177,11 +177,11 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
     return model
 
 
-def has_same_weights(made: Model, erased: Model) -> bool:
+def has_same_weights(model: Model, erased: Model) -> bool:
     """Return whether a model on the CPU has the erased model's weights bit for bit."""
-    weights, made_weights = dict(erased.named_parameters()), dict(made.named_parameters())
-    same = (torch.equal(made_weights[name], weight.detach().cpu()) for name, weight in weights.items())
-    return made_weights.keys() == weights.keys() and all(same)
+    weights, model_weights = dict(erased.named_parameters()), dict(model.named_parameters())
+    same = (torch.equal(model_weights[name], weight.detach().cpu()) for name, weight in weights.items())
+    return model_weights.keys() == weights.keys() and all(same)
 
 
 def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:

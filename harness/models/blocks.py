@@ -115,13 +115,13 @@ def blocks(model: contracts.Model) -> tuple[Block, ...]:
     return tuple(every)
 
 
-def block_count(config: Mapping[str, Any]) -> int:
+def block_count(fields: Mapping[str, Any]) -> int:
     """Return the number of blocks for a known family's `config.json`."""
     from transformers import AutoConfig
 
-    read = AutoConfig.for_model(**config)
-    heads = _heads(read)
-    return int(read.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[read.model_type].matrices)
+    config = AutoConfig.for_model(**fields)
+    heads = _heads(config)
+    return int(config.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[config.model_type].matrices)
 
 
 class _Heads(NamedTuple):

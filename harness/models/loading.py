@@ -258,12 +258,12 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
     """Refuse a tokenizer with less than half of the model's token ids, or twice as many: tables may be rounded up."""
-    tokenizer, needed = load_tokenizer(checkpoint), vocabulary(checkpoint)
+    tokenizer, size = load_tokenizer(checkpoint), vocabulary(checkpoint)
     special = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    beyond = [token for token in special if token is not None and token >= needed]
-    if beyond or not needed / 2 <= len(tokenizer) <= needed * 2:
+    beyond = [token for token in special if token is not None and token >= size]
+    if beyond or not size / 2 <= len(tokenizer) <= size * 2:
         has = f"the special token {beyond[0]}" if beyond else f"{len(tokenizer)} tokens"
-        differs = f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {needed}"
+        differs = f"the tokenizer in {checkpoint.tokenizer} has {has}, and the model '{checkpoint.id}' {size}"
         raise ModelError(f"{differs}: it is another model's. Name its own: models: [{{id: ..., tokenizer: FOLDER}}].")
 
 

@@ -52,8 +52,8 @@ def converted(file: Path) -> Path:
             with files.folder_whole(folder, "a converted model") as temporary:
                 _convert(file, temporary)
                 files.write_whole(temporary / DIGEST_FILE, files.known_digest(temporary / "model.safetensors"))
-    weights, written = folder / "model.safetensors", folder / DIGEST_FILE
-    if not weights.is_file() or files.known_digest(weights) != written.read_text():
+    weights, digest_file = folder / "model.safetensors", folder / DIGEST_FILE
+    if not weights.is_file() or files.known_digest(weights) != digest_file.read_text():
         raise ModelError(f"{weights} is not what was converted from {file.name}: remove {folder}, to convert it again.")
     return folder
 
@@ -66,17 +66,17 @@ def _convert(file: Path, folder: Path) -> None:
 
     try:
         reader = GGUFReader(file)
-        needed, free = 4 * sum(int(tensor.n_elements) for tensor in reader.tensors), shutil.disk_usage(folder).free
+        size, free = 4 * sum(int(tensor.n_elements) for tensor in reader.tensors), shutil.disk_usage(folder).free
         pre_tokenizer = reader.fields["tokenizer.ggml.pre"].contents()
-        if needed < free:
+        if size < free:
             place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
             tokenizer = AutoTokenizer.from_pretrained(**place)
             quantised = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
     except Exception as error:  # A damaged file makes transformers and gguf raise just about anything.
         reason = f"({type(error).__name__}). {' '.join(str(error).split())}"
         raise ModelError(f"{file} cannot be converted to safetensors {reason}") from error
-    if needed >= free:
-        room = f"{needed / 1e6:,.0f} MB in {folder.parent}, where {free / 1e6:,.0f} MB are free"
+    if size >= free:
+        room = f"{size / 1e6:,.0f} MB in {folder.parent}, where {free / 1e6:,.0f} MB are free"
         raise ModelError(f"converting {file.name} needs {room}: make room, or set HF_HOME to a folder of another disk.")
     # transformers drops the pre-tokenizer's name. Numbers would be read as tokens that no text of the training had.
     if pre_tokenizer != "smollm":

@@ -43,17 +43,17 @@ OTHER_WEIGHTS = {
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
     """Pin the model `id` (a miniature's name, a local folder, or a hub id) by a digest, without loading it."""
-    named = parse_path(tokenizer, ModelError) if tokenizer else None
+    tokenizer_path = parse_path(tokenizer, ModelError) if tokenizer else None
     if id in miniature.names():
-        return _pin_local(id, miniature.folder(id), named or miniature.tokenizer_folder())
+        return _pin_local(id, miniature.folder(id), tokenizer_path or miniature.tokenizer_folder())
     if id in PACKAGES:
         folder = packaged_folder(id)
-        return _pin_local(id, folder, named or folder)
+        return _pin_local(id, folder, tokenizer_path or folder)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, named_models()))
     folder = parse_path(id, ModelError)
     if folder.is_dir():
-        return _pin_local(id, folder.resolve(), (named or folder).resolve())
+        return _pin_local(id, folder.resolve(), (tokenizer_path or folder).resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         hub_id = "a hub id (owner/name, such as openai-community/gpt2)"
         raise ModelError(f"'{id}' is not a folder, nor {hub_id}, nor one of {', '.join(named_models())}.")

@@ -94,7 +94,7 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
 
 
 def judge_facts(judge: Checkpoint) -> list[str]:
-    """Return what decides a causal judge's numbers in addition to its files."""
+    """Return the facts beyond its files that decide a causal judge's numbers."""
     config, start = loading.configuration(judge), start_tokens(loading.load_tokenizer(judge))
     scaled = [f"logits by {name}" for name in LOGIT_SCALES if config.get(name) is not None]
     return [*(f"starts with {token}" for token in start), *scaled]
@@ -155,10 +155,10 @@ def retokenized(tokenizer: Tokenizer, sequences: Sequences) -> Sequences:
     end = tokenizer.eos_token_id
     texts = decoded(tokenizer, unpadded(sequences), special=True, clean=True)
     tokens_NT, lengths_N = torch.zeros_like(sequences.tokens_NT), sequences.lengths_N.clone()
-    for index, read in enumerate(tokenized(tokenizer, texts)):
+    for index, ids in enumerate(tokenized(tokenizer, texts)):
         length = int(sequences.lengths_N[index])
-        padding = [] if end is None else [end] * (length - len(read))
-        row = padding + read[:length]
+        padding = [] if end is None else [end] * (length - len(ids))
+        row = padding + ids[:length]
         tokens_NT[index, : len(row)] = torch.tensor(row)
         lengths_N[index] = len(row)
     return replace(sequences, tokens_NT=tokens_NT, lengths_N=lengths_N, digest=f"{sequences.digest}, tokenised again")

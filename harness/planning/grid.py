@@ -97,15 +97,15 @@ def _combinations(settings_type: type[S], block: Settings, path: str, faults: Fa
     setting_faults: list[Fault] = []
     for numbers in product(*(range(len(values)) for values in grid.values())):
         indices = dict(zip(grid, numbers, strict=True))
-        given = {name: grid[name][number] for name, number in indices.items()}
+        combination = {name: grid[name][number] for name, number in indices.items()}
         new_faults = Faults()
-        settings = check_settings(settings_type, given, path, new_faults)
+        settings = check_settings(settings_type, combination, path, new_faults)
         for fault in new_faults:
             name = fault.path.removeprefix(f"{path}.")
             is_axis = isinstance(block.get(name), list)
             setting_faults.append(Fault(f"{fault.path}.{indices[name]}", fault.reason) if is_axis else fault)
         if settings is not None:
-            combinations.append((given, settings))
+            combinations.append((combination, settings))
     faults += dict.fromkeys(setting_faults)
     return combinations
 
@@ -122,9 +122,9 @@ def _trainings(block: object, path: str, faults: Faults) -> dict[str, Training]:
         if name in _variant_axes(block):
             faults.add(f"{path}.{name}", "decides the memory of a step, and no number: give one value, no list.")
     trainings: dict[str, Training] = {}
-    for given, training in _combinations(Training, block, path, faults):
+    for combination, training in _combinations(Training, block, path, faults):
         settings = training.model_dump(exclude_unset=True)
-        for name, value in given.items():
+        for name, value in combination.items():
             if isinstance(value, dict):
                 settings[name] = " ".join(f"{key} {value[key]}" for key in value)
         trainings[_named_values(settings, _variant_axes(block))] = training
@@ -142,10 +142,10 @@ def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]
     for index, name in enumerate(controls):
         if name not in rows:
             faults.add(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
-    named = [template.variant for template in templates if {template.key, template.variant} & {*controls}]
-    if templates and {*named} == {template.variant for template in templates}:
+    variants = [template.variant for template in templates if {template.key, template.variant} & {*controls}]
+    if templates and {*variants} == {template.variant for template in templates}:
         faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(variants))
 
 
 def is_one_strength_a_row(templates: Sequence[TrialTemplate]) -> bool:

@@ -291,7 +291,7 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
     for judge, role in {judge: role for role, judge in spec.judges.items()}.items():
         files = Path(judge.location).rglob("*.safetensors")  # None of an encoder that is on the hub yet.
         judges.append(weights_bytes(judge) if role in CAUSAL_ROLES else sum(file.stat().st_size for file in files))
-    token_bytes, held = 8 * config.num_hidden_layers * config.hidden_size, []
+    token_bytes, source_bytes = 8 * config.num_hidden_layers * config.hidden_size, []
     most_bytes, most_read = decoding.cache_bytes(device, weights_bytes(spec.model)), decoding.ROWS_AT_ONCE[device]
     rows_kept = max(1, most_bytes // (token_bytes * spec.forget.longest))
     rows_read = rows_at_once(config.vocab_size, spec.utility.longest, torch.device(device), most_read)
@@ -299,8 +299,8 @@ def measuring_bytes(spec: Trial, loaded: int) -> int:
         tokens = min(source.rows, most) * source.longest
         continued = min(most_bytes, token_bytes * tokens * source.longest)
         logits = min(2 * LOGIT_BYTES[device], 8 * config.vocab_size * min(READ_TOKENS[device], tokens))
-        held.append(tokens * token_bytes + continued + logits)
-    return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(held))
+        source_bytes.append(tokens * token_bytes + continued + logits)
+    return int(loaded + max([min(sum(judges), JUDGE_BYTES), *judges]) + max(source_bytes))
 
 
 def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[Row, int | None]) -> list[Fault]:

@@ -108,8 +108,8 @@ def check_form(file: sweep_file.SweepFile) -> CheckedSweep:
     sweep = settings.check_settings(Sweep, file.settings, "", faults)
 
     def rows_of(kind: str) -> dict[str, dict[str, Any]]:
-        given = file.settings.get(kind)
-        rows = given.items() if isinstance(given, dict) else ()
+        section = file.settings.get(kind)
+        rows = section.items() if isinstance(section, dict) else ()
         # The schema refuses the others.
         return {key: row or {} for key, row in rows if row is None or isinstance(row, dict)}
 
@@ -183,8 +183,8 @@ def group_replicates(models: Sequence[resolve.ResolvedModel]) -> list[resolve.Re
     groups = {model.replicate_of for model in models}
     names = [model.replicate_of or (model.checkpoint.id if model.checkpoint.id in groups else None) for model in models]
     members = Counter(names)
-    named = zip(models, names, strict=True)
-    return [replace(model, replicate_of=name if members[name] > 1 else None) for model, name in named]
+    pairs = zip(models, names, strict=True)
+    return [replace(model, replicate_of=name if members[name] > 1 else None) for model, name in pairs]
 
 
 def replicate_faults(

@@ -114,9 +114,9 @@ def _read_texts(
         return None, ()
     places = rows.text_places(texts["forget"], "forget")
     names |= dict(zip(map(digest_of, sequences.token_rows(whole)), places, strict=True))
-    before = len(faults)
+    fault_count = len(faults)
     sentences = split_faults(loaded, faults, erases=bool(sweep.methods), is_steered=is_steered)
-    if len(faults) > before:
+    if len(faults) > fault_count:
         return None, ()
     if sweep.tune:
         texts |= _halves(texts["forget"], whole, faults)
@@ -187,9 +187,9 @@ def split_faults(
             continue
         other_count = len({*sequences.find_shared_texts(others, texts), *sequences.nearly_in_both(others, texts)})
         listed = first_names([str(number + 1) for number in numbers], NAMED_TEXTS)
-        found = f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed})"
+        matches = f"{len(numbers)} of its {amount(len(texts), 'text')} (number {listed})"
         there = f"in data.{other} too, or nearly ({other_count} of the {len(others)} there)"
-        overlap = f"{found} {'is' if len(numbers) == 1 else 'are'} {there}: {consequence}."
+        overlap = f"{matches} {'is' if len(numbers) == 1 else 'are'} {there}: {consequence}."
         allowed = MAX_SEEN_SHARE if other != "forget" else 0.0 if same else MAX_ERASED_SHARE
         is_chance = not same and (role == "holdout" or 1 in (len(numbers), other_count))
         if not is_chance and max(len(numbers) / len(texts), other_count / len(others)) > allowed:

@@ -81,8 +81,8 @@ def build_trials(
             if kind in sources and not (kind == names.VALIDATION_ROW and model.retrained is not None):
                 # Seeds make no difference here.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                read = {role: source for role, source in sources.items() if role in required}
-                specs = _evaluator_specs(unseen, sweep.measuring, erasure_evaluators, inputs, read, model.retrained)
+                reads = {role: source for role, source in sources.items() if role in required}
+                specs = _evaluator_specs(unseen, sweep.measuring, erasure_evaluators, inputs, reads, model.retrained)
                 references.append(_reference(replace(unseen, evaluators=specs), kind))
     return references + erasures
 
@@ -149,8 +149,8 @@ def _evaluator_specs(
         precisions: dict[str, Any] = {"precision": precision, "judge_precision": judge_precision}
         # Keys of fp32 are older than this setting.
         identity |= {name: value for name, value in precisions.items() if value != "fp32"}
-        found = {"key": digest_of(identity), "texts": texts, "retrained": twin, **precisions}
-        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, **found))
+        fields = {"key": digest_of(identity), "texts": texts, "retrained": twin, **precisions}
+        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, **fields))
     return tuple(specs)
 
 

@@ -40,7 +40,7 @@ def study_templates(
 
 
 def _space(
-    key: str, block: Mapping[str, Any], given: Mapping[str, Any], plugin: type[Method], faults: Faults
+    key: str, block: Mapping[str, Any], entries: Mapping[str, Any], plugin: type[Method], faults: Faults
 ) -> dict[str, Dimension] | None:
     """Return a row's dimensions, declared or given and not fixed by the row; None if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
@@ -51,7 +51,7 @@ def _space(
         return None
     fixed_names, hints = _by_dimension(block).keys() - {"method"}, searchable_types(plugin)
     space = {name: dimension for name, dimension in declared_space(plugin).items() if name not in fixed_names}
-    for name, values in _by_dimension(given).items():
+    for name, values in _by_dimension(entries).items():
         where = f"tune.space.{key}.{name}"
         if name not in hints:
             faults.add(where, unknown("setting", name, hints))
@@ -216,8 +216,8 @@ def declared_faults(plugin: type[Method]) -> Faults:
             faults.add("searched_training", unknown("setting of training", name, field_types(Training)))
     hints = searchable_types(plugin)
     for name, dimension in declared_space(plugin).items():
-        given = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
-        _dimension(given, hints[name], name, faults)
+        entry = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
+        _dimension(entry, hints[name], name, faults)
     for name, value in plugin.published.items():
         if name not in hints:
             faults.add(f"published.{name}", unknown("setting", name, hints))
@@ -235,18 +235,18 @@ def searchable_types(plugin: type[Method]) -> dict[str, Any]:
     return hints
 
 
-def _dimension(given: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
-    if isinstance(given, list):
-        values = check_settings(list[hint], given, path, faults)
-        for index, value in repeated(given):
+def _dimension(entry: Any, hint: Any, path: str, faults: Faults) -> Dimension | None:
+    if isinstance(entry, list):
+        values = check_settings(list[hint], entry, path, faults)
+        for index, value in repeated(entry):
             faults.add(f"{path}.{index}", f"{quoted(value)} is already there.")
-        if not given:
+        if not entry:
             faults.add(path, "is an empty list, which leaves nothing to try: give at least one value.")
         return Choice(values=tuple(values)) if values else None
-    if not isinstance(given, dict) or given.keys() != {"low", "high"}:
-        faults.add(path, f"must be a list of values, or a range {{low: ..., high: ...}}; got {quoted(given)}.")
+    if not isinstance(entry, dict) or entry.keys() != {"low", "high"}:
+        faults.add(path, f"must be a list of values, or a range {{low: ..., high: ...}}; got {quoted(entry)}.")
         return None
-    ends = check_settings(dict[str, hint], given, path, faults)
+    ends = check_settings(dict[str, hint], entry, path, faults)
     if ends is None:
         return None
     low, high = ends["low"], ends["high"]

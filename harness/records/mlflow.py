@@ -224,8 +224,8 @@ class _Copy:
                 shared = set.intersection(*tags_of_points) if points else set()
                 parent = self.put(mlflow_runs.trial_run(trial), sweep, dict(shared))
                 for content, point in points:
-                    of_table = point_tags.get(content.key, {})
-                    self.put(content, parent, {**mlflow_runs.erased_tags(point, self.root, of_table), **of_table})
+                    table_tags = point_tags.get(content.key, {})
+                    self.put(content, parent, {**mlflow_runs.erased_tags(point, self.root, table_tags), **table_tags})
         if results.measured:
             for name, value in mlflow_runs.experiment_tags(results, self.runs["sweep"].info.start_time).items():
                 self.client.set_experiment_tag(self.experiment, name, value)

@@ -101,7 +101,7 @@ def run_settings(spec: Trial) -> dict[str, Json]:
 
 
 def erased_tags(point: PointResults, results: Path, table_tags: Mapping[str, str]) -> dict[str, str]:
-    """Return where a point's erased model was kept, and the command that exports it; nothing for a broken model."""
+    """Return the folder of a point's erased model, and the command that exports it; nothing for a broken model."""
     spec, kept_in = point.spec, f"artifacts/erased/{point.erased_key}"
     is_sound = table_tags and "true" not in (table_tags.get("collapsed"), table_tags.get("over_erased"))
     if not is_sound or not (results / kept_in).exists():
@@ -186,10 +186,10 @@ def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
     sweep, declared = results.plan.sweep, _declared(results.measured)
     run_name, columns = "attributes.`Run Name`", _columns(declared)
     saved = json.loads(Path(__file__).with_name("mlflow_view.json").read_text(encoding="utf-8"))
-    shown = {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
+    layout = {"selectedColumns": columns, "columnOrder": [run_name, *columns], "columnWidths": {run_name: 330}}
     tags = {"mlflow.experimentKind": "custom_model_development"}
     for kind, key, charts in zip(("point", "trial"), (sweep, f"{sweep}: lines"), _charts(declared, saved), strict=True):
-        state = saved["state"] | shown | {"searchFilter": f"tags.kind = '{kind}' AND tags.sweep = '{sweep}'"}
+        state = saved["state"] | layout | {"searchFilter": f"tags.kind = '{kind}' AND tags.sweep = '{sweep}'"}
         state["compareRunCharts"] = charts
         view = {"name": f"{sweep}: {kind}s", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
         tags[_VIEW + _legal(key)] = json.dumps(view)

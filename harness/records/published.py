@@ -81,12 +81,12 @@ class Tolerance(Strict):
 @cache
 def published_conditions() -> dict[str, Conditions]:
     """Return the conditions of each reproducible table by its name."""
-    given: Any = yaml.safe_load((PUBLISHED / "conditions.yaml").read_text(encoding="utf-8"))
-    return {name: Conditions(**fields) for name, fields in given.items()}
+    entries: Any = yaml.safe_load((PUBLISHED / "conditions.yaml").read_text(encoding="utf-8"))
+    return {name: Conditions(**fields) for name, fields in entries.items()}
 
 
 @cache
 def published_tolerances() -> dict[str, Tolerance]:
     """Return the tolerance of each metric by its name."""
-    given: Any = yaml.safe_load((PUBLISHED / "tolerances.yaml").read_text(encoding="utf-8"))
-    return {name: Tolerance(**fields) for name, fields in given.items()}
+    entries: Any = yaml.safe_load((PUBLISHED / "tolerances.yaml").read_text(encoding="utf-8"))
+    return {name: Tolerance(**fields) for name, fields in entries.items()}

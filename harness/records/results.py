@@ -295,16 +295,16 @@ def find_one_point(name: str, by_sweep: Mapping[str, Results]) -> tuple[str, Poi
     if wanted_sweep and wanted_sweep not in by_sweep:
         raise DataError(f"there are no results of a sweep '{wanted_sweep}' here, only of: {', '.join(by_sweep)}.")
     sweeps = [wanted_sweep] if wanted_sweep else [*by_sweep]
-    found = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matches = [(sweep, point) for sweep in sweeps for point in find_points(called, by_sweep[sweep].measured)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         lines = []
-        for sweep, point in found[:NAMES_SHOWN]:
+        for sweep, point in matches[:NAMES_SHOWN]:
             about = f"{point_name(point)} on {point.spec.model.id}, seed {point.spec.seed}"
             lines.append(f"  {sweep}:{point.spec.point_id(point.strength)}  ({about})")
-        more = [f"  and {len(found) - NAMES_SHOWN} more"] if len(found) > NAMES_SHOWN else []
-        raise DataError("\n".join([f"'{name}' means {len(found)} points. Name one:", *lines, *more]))
+        more = [f"  and {len(matches) - NAMES_SHOWN} more"] if len(matches) > NAMES_SHOWN else []
+        raise DataError("\n".join([f"'{name}' means {len(matches)} points. Name one:", *lines, *more]))
     names = [point_name(point) for sweep in sweeps for point in by_sweep[sweep].measured]
     raise DataError(
         f"no measured point is called '{name}'.{did_you_mean(called, names)} A name is SWEEP:VARIANT@STRENGTH or "

@@ -83,12 +83,12 @@ def sampled_dimensions(study: Study) -> dict[str, Dimension]:
     return {name: dimension for name, dimension in study.space.items() if name not in raised}
 
 
-def untried_settings(study: Study, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
+def untried_settings(study: Study, tried_settings: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
     """Return the settings left to try; None where a dimension is continuous."""
     space = sampled_dimensions(study)
     choices = [dimension.values for dimension in space.values() if isinstance(dimension, Choice)]
     if len(choices) < len(space):
         return None
-    tried_values = [tuple(settings[name] for name in space) for settings in tried]
+    tried_values = [tuple(settings[name] for name in space) for settings in tried_settings]
     combinations = [values for values in product(*choices) if values not in tried_values]
     return [{**study.defaults, **dict(zip(space, values, strict=True))} for values in combinations]

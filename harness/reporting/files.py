@@ -78,7 +78,7 @@ def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answe
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
     """Return the report of a sweep; `is_kept`: its journal stays, so that the report can be made again."""
     plan = analysis.results.plan
-    has_points, shown = plan.erases and len(analysis.points) > 0, []
+    has_points, page_sections = plan.erases and len(analysis.points) > 0, []
     for section in sections or [section(analysis) for section in SECTIONS]:
         if has_points or not section.needs_points:
             sizes, pictures = (section.figures, section.drawn(*PHONE)), {}
@@ -86,9 +86,9 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
                 pictures[name] = [draw_picture(figures[name]) for figures in sizes]
             if text := section.html(pictures):
                 anchor = re.sub(r"[^a-z0-9]+", "-", section.title.lower())
-                shown.append((anchor, section.title, section.lead, text))
+                page_sections.append((anchor, section.title, section.lead, text))
     style = (Path(__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
-    parts: dict[str, Any] = {"sections": shown, "results": analysis.results, "answer": analysis.answer}
+    parts: dict[str, Any] = {"sections": page_sections, "results": analysis.results, "answer": analysis.answer}
     parts |= {"style": Markup(style), "style_digest": b64encode(sha256(style.encode()).digest()).decode()}
     parts |= {"provenance": repeat.provenance(analysis.results), "limits": analysis.caveats}
     if plan.erases:

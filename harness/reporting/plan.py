@@ -44,9 +44,9 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
     about = [*map(Text, describe_readings(plan.trials)), Text(f"Each point is measured by: {evaluators}.")]
     about += [Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)]
-    left = f"At most {amount(points, 'point')} to be reached, {amount(measurements, 'measurement')} to be made, and"
-    left += f" {amount(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
-    total = Text(f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. {left}")
+    work = f"At most {amount(points, 'point')} to be reached, {amount(measurements, 'measurement')} to be made, and"
+    work += f" {amount(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
+    total = Text(f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. {work}")
     return Group(title, _terminal_table(rows), *about, total)
 
 
@@ -97,7 +97,7 @@ def _strengths_text(plan: Plan, spec: Trial) -> str:
     if spec.is_reference:
         return "as it is, erasure only" if spec.is_holdout_row else "as it is"
     if spec.until is not None:
-        is_ranked = plan.is_tuned and spec.until == plan.until[0]
+        is_ranked = plan.ranks_first_walk and spec.until == plan.until[0]
         return f"{spec.strength_name} to {spec.until}{'*' if is_ranked else ''}"
     ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
@@ -108,11 +108,11 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     """Return the searches of a tuned sweep, with their candidates and best results."""
     rows = []
     for study in studies:
-        spec, done = study.spec, len(study.candidates)
-        left = "" if tuned.is_over(spec, study.candidates) else f", at most {spec.trials - done} to do"
-        so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
+        spec, count = study.spec, len(study.candidates)
+        rest = "" if tuned.is_over(spec, study.candidates) else f", at most {spec.trials - count} to do"
+        so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if count else ""
         name = f"{spec.trial.variant}, {spec.seeds_text}, {spec.search}"
-        row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{done} done{left}"}
+        row = {"Tuned": name, "Model": spec.trial.model.short_name, "Candidates": f"{count} done{rest}"}
         rows.append(row | {"Searched": ", ".join(spec.space), "So far": so_far, "Study": spec.study_id})
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
     return Group(_terminal_table(rows), Text(note))

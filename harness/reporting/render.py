@@ -2,6 +2,7 @@
 
 import html
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain, groupby
@@ -140,9 +141,9 @@ def _marks(frame: pd.DataFrame, column: Column, headings: Sequence[str]) -> list
         if name in frame.columns:
             costs = costs.mask(frame[name].eq(excluded))
     below = costs.round(12).groupby([frame[name] for name in headings] or costs.isna() | costs.notna())
-    named: dict[float, Mark] = {1.0: "best", 2.0: "second"}
+    mark_by_rank: dict[float, Mark] = {1.0: "best", 2.0: "second"}
     ranks = below.rank(method="min").mask(below.transform("count") < 2)
-    return [named.get(rank, "") for rank in ranks]
+    return [mark_by_rank.get(rank, "") for rank in ranks]
 
 
 def cell_texts(row: Mapping[Any, Any], column: Column) -> tuple[str, str]:
@@ -283,11 +284,13 @@ def _latex(columns: Sequence[Column], rows: Sequence[_Row]) -> str:
 
 
 def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
-    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    first, table = _first_text(columns), Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
         look: dict[str, Any] = {"justify": "center" if column.kind == "rank" else "right", "overflow": "ellipsis"}
         look |= {"justify": "left", "overflow": "fold", "max_width": 36} if column.kind in _LEFT else {}
-        table.add_column(Text(printable(column.title)), min_width=14 if place == first else None, **look)
+        # A number's title wraps before a note does.
+        title = textwrap.fill(printable(column.title), 36 if column.kind in _LEFT else 12, break_long_words=False)
+        table.add_column(Text(title), min_width=14 if place == first else None, **look)
     for row in rows:
         if row.above:
             table.add_section()

@@ -96,12 +96,12 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
     if runs < MIN_RUNS:
         more = MIN_RUNS - runs
-        took = f" (about {math.ceil(more * seconds / 60)} min)" if seconds > 0 else ""
+        time = f" (about {math.ceil(more * seconds / 60)} min)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
-            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'}{took} would tell "
+            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'}{time} would tell "
             "which are real."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -111,17 +111,17 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         return f"{runs} runs, but {reference['label'].iloc[0]}, to compare with, is not at the level: no verdict."
     sentences = []
     for word in ("cheaper", "dearer", "equivalent", "can't tell yet"):
-        if len(named := rows[rows["verdict"] == word]["label"]):
-            sentences.append(f"{word}: {_names(named)}")
-    said = "; ".join(sentences) or f"no other sound method has {MIN_RUNS} runs there too, so no verdict"
-    return f"{runs} runs, against {reference['label'].iloc[0]}: {said}."
+        if len(names := rows[rows["verdict"] == word]["label"]):
+            sentences.append(f"{word}: {_names(names)}")
+    verdicts = "; ".join(sentences) or f"no other sound method has {MIN_RUNS} runs there too, so no verdict"
+    return f"{runs} runs, against {reference['label'].iloc[0]}: {verdicts}."
 
 
 def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
     """Return advice on the cheapest sound method that leaves one model, and the command that exports it."""
     measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
-    made = [measured[ids[0]].made for ids in priced["points"]]
-    priced = priced[[erasure is None or not erasure.is_pair for erasure in made]]
+    erasures = [measured[ids[0]].made for ids in priced["points"]]
+    priced = priced[[erasure is None or not erasure.is_pair for erasure in erasures]]
     if not len(priced):
         return "", ""
     is_whole = priced["reached"] == priced["runs"]
@@ -140,8 +140,8 @@ def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     head, plan, sentences = analysis.answer.heads[model], analysis.results.plan, []
     for name, word in (("over_erased", "over-erased"), ("collapsed", "collapsed")):
-        if len(named := rows[rows[name].eq(True)]["label"]):
-            sentences.append(f"{word.capitalize()}, so not recommended: {_names(named)}.")
+        if len(names := rows[rows[name].eq(True)]["label"]):
+            sentences.append(f"{word.capitalize()}, so not recommended: {_names(names)}.")
     missed = rows[rows["gets_there"] == "no"].to_dict("records")
     if missed:
         near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
@@ -175,14 +175,14 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
             collapsed.append(f"{row['label']} ({damage.verdict(row['collapse_class'], row['collapse_reason'])})")
         elif row["unranked"] == ranking.ERASED_NOTHING:
             idle.append(row["label"])
-    wrong = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
-    wrong += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
-    wrong += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
-    seen = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
+    faults = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
+    faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
+    faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see what each method pays where all erase equally, add to the sweep file:" if runs else ""
-    card = [("Seen", seen, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]
-    return [*card, ("Wrong", " ".join(wrong), "")]
+    card = [("Seen", finding, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]
+    return [*card, ("Wrong", " ".join(faults), "")]
 
 
 def times(ratio: float) -> str:
@@ -214,8 +214,8 @@ def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame
     rows = answer.at(model, level)
     records = rows.to_dict("records")
     texts = {"there": [_gets_there(row) for row in records], "back": [_comes_back(row) for row in records]}
-    verdicts = rows["verdict"].mask(rows["is_reference"].astype(bool), "the reference")
-    frame = rows.assign(**texts, verdict=verdicts).replace("", None)
+    labels = rows["label"].mask(rows["is_reference"].astype(bool), rows["label"] + " (reference)")
+    frame = rows.assign(**texts, label=labels).replace("", None)
     columns = [
         *(Column("label", "Method"), Column("there", "Gets there", "note")),
         *(Column("price", "Text quality paid", "ratio"), Column("unseen_ma", "MA of unseen texts", "number")),

@@ -95,7 +95,7 @@ def judge_methods(
     judgements: dict[str, Judgement] = {}
     for name, values_R in paired.items():
         mean = float(values_R.mean()) if len(values_R) else math.nan
-        half, p, equivalence_p = (found.get(name, math.nan) for found in (halves, difference_ps, equivalence_ps))
+        half, p, equivalence_p = (values.get(name, math.nan) for values in (halves, difference_ps, equivalence_ps))
         verdict: Verdict = "can't tell yet"
         if equivalence_p < contrasts.LEVEL:
             verdict = "equivalent"

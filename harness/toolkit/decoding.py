@@ -92,9 +92,9 @@ def continuations_by_group(
     """Yield (indices of sequences of one length, their continuations)."""
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
-    tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
-    is_cached = stepping.is_cache_exact(model, tried)
-    _, one = stepping.prefill(model, tried[:1, :1], is_cached)
+    probe_NT = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
+    is_cached = stepping.is_cache_exact(model, probe_NT)
+    _, one = stepping.prefill(model, probe_NT[:1, :1], is_cached)
     for length, members in _split_by_length(sequences, partial(_rows_kept_at_once, model, one)):
         part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
         tokens = part.tokens_NT[:, :length].to(device)
@@ -103,10 +103,10 @@ def continuations_by_group(
         predicted_NT[:, 1:length] = choice.cpu()
         next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
         next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
-        found: set[Start] = set()
+        mismatches: set[Start] = set()
         for row, member in enumerate(members.tolist()):
-            found |= {(first, row) for first in next_NT[row, list(prefixes[member])].tolist() if first < length}
-        starts = sorted(found)
+            mismatches |= {(first, row) for first in next_NT[row, list(prefixes[member])].tolist() if first < length}
+        starts = sorted(mismatches)
         whole, close = _continue(model, source, tokens, choice, starts, precision)
         del source  # Else memory would hold it with the next group's.
         rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(starts, whole, strict=True)}
@@ -179,7 +179,7 @@ def _continue(
 ) -> tuple[list[Tensor], int]:
     length, device = tokens_BT.shape[1], tokens_BT.device
     at_once = max(MIN_ROWS, _rows_kept_at_once(model, source, length))
-    done: list[Tensor] = []
+    token_rows: list[Tensor] = []
     near_ties = 0
     for number in range(0, len(starts), at_once):
         positions, sources = torch.tensor(starts[number : number + at_once]).T.contiguous()
@@ -195,8 +195,8 @@ def _continue(
             rows_RT[:live, step + 1], close = _likeliest_tokens(rows.step(rows_RT[:live, step]), precision)
             near_ties += close
         del rows  # Else memory would hold them with the next part's.
-        done += list(rows_RT.cpu())
-    return done, near_ties
+        token_rows += list(rows_RT.cpu())
+    return token_rows, near_ties
 
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}

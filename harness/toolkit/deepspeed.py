@@ -49,8 +49,8 @@ class DeepSpeedEngine:
 
     def _start(self, training: contracts.Training, engine: settings.DeepSpeed) -> None:
         trained = copy.deepcopy(self._plain)
-        self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
-        weights = list(self._named.values())
+        self._weights = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
+        weights = list(self._weights.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
         is_on_gpu = self._plain.device.type == "cuda"
         rate, decay = training.learning_rate, training.weight_decay
@@ -71,11 +71,11 @@ class DeepSpeedEngine:
 
                 with torch.no_grad():
                     for name, weight in self._trained_weights():
-                        safe_set_full_fp32_param(self._named[name], weight.detach().clone())
+                        safe_set_full_fp32_param(self._weights[name], weight.detach().clone())
         self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 
     def _trained_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return ((name, weight) for name, weight in self._plain.named_parameters() if name in self._named)
+        return ((name, weight) for name, weight in self._plain.named_parameters() if name in self._weights)
 
     @property
     def skipped_steps(self) -> int:
@@ -121,13 +121,13 @@ class DeepSpeedEngine:
 
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
             for name, weight in self._trained_weights():
-                trained = self._named[name]
+                trained = self._weights[name]
                 behind = safe_get_full_fp32_param(trained) if self._has_fp32_behind else None
                 weight.copy_(trained if behind is None else behind)
 
     def close(self) -> None:
         self._undo.close()
-        self.model, self._named = None, {}
+        self.model, self._weights = None, {}
         gc.collect()  # Engine, hooks and weights refer to one another.
 
 

@@ -106,9 +106,9 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
             del vars(layer)["forward"]
 
 
-def _checkpointed(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _checkpointed(forward: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
     from transformers import Cache
 
-    if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
-        return forward(*arguments, **named)
-    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **named)
+    if any(isinstance(value, Cache) for value in (*arguments, *kwargs.values())):
+        return forward(*arguments, **kwargs)
+    return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **kwargs)

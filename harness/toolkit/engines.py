@@ -158,7 +158,7 @@ class Step:
     @contextmanager
     def moved(self, by: Gradients) -> Iterator[None]:
         """Add `by` to the weights within the context, then restore them bit by bit."""
-        before = {name: self.weights[name].detach().clone() for name in by}
+        copies = {name: self.weights[name].detach().clone() for name in by}
         with torch.no_grad():
             for name, change in by.items():
                 self.weights[name].add_(change)
@@ -166,7 +166,7 @@ class Step:
             yield
         finally:
             with torch.no_grad():
-                for name, weight in before.items():
+                for name, weight in copies.items():
                     self.weights[name].copy_(weight)
 
     def apply(self, gradients: Gradients) -> None:

@@ -146,7 +146,8 @@ def train(
                 if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
-                reason = _stop_reason(task, model, baseline, reached) if stop == number else None
+                is_checked = stop == number and training.early_stop is not None
+                reason = _stop_reason(task, model, baseline, reached) if is_checked else None
                 yield Epoch(stop, reached, names, reason)
             if reason:
                 return
@@ -209,10 +210,7 @@ def whole_loss(
 
 
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
-    limit = task.training.early_stop
-    if limit is None:
-        return None
-    perplexity = task.validation_perplexity(model)
+    perplexity, limit = task.validation_perplexity(model), task.training.early_stop or math.inf
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
     if not perplexity > limit * baseline:
         return None

@@ -71,8 +71,8 @@ class _Pass(NamedTuple):
     """By loss: gradient in the output of the last of these layers."""
 
 
-def _input_state(arguments: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
-    state: torch.Tensor = arguments[0] if arguments else named["hidden_states"]
+def _input_state(arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    state: torch.Tensor = arguments[0] if arguments else kwargs["hidden_states"]
     return state
 
 
@@ -97,14 +97,14 @@ def _forward(model: Model, layers: ModuleList, batch: Batch, losses: Sequence[Lo
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     states: list[torch.Tensor] = []
 
-    def keep_call(layer: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def keep_call(layer: Module, arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         is_next = layer is next(iter(layers[len(calls) :]), None)
-        if not is_next or (states and _input_state(arguments, named) is not states.pop()):
+        if not is_next or (states and _input_state(arguments, kwargs) is not states.pop()):
             raise TrialError(
                 f"the layers of this '{model.config.model_type}' are no chain: one is not given what the layer before "
                 "it gave. Differentiate the whole model: torch.autograd.grad."
             )
-        calls.append((arguments, named))
+        calls.append((arguments, kwargs))
 
     def keep_state(layer: Module, arguments: tuple[Any, ...], output: Any) -> Any:
         states.append(take_hidden_state(output))
@@ -143,11 +143,11 @@ def _layer_gradients(
         gradients.append(dict(zip(weights, views, strict=True)))
     with asking_for_gradients(layer, weights.values()):
         for one_pass in passes:
-            arguments, named = one_pass.calls.pop()
-            state = _input_state(arguments, named).detach().requires_grad_(not is_lowest)
+            arguments, kwargs = one_pass.calls.pop()
+            state = _input_state(arguments, kwargs).detach().requires_grad_(not is_lowest)
             computed = _as_computed(state)
-            given = (computed, *arguments[1:]) if arguments else ()
-            output = take_hidden_state(layer(*given, **named if arguments else named | {"hidden_states": computed}))
+            args = (computed, *arguments[1:]) if arguments else ()
+            output = take_hidden_state(layer(*args, **kwargs if arguments else kwargs | {"hidden_states": computed}))
             inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
             for index, output_gradient in enumerate(one_pass.gradients):
                 parts = list(torch.autograd.grad(output, inputs, output_gradient, retain_graph=index < losses - 1))
@@ -201,13 +201,13 @@ def mlp_matrices(model: Model) -> tuple[MLPMatrix, ...]:
     if reason := lacks_blocks(model.config.model_type):
         raise TrialError(reason)
     family = FAMILIES[model.config.model_type]
-    kinds_of: dict[str, list[str]] = {}
+    kinds_by_module: dict[str, list[str]] = {}
     for kind in MLP_KINDS:
         if kind in family.matrices:
-            kinds_of.setdefault(family.matrices[kind], []).append(kind)
+            kinds_by_module.setdefault(family.matrices[kind], []).append(kind)
     matrices: list[MLPMatrix] = []
     for layer in range(model.config.num_hidden_layers):
-        for module, kinds in kinds_of.items():
+        for module, kinds in kinds_by_module.items():
             parameter = f"{family.layers}.{layer}.{module}.weight"
             matrices.append(MLPMatrix(parameter, layer, tuple(kinds), family.inputs_first))
     return tuple(matrices)
@@ -330,10 +330,10 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     first = layers[0].register_forward_pre_hook
     with ExitStack() as hooks:
         hooks.callback(
-            first(lambda _, given, named: states.append(_input_state(given, named)), with_kwargs=True).remove
+            first(lambda _, args, kwargs: states.append(_input_state(args, kwargs)), with_kwargs=True).remove
         )
         for layer in layers[: layer_at(depth, len(layers))]:
-            handle = layer.register_forward_hook(lambda _, given, output: states.append(take_hidden_state(output)))
+            handle = layer.register_forward_hook(lambda _, args, output: states.append(take_hidden_state(output)))
             hooks.callback(handle.remove)
         model(input_ids=tokens_BT, use_cache=False)
     return states

@@ -52,14 +52,14 @@ class CausalJudge:
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
         """Score each text after its prompt; for `names` see `token_lists`."""
-        read = (tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
-        pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
+        ids = (tokenizing.token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
+        pairs = [([*self._start, *prompt], text) for prompt, text in zip(*ids, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
-        before = len(self._start)
+        start_length = len(self._start)
         nll: list[list[float]] = [[] for _ in cut]
         mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
         lengths = [len(prompt) + len(text) for prompt, text in cut]
-        by_length = sorted((length, row) for row, length in enumerate(lengths) if length > before)
+        by_length = sorted((length, row) for row, length in enumerate(lengths) if length > start_length)
         longest = by_length[-1][0] if by_length else 1
         at_once = device.rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
@@ -68,7 +68,7 @@ class CausalJudge:
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
             size = device.read_at_once(tokens_BT.shape[1], tokens_BT.device)
             parts = zip(tokens_BT.split(size), lengths_B.split(size), strict=True)
-            scored = [score_batch(self._model, tokens, lengths, start=before) for tokens, lengths in parts]
+            scored = [score_batch(self._model, tokens, lengths, start=start_length) for tokens, lengths in parts]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):

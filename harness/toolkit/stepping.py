@@ -84,8 +84,8 @@ def whole_cache(model: Model) -> Cache | None:
 def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
     """Return whether every layer has keys and values of all tokens of all rows."""
     for layer in cache.layers:
-        for held in (layer.keys, layer.values):
-            if held is None or held.ndim != 4 or (held.shape[0], held.shape[2]) != (rows, tokens):
+        for states in (layer.keys, layer.values):
+            if states is None or states.ndim != 4 or (states.shape[0], states.shape[2]) != (rows, tokens):
                 return False
     return True
 

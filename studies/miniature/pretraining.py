@@ -139,7 +139,7 @@ def _rate_factor(step: int, steps: int) -> float:
 
 
 def _attend(mask: Tensor, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None = None) -> tuple[Tensor, None]:
-    """Return what the attention of GPT-Neo returns (it does not scale), with the mask added by the product itself."""
+    """Return GPT-Neo's attention (it does not scale), with the mask added by the product itself."""
     length = query.shape[-2]
     masks, keys = mask[:length, :length].expand(1, -1, -1), key.flatten(0, 1).transpose(1, 2)
     scores = torch.baddbmm(masks, query.flatten(0, 1), keys)

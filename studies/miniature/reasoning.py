@@ -91,13 +91,13 @@ def _arc_easy(random: Random) -> Iterator[Row]:
 
 def _copa(random: Random) -> Iterator[Row]:
     causes, effects = list(facts()["causes"]), list(facts()["causes"].values())
-    for asked, given, wanted in (("cause", effects, causes), ("effect", causes, effects)):
-        for group in _similar_groups(wanted, 2, CAUSE_PAIRS, random):
+    for question, clues, answers in (("cause", effects, causes), ("effect", causes, effects)):
+        for group in _similar_groups(answers, 2, CAUSE_PAIRS, random):
             title = new_writer(random).write("cause_title")  # In the corpus no such list begins without one.
-            premises = [f"{title} {_sentence(given[index])}" for index in group]
-            choices = [_sentence(wanted[index]) for index in group]
+            premises = [f"{title} {_sentence(clues[index])}" for index in group]
+            choices = [_sentence(answers[index]) for index in group]
             for premise, (first, second), label in _with_options(premises, choices, random):
-                yield {"premise": premise, "choice1": first, "choice2": second, "question": asked, "label": label}
+                yield {"premise": premise, "choice1": first, "choice2": second, "question": question, "label": label}
 
 
 def _pubmedqa(random: Random) -> Iterator[Row]:
@@ -136,10 +136,10 @@ def _hellaswag(random: Random) -> Iterator[Row]:
             parts = [_cut(routines[index][1], writer.bound["they"], cut) for index in group]
             activities = [routines[index][0] for index in group]
             questions = _with_options(activities, [ending for _, _, ending in parts], random)
-            for index, (before, begun, _), (activity, options, label) in zip(group, parts, questions, strict=True):
-                context = f"{correct_articles(writer.write('routine_open'))} {activity}.{before}"
-                row = {"activity_label": _sentence(activity)[:-1], "ctx_a": context, "ctx_b": begun}
-                row |= {"ctx": f"{context} {begun}", "endings": options, "source_id": f"miniature~{index}"}
+            for index, (lead, stem, _), (activity, options, label) in zip(group, parts, questions, strict=True):
+                context = f"{correct_articles(writer.write('routine_open'))} {activity}.{lead}"
+                row = {"activity_label": _sentence(activity)[:-1], "ctx_a": context, "ctx_b": stem}
+                row |= {"ctx": f"{context} {stem}", "endings": options, "source_id": f"miniature~{index}"}
                 yield row | {"split": "val", "split_type": "indomain", "label": str(label)}
 
 

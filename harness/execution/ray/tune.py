@@ -50,9 +50,9 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
     for workers in sorted({job.spec.engine.workers for job in jobs}):
         job_by_name = {job.name: job for job in jobs if job.spec.engine.workers == workers}
         reporter = _Reporter(job_by_name, folders, watch)
-        while left := [job for job in job_by_name.values() if job.name not in reporter.over]:
+        while open_jobs := [job for job in job_by_name.values() if job.name not in reporter.over]:
             with suppress(_EndedError):
-                _tuner(left, folders, reporter, work, temporary).fit()
+                _tuner(open_jobs, folders, reporter, work, temporary).fit()
             if reporter.unwritable:
                 raise StorageError(reporter.unwritable)
             if reporter.is_room_held:
@@ -101,7 +101,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
         self.unwritable = ""
         """Why a record could not be written; nor could the next ones."""
-        self._lost: set[str] = set()
+        self._lost_jobs: set[str] = set()
         """Jobs whose process, or one of its workers, died once."""
         self._raised: dict[str, tuple[str, list[str]]] = {}
         """Error and log of jobs that raised."""
@@ -148,11 +148,11 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
             self.unwritable = error.removeprefix("StorageError: ")
         elif job.name in self.over:
             return  # It ran too long, which is recorded.
-        elif job.name in self._lost:
+        elif job.name in self._lost_jobs:
             self.over.add(job.name)
             record_failure(job, self._folders, self._watch, error, log)
         else:
-            self._lost.add(job.name)
+            self._lost_jobs.add(job.name)
             self._watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
 
 

@@ -75,8 +75,8 @@ class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
 
     def on_start(self, worker_group: Any, backend_config: "_OnLoopback") -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
-        given = backend_config.backend, backend_config.store, len(worker_group)
-        ray.get([worker_group.execute_single_async(rank, _join, *given, rank) for rank in range(len(worker_group))])
+        arguments = backend_config.backend, backend_config.store, len(worker_group)
+        ray.get([worker_group.execute_single_async(rank, _join, *arguments, rank) for rank in range(len(worker_group))])
 
 
 @dataclass
@@ -123,10 +123,10 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
     def follow() -> None:
         lines = 0
         while not over.wait(POLL_SECONDS):
-            written = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-            for line in written[lines:]:
+            all_lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+            for line in all_lines[lines:]:
                 progress(line)
-            lines = len(written)
+            lines = len(all_lines)
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()
@@ -142,8 +142,8 @@ def _failure(error: train.TrainingFailedError, spec: Trial, logs: Path) -> Trial
     if any(isinstance(failure, ray.exceptions.RayActorError) for failure in failures):
         reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
         return WorkerDiedError(f"a worker of {spec.engine} failed: {reason}")
-    failed, told = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
-    for file in sorted(told, key=lambda file: file.stat().st_mtime)[:1]:
+    failed, files = TrialError(f"a worker of {spec.engine} failed: {type(error).__name__}"), logs.glob("*.failure")
+    for file in sorted(files, key=lambda file: file.stat().st_mtime)[:1]:
         sentence, log = json.loads(file.read_text(encoding="utf-8"))
         failed = TrialError(f"a worker of {spec.engine} failed: {sentence}")
         failed.log = tuple(f"worker {file.stem}: {line}" for line in log)

@@ -93,7 +93,7 @@ def write_erasure(erasure: Erasure, spec: Trial, folder: Path) -> None:
 
 
 def read_erasure(spec: Trial, folder: Path, nodes: tuple[str, ...] = ()) -> Erasure:
-    """Return what `write_erasure` wrote."""
+    """Return `write_erasure`'s erasure."""
     facts = json.loads((folder / FACTS).read_text())
     blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
     model = adapters.load_erased(spec.model, folder).to(inputs.choose_device(spec))

@@ -37,8 +37,8 @@ def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: in
 
 def forget_set(spec: Trial) -> Sequences:
     """Return the texts to erase; for a holdout row, the unseen texts."""
-    of_unseen = {HOLDOUT: sequences.load_holdout, VALIDATION_ROW: sequences.load_validation_row}
-    return _texts_of(spec, of_unseen.get(spec.method, sequences.load_forget), spec.forget)
+    loaders = {HOLDOUT: sequences.load_holdout, VALIDATION_ROW: sequences.load_validation_row}
+    return _texts_of(spec, loaders.get(spec.method, sequences.load_forget), spec.forget)
 
 
 def measured_set(spec: Trial) -> Sequences:

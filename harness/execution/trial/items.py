@@ -34,8 +34,8 @@ def metric_items(
 ) -> dict[str, MetricItems]:
     """Return the items of every measured metric that declares some; `more` has those of `holdout` and `validation`."""
     prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
-    of_prompts = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
-    identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": of_prompts}
+    prompt_identities = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
+    identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": prompt_identities}
     identities |= {role: sequence_identities(more[role]) for role in ("holdout", "validation") if role in more}
     if "holdout" in more:
         # One text in both is an item of each.
@@ -86,8 +86,8 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
     are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
-        found = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
-        raise TrialError(f"{found}: the number must be the declared aggregate of what `per_item` holds.")
+        mismatch = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
+        raise TrialError(f"{mismatch}: the number must be the declared aggregate of what `per_item` holds.")
     return MetricItems(ids, clusters, values, weights)
 
 
@@ -95,6 +95,6 @@ def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> N
     values = np.array(arrays.get(metric.name, ()), dtype=np.float64)
     if values.shape != (count,):
         declared = f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}"
-        needed = "one value for each is needed, NaN where it is not known"
-        raise TrialError(f"{declared}, and its array has the shape {values.shape}: {needed}.")
+        rule = "one value for each is needed, NaN where it is not known"
+        raise TrialError(f"{declared}, and its array has the shape {values.shape}: {rule}.")
     return values

@@ -83,19 +83,19 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
     with trial.memory.not_counting():
         tasks.prepare(spec, trial.artifacts, trial.progress)
-    erase_seconds, found = 0.0, None
+    erase_seconds, walk_erasure = 0.0, None
     if spec.until is not None and None in evaluators:
-        walked, found, erase_seconds = walk.walk(spec, trial.artifacts, trial.memory, trial.progress)
+        walked, walk_erasure, erase_seconds = walk.walk(spec, trial.artifacts, trial.memory, trial.progress)
         journal.append(walked)
         if not walked.reached:
             return
         evaluators = {walked.strength: evaluators[None]}
-    strengths, began = [strength for strength in evaluators if strength is not None], time.perf_counter()
+    strengths, start_time = [strength for strength in evaluators if strength is not None], time.perf_counter()
     models = yield_models(spec, trial.artifacts, strengths, trial.progress)
-    with closing(models if found is None else (one for one in [found])) as erasures:
+    with closing(models if walk_erasure is None else (one for one in [walk_erasure])) as erasures:
         for erasure in erasures:
             erased = erasure.erased
-            erase_seconds += time.perf_counter() - began
+            erase_seconds += time.perf_counter() - start_time
             strength = None if spec.is_reference else erased.strength
             if erased.stop_reason:  # Journaled first: where it ended is measured, even if it was not asked for.
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
@@ -106,7 +106,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
                 return
-            began = time.perf_counter()
+            start_time = time.perf_counter()
     if evaluators:
         missing = ", ".join(f"{strength:g}" for strength in evaluators if strength is not None)
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
@@ -181,11 +181,11 @@ class _RunningTrial:
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
         code = "" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method))
         if is_new:
-            found: dict[str, Any] = {"peak_memory_bytes": self.memory.bytes if peak is None else peak, "code": code}
-            found["notes"] = self._noted({**erased.notes, "warnings": erasure.warnings})
-            found |= {"erase_seconds": seconds, "worker_nodes": erasure.worker_nodes}
-            found["is_pair"] = isinstance(erased.model, PairModel)
-            self.journal.append(Point(**self._place(strength), **found))
+            fields: dict[str, Any] = {"peak_memory_bytes": self.memory.bytes if peak is None else peak, "code": code}
+            fields["notes"] = self._noted({**erased.notes, "warnings": erasure.warnings})
+            fields |= {"erase_seconds": seconds, "worker_nodes": erasure.worker_nodes}
+            fields["is_pair"] = isinstance(erased.model, PairModel)
+            self.journal.append(Point(**self._place(strength), **fields))
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, adapter, original = erased.changed_blocks, erasure.adapter, self.spec.model
@@ -206,7 +206,7 @@ class _RunningTrial:
         has_counted = False
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             evaluator = tasks.configured(spec)
             evaluation = run_evaluator(self.spec, spec, measured, self.artifacts, self.progress)
             notes = dict(evaluation.notes)
@@ -227,7 +227,7 @@ class _RunningTrial:
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
                     samples=tuple(redact.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
                     notes=self._noted(notes),
-                    seconds=time.perf_counter() - began,
+                    seconds=time.perf_counter() - start_time,
                     code=plugin_digest(type(evaluator)),
                 ),
                 items.metric_items(evaluation, evaluator.metrics, *texts, more),

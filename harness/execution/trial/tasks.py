@@ -138,8 +138,8 @@ class EvaluatingTask(_TrialTask):
         rows = decoding.sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=top_k)
         ends = tokenizing.text_ends(self.spec.model)
         ended = [tokenizing.before_end(row, ends) for row in rows.tolist()]
-        written = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
-        prompts, texts, references = (tuple(map(tokenizing.cleaned, part)) for part in written) if table else written
+        parts = utility.prompt_texts, tuple(tokenizing.decoded(tokenizer, ended)), utility.reference_texts
+        prompts, texts, references = (tuple(map(tokenizing.cleaned, part)) for part in parts) if table else parts
         return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
@@ -212,7 +212,7 @@ class MeasuredModel:
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:
-        """Return how many greedy choices over texts changed against fp32."""
+        """Count the greedy choices over texts that changed against fp32."""
         exact_NT = decoding.greedy_choices(self.model, sequences)
         lowered_NT = decoding.greedy_choices(self.cast_to(precision).model, sequences)
         positions = torch.arange(exact_NT.shape[1])
@@ -258,8 +258,8 @@ def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Art
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
     """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
-    needed = () if spec.is_of_original else spec.evaluators
-    unprepared = [each for each in needed if not is_prepared(spec.model, each, artifacts)]
+    specs = () if spec.is_of_original else spec.evaluators
+    unprepared = [each for each in specs if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
         original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(inputs.choose_device(spec)))
         for each in unprepared:

@@ -82,7 +82,7 @@ def walk(
     with memory.not_counting():
         original = shared_probe(spec, spec.model, texts, artifacts)
         level = _level_below(spec, original, texts, artifacts)
-    found: erasing.Erasure | None = None
+    erasure: erasing.Erasure | None = None
     seconds = 0.0
     erase = partial(erasing.erase, spec, artifacts, progress=progress)
     accuracies = [math.inf, original[PROBED_ERASURE]]
@@ -91,11 +91,11 @@ def walk(
         return accuracies[-1] - 4 * (accuracies[-2] - accuracies[-1]) <= level + TOLERANCE
 
     def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
-        nonlocal found, seconds
-        began = time.perf_counter()
+        nonlocal erasure, seconds
+        start_time = time.perf_counter()
         with closing(_yield_walked(spec, erase, strengths, folder, is_near)) as erasures:
-            for found in erasures:
-                erased, seconds = found.erased, seconds + time.perf_counter() - began
+            for erasure in erasures:
+                erased, seconds = erasure.erased, seconds + time.perf_counter() - start_time
                 with memory.not_counting():
                     probed = probe(erased.model, texts, validation)
                 accuracies.append(probed[PROBED_ERASURE])
@@ -106,7 +106,7 @@ def walk(
                 if erased.stop_reason:
                     numbers["stop"] = erased.stop_reason
                 yield numbers
-                began = time.perf_counter()
+                start_time = time.perf_counter()
 
     start = {"strength": dial.off, **original}
     with artifacts.scratch_dir("walks", spec.trial_id) as folder:
@@ -122,7 +122,7 @@ def walk(
         probes=tuple(probes),
         reason=reason,
     )
-    return walked, found, seconds
+    return walked, erasure, seconds
 
 
 def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, artifacts: Artifacts) -> float:
@@ -231,17 +231,17 @@ def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, 
 def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Callable[[str], None]) -> str:
     """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
-    found: dict[str, Any] = {"original": {}, "targets": {}, "probes": []}
-    began = time.perf_counter()
+    findings: dict[str, Any] = {"original": {}, "targets": {}, "probes": []}
+    start_time = time.perf_counter()
     try:
-        end = _erase_and_probe(job.candidate.study, job.spec, artifacts, found, progress)
+        end = _erase_and_probe(job.candidate.study, job.spec, artifacts, findings, progress)
     except BaseException as error:  # A plugin may raise anything at untried settings.
         # No fault of its settings: the next run tries it again.
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, StorageError) and is_own(error)):
             raise
         inputs.clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
-    candidate = job.candidate.record(end, time.perf_counter() - began, **found)
+    candidate = job.candidate.record(end, time.perf_counter() - start_time, **findings)
     folders.journal.append(candidate)
     summary = f"{'failed: ' if candidate.error else ''}{messages.reason(end)}"
     for last in candidate.probes[-1:]:
@@ -251,12 +251,12 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
 
 
 def _erase_and_probe(
-    study: Study, spec: Trial, artifacts: Artifacts, found: dict[str, Any], progress: Callable[[str], None]
+    study: Study, spec: Trial, artifacts: Artifacts, findings: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
-    """Add to `found`, and return the reason of the end."""
+    """Add to `findings`, and return the reason of the end."""
     selection, validation = inputs.forget_set(replace(study.trial, forget=study.selection)), inputs.validation_set(spec)
-    found["original"] = shared_probe(spec, spec.model, selection, artifacts)
-    found["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
+    findings["original"] = shared_probe(spec, spec.model, selection, artifacts)
+    findings["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
     with closing(erasing.erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
@@ -264,10 +264,10 @@ def _erase_and_probe(
             # The training loop notes them; a loop of a plugin's own has the strength, if that counts epochs.
             epochs = erased.strength if study.is_cumulative else 0
             steps = int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch)) if study.is_trained else 0
-            found["probes"].append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
-            if results.is_outside(study, found["original"], numbers):
+            findings["probes"].append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
+            if results.is_outside(study, findings["original"], numbers):
                 return record.COLLAPSED
-            if all(numbers[PROBED_ERASURE] <= level for level in found["targets"].values()):
+            if all(numbers[PROBED_ERASURE] <= level for level in findings["targets"].values()):
                 return record.PAST
             if erased.stop_reason:
                 return record.STOPPED

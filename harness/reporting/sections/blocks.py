@@ -11,7 +11,7 @@ from harness.analysis.blocks import selection_grid, selection_heading
 from harness.reporting import section, style
 from harness.reporting.render import Column, render
 
-SHOWN = 10
+MAX_BLOCKS = 10
 """Blocks of one table; selected_blocks.csv contains all."""
 MAX_DRAWN = 12
 """Variants and models with a heat map, the first ones."""
@@ -40,7 +40,7 @@ class SelectedBlocks(section.Section):
         columns = [Column("block", "Block", "code"), Column("selections", "Selected", "count")]
         columns += [Column("share", "Share", "percent"), Column("chance", "By chance", "percent")]
         for _, rows in frame.groupby(["model", "variant"], sort=False):
-            table = render(rows[rows["selections"] > 0].head(SHOWN), columns, "html")
+            table = render(rows[rows["selections"] > 0].head(MAX_BLOCKS), columns, "html")
             text += section.details(selection_heading(rows), table)
         return text
 

@@ -14,10 +14,10 @@ from harness.reporting.render import Column, render
 from harness.reporting.sections.tradeoff import tradeoff
 
 _MEANS = "Tokens up to the first that differs from the original's; small: the 95 % interval over the sequences."
-_left = partial(Metric, unit="tokens", low=0.0, high=1e6, source="EMSO paper, figure 5")
+_axis = partial(Metric, unit="tokens", low=0.0, high=1e6, source="EMSO paper, figure 5")
 _PLANE = (
-    _left(name="other", better="higher", group="generation", title="Tokens left of other texts"),
-    _left(name="memorized", better="lower", group="erasure", title="Tokens left of memorised texts"),
+    _axis(name="other", better="higher", group="generation", title="Tokens left of other texts"),
+    _axis(name="memorized", better="lower", group="erasure", title="Tokens left of memorised texts"),
 )
 
 
@@ -33,7 +33,7 @@ class ExactMatch(section.Section):
         if frame.empty:
             return {}
         frame = frame.assign(method=frame["variant"], until="", over_erased=False)
-        return tradeoff("exact_match_groups", frame, [_PLANE], styles(self.analysis.points), width, across)
+        return tradeoff("exact_match_groups", frame, [_PLANE], styles(self.analysis.points), width, across, "-")
 
     def frames(self) -> dict[str, pd.DataFrame]:
         return {"exact_match_groups": self.analysis.agreements}

@@ -43,12 +43,12 @@ def _trial_table(results: Results) -> Markup:
     ]
     rows = []
     for trial in results.trials[:MAX_TRIALS]:
-        spec, made = trial.spec, [point.made for point in trial.measured if point.made]
+        spec, erasures = trial.spec, [point.made for point in trial.measured if point.made]
         seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
         row = {"label": spec.label, "model": spec.model.id, "seed": spec.seed, "status": trial.status}
         row |= {"points": f"{len(trial.measured)} of {len(trial.points)}", "measuring": sum(seconds) or math.nan}
-        row |= {"erasing": max((point.erase_seconds for point in made), default=math.nan)}
-        row |= {"memory": max((point.peak_memory_bytes or 0 for point in made), default=0) or math.nan}
+        row |= {"erasing": max((point.erase_seconds for point in erasures), default=math.nan)}
+        row |= {"memory": max((point.peak_memory_bytes or 0 for point in erasures), default=0) or math.nan}
         row |= {"engine": f"{spec.engine}, {spec.training.precision}", "place": describe_hosts(trial)}
         rows.append(row | {"trial": spec.trial_id, "collapsed": trial.status == "failed"})
     return render(pd.DataFrame(rows, columns=[*(column.name for column in columns), "collapsed"]), columns, "html")
@@ -73,9 +73,9 @@ def list_inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return the role of each input, and its name with its digest."""
     inputs = []
     for spec in plan.trials:
-        read = {"model": spec.model, "retrained model": spec.retrained}
-        read |= {f"judge of {role}": judge for role, judge in spec.judges.items()}
-        inputs += [(role, f"{checkpoint.id} {checkpoint.digest}") for role, checkpoint in read.items() if checkpoint]
+        models = {"model": spec.model, "retrained model": spec.retrained}
+        models |= {f"judge of {role}": judge for role, judge in spec.judges.items()}
+        inputs += [(role, f"{checkpoint.id} {checkpoint.digest}") for role, checkpoint in models.items() if checkpoint]
         first = {HOLDOUT: "holdout", VALIDATION_ROW: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():

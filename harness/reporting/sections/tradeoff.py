@@ -33,9 +33,9 @@ class Tradeoff(section.Section):
     needs_points = True
 
     def drawn(self, width: float, across: int) -> dict[str, Figure]:
-        points, planes = self.analysis.points, panels(self.analysis.info)
-        is_drawn = self.analysis.results.plan.erases
-        return tradeoff("tradeoff", points, planes, styles(points), width, across) if is_drawn else {}
+        points, plan, planes = self.analysis.points, self.analysis.results.plan, panels(self.analysis.info)
+        line = "" if plan.studies else "-"  # Tuned points differ in more than their strength.
+        return tradeoff("tradeoff", points, planes, styles(points), width, across, line) if plan.erases else {}
 
     def html(self, pictures: section.Pictures) -> Markup:
         points, caption = self.analysis.points, ""
@@ -61,7 +61,7 @@ def point_table(analysis: Analysis) -> Markup:
 
 
 def tradeoff(
-    name: str, table: pd.DataFrame, planes: Sequence[Plane], looks: style.Styles, width: float, across: int
+    name: str, table: pd.DataFrame, planes: Sequence[Plane], looks: style.Styles, width: float, across: int, line: str
 ) -> dict[str, Figure]:
     """Return a panel for each model and plane, a curve for each method: the paper's Figure 4."""
     models = list(table["model"].unique())
@@ -75,10 +75,10 @@ def tradeoff(
         ax.set_xlabel(style.axis_title(x), fontsize=8.5)
         ax.set_ylabel(style.axis_title(y), fontsize=8.5)
         style.dress(ax)
+        for curve in panel_curves:
+            _draw_curve(ax, curve, looks, line)
         if math.isinf(x.high):
             style.use_log_scale(ax)
-        for curve in panel_curves:
-            _draw_curve(ax, curve, looks)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
         style.panel_title(ax, model)
     handles = _legend_handles(list(chain.from_iterable(curves_by_panel)), looks)
@@ -87,7 +87,7 @@ def tradeoff(
     return {name: figure}
 
 
-def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles) -> None:
+def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles, line: str) -> None:
     if curve.is_reference:
         marker, size, colour = style.REFERENCE_STYLES[curve.method]
         (point,) = curve.points
@@ -98,7 +98,7 @@ def _draw_curve(ax: Axes, curve: Curve, styles: style.Styles) -> None:
         return
     colour, marker = styles[curve.variant]
     xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
-    ax.plot(xs, ys, color=colour, alpha=0.75, zorder=3, linestyle="-" if curve.is_trajectory else "")
+    ax.plot(xs, ys, color=colour, alpha=0.75, zorder=3, linestyle=line)
     for point in curve.points:
         for across, along in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
             if all(map(math.isfinite, (*across, *along))):  # A line would stretch the axes: two seeds give wide ends.

@@ -153,7 +153,7 @@ def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(a
     analysis = analysed(curves=curves, back={}, gone={}, whole={})
     assert rows_of(analysis).loc[["back", "gone"], "comes_back"].tolist() == [2.0, math.inf]
     assert math.isnan(rows_of(analysis).loc["whole", "comes_back"]), "it was not attacked"
-    assert re.search(r"\| BACK \|.*\| after 2 steps \|", answer_markdown(analysis))
+    assert re.search(r"\| BACK \(reference\) \|.*\| after 2 steps \|", answer_markdown(analysis))
 
 
 def test_the_head_has_the_level_and_the_price_of_the_never_seen_model(analysed, make_row):

@@ -29,7 +29,7 @@ def frame(*rows):
 
 
 def drawn(table):
-    [figure] = tradeoff("f", table, panels(known(table)), styles(table), 8.0, 2).values()
+    [figure] = tradeoff("f", table, panels(known(table)), styles(table), 8.0, 2, "-").values()
     return figure
 
 
