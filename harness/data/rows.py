@@ -58,7 +58,7 @@ def first_unread(source: Source, role: Role, tokenizer: Tokenizer) -> int:
 
 
 def text_places(source: Source, role: Role) -> list[str]:
-    """Return where each used text of a role stands whose rows are used as they stand: `line 12`, `row 11`."""
+    """Return the place of each used text in its file, `line 12` or `row 11`, for a role that needs every row."""
     if source.source in TOKEN_SOURCES:
         places = [f"row {source.start + number}" for number in used_rows(source, len(token_ids(source)))]
     else:

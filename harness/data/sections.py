@@ -28,7 +28,7 @@ def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> Text
     if role != "validation" or "utility" not in texts:
         return None
     shared = data.utility.model_dump(include=set(TextSource.model_fields))
-    # The miniature has enough, so that the number of prompts has no say in when training stops.
+    # The miniature has enough texts: the number of prompts does not decide when training stops.
     count = VALIDATION_TEXTS if data.utility.source == "miniature" else min(VALIDATION_TEXTS, data.utility.prompts)
     return HeldSource(**shared, sequences=count)
 
