@@ -56,8 +56,8 @@ def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
 def use_log_scale(ax: Axes) -> None:
     """Make the x axis of what is drawn logarithmic, with plain numbers: more of each decade, the fewer there are."""
     ax.set(xscale="log")
-    decades = np.ptp(np.log10(ax.get_xlim()))
-    subs = (1.0,) if decades > 2 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
+    span = np.ptp(np.log10(ax.get_xlim()))
+    subs = (1,) if span > 3 else (1, 3) if span > 1.8 else (1, 2, 5) if span > 0.7 else (1, 1.2, 1.5, 2, 3, 5, 7)
     ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_formatter(NullFormatter())
