@@ -131,7 +131,7 @@ def audit(
     sequences: Annotated[int | None, Option(min=1, help="Number of texts, drawn at random; default: 256.")] = None,
     original: Annotated[str | None, Option(help="The model before erasure, to compare an exported one with.")] = None,
     write_forget: Annotated[Path | None, Option(help="Only write the passages that are recited here.")] = None,
-    attacks: Annotated[bool, Option("--attacks", help="Also extract, sample, move prefixes and round weights.")] = False,
+    attacks: Annotated[bool, Option("--attacks", help="Also extract, sample, shift prefixes, round weights.")] = False,
     report: Annotated[Path | None, Option(help="Write a page here: audit.html.")] = None,
     results: Annotated[Path | None, Option(help="Keep the measurements in this folder; default: keep nothing.")] = None,
 ) -> int:
