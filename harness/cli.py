@@ -216,7 +216,7 @@ def twins(
     from harness.settings import Training
 
     given = given_texts.Given(model, forget, unseen, field, tokenizer, prefix_tokens, sequence_tokens)
-    training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16), early_stop=None)
+    training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
     lessons = read_lessons(given, retain, training, epochs)
     entries = make_twins(lessons, out, seed or [0])
     file = out / "sweep.yaml"

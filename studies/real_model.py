@@ -19,7 +19,7 @@ from harness.settings import Training
 FOLDER = Path("results/real_model")
 PASSAGES = 64
 TOKENS, PREFIX_TOKENS = 96, 48
-TRAINING = Training(learning_rate=3e-4, global_batch=8, micro_batch=8, early_stop=None)
+TRAINING = Training(learning_rate=3e-4, global_batch=8, micro_batch=8)
 MAX_EPOCHS = 20
 
 

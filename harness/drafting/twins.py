@@ -21,7 +21,7 @@ from harness.execution.environment import versions
 from harness.execution.trial.memorized import accuracy
 from harness.models import loading, resolving
 from harness.reporting.render import fill_template
-from harness.settings import Engine, Source
+from harness.settings import Engine, Source, replace
 from harness.toolkit import device, finetune
 from harness.toolkit.losses import Batch, mean_nll
 
@@ -57,11 +57,11 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     tokenizer, vocabulary = loading.load_tokenizer(texts.model), loading.vocabulary(texts.model)
     forget = sequences.load_forget(Source(**texts.forget), tokenizer, vocabulary)
     source = Source(**named_source(retain, given.field), sequence_tokens=forget.tokens_NT.shape[1], prefix_tokens=1)
-    lessons = Lessons(texts, forget, sequences.load_retain(source, tokenizer, vocabulary), training, max_epochs)
-    if shared := sequences.find_shared_texts(lessons.retain, forget):
+    retain_texts = sequences.load_retain(source, tokenizer, vocabulary)
+    if shared := sequences.find_shared_texts(retain_texts, forget):
         overlap = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
         raise DataError(f"{retain}: {overlap}: the twin would learn what it must never see. Remove them.")
-    return lessons
+    return Lessons(texts, forget, retain_texts, replace(training, early_stop=None), max_epochs)
 
 
 def make_twins(lessons: Lessons, out: Path, seeds: Sequence[int]) -> tuple[dict[str, str], ...]:

@@ -54,7 +54,7 @@ def labelled_points(figure: Figure) -> Iterator[tuple[float, float, str]]:
 
 
 def use_log_scale(ax: Axes) -> None:
-    """Make the x axis of what is drawn logarithmic, with plain numbers: more of each decade, the fewer there are."""
+    """Make the x axis logarithmic, after drawing; the fewer decades it spans, the more numbers each has."""
     ax.set(xscale="log")
     span = np.ptp(np.log10(ax.get_xlim()))
     subs = (1,) if span > 3 else (1, 3) if span > 1.8 else (1, 2, 5) if span > 0.7 else (1, 1.2, 1.5, 2, 3, 5, 7)

@@ -146,8 +146,8 @@ def train(
                 if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
                 # A stop within an epoch ends nothing: what comes after must not depend on it.
-                is_checked = stop == number and training.early_stop is not None
-                reason = _stop_reason(task, model, baseline, reached) if is_checked else None
+                if stop == number and training.early_stop is not None:
+                    reason = _stop_reason(task, model, training.early_stop, baseline, reached)
                 yield Epoch(stop, reached, names, reason)
             if reason:
                 return
@@ -209,8 +209,8 @@ def whole_loss(
         return sum(float(loss(model, batch)) for batch in batches)
 
 
-def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
-    perplexity, limit = task.validation_perplexity(model), task.training.early_stop or math.inf
+def _stop_reason(task: TrainingTask, model: Model, limit: float, baseline: float, notes: dict[str, Json]) -> str | None:
+    perplexity = task.validation_perplexity(model)
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
     if not perplexity > limit * baseline:
         return None
