@@ -20,7 +20,7 @@ import torch
 from harness.base import files, messages
 from harness.contracts import Checkpoint, Model, Tokenizer
 from harness.errors import ModelError
-from harness.models.resolving import check_unchanged, ensure_local, is_local
+from harness.models.resolving import check_unchanged, ensure_local, is_worth_checking
 
 Config: TypeAlias = Any
 """transformers' `PreTrainedConfig`, whose import takes seconds."""
@@ -135,15 +135,15 @@ def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> Model
 
 @lru_cache(maxsize=64)
 def check_model(checkpoint: Checkpoint) -> None:
-    """Refuse a model as `load_model` does, from its files' headers; skip one on the hub."""
-    if is_local(checkpoint):
+    """Refuse a model as `load_model` does, from its files' headers; skip shipped ones, and one on the hub."""
+    if is_worth_checking(checkpoint):
         _whole_model("AutoModelForCausalLM", ensure_local(checkpoint), device_map="meta")
 
 
 @lru_cache(maxsize=64)
 def check_encoder(checkpoint: Checkpoint) -> None:
     """Refuse an encoder as `load_encoder` does, from its files' headers; a sentence encoder needs no pooler."""
-    if not is_local(checkpoint):
+    if not is_worth_checking(checkpoint):
         return
     local = ensure_local(checkpoint)
     modules = Path(local.location) / "modules.json"

@@ -17,7 +17,9 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.base import files, messages
-from harness.settings import Trial
+from harness.contracts import Checkpoint, Evaluator
+from harness.plugins import EVALUATORS
+from harness.settings import EvaluatorSpec, Trial
 
 ABOUT = "about.json"
 """File of each artifact's kind, parts of the key, creation time and digests of files."""
@@ -25,6 +27,8 @@ MEMORIZED = "memorized"
 """Artifact kind of memorised models."""
 MEMORIZED_VERSION = 3
 """Part of the key; raised when numbers or notes of memorised models change."""
+PREPARED = "prepared"
+"""Artifact kind of evaluators whose arrays of an original were made."""
 ARRAYS = "arrays"
 """Artifact kind of evaluators' arrays."""
 _ARRAYS = "arrays.safetensors"
@@ -131,6 +135,17 @@ def damage(folder: Path) -> str:
 
 def _lock_file(folder: Path) -> Path:
     return folder.parent / ".locks" / folder.name
+
+
+def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
+    """Return the artifact key of an evaluator's arrays of an original."""
+    return files.digest_of([model.digest, evaluator_spec.key])
+
+
+def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
+    """Return whether an evaluator's arrays of this original were made, or it needs none."""
+    needs_none = EVALUATORS.load(evaluator_spec.name).prepare is Evaluator.prepare
+    return needs_none or artifacts.find(PREPARED, prepared_key(model, evaluator_spec)) is not None
 
 
 def memorized_key(spec: Trial) -> str:

@@ -131,11 +131,7 @@ def yield_models(
 
 
 def run_evaluator(
-    spec: Trial,
-    evaluator_spec: EvaluatorSpec,
-    measured: MeasuredModel,
-    artifacts: Artifacts,
-    progress: Progress,
+    spec: Trial, evaluator_spec: EvaluatorSpec, measured: MeasuredModel, artifacts: Artifacts, progress: Progress
 ) -> Evaluation:
     """Return an evaluator's measurements of a model that evaluators share."""
     name, copy = evaluator_spec.name, measured.cast_to(evaluator_spec.precision)

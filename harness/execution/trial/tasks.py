@@ -17,7 +17,7 @@ from harness.execution import isolate
 from harness.execution.trial import inputs, memorized
 from harness.models import loading, tokenizing
 from harness.plugins import EVALUATORS, prepares
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import PREPARED, Artifacts, is_prepared, prepared_key
 from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, Trial
 from harness.toolkit import decoding, scoring
 from harness.toolkit.device import judging_on, room_after
@@ -241,21 +241,6 @@ def lend(
     return evaluator, task
 
 
-# Artifact kind of an evaluator whose arrays of an original were made.
-_PREPARED = "prepared"
-
-
-def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
-    """Return the artifact key of an evaluator's arrays of an original."""
-    return digest_of([model.digest, evaluator_spec.key])
-
-
-def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
-    """Return whether an evaluator's arrays of this original were made, or it needs none."""
-    needs_none = EVALUATORS.load(evaluator_spec.name).prepare is Evaluator.prepare
-    return needs_none or artifacts.find(_PREPARED, prepared_key(model, evaluator_spec)) is not None
-
-
 def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
     """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
     specs = () if spec.is_of_original else spec.evaluators
@@ -268,7 +253,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
                 evaluator, task = lend(original, each, spec, artifacts, progress)
                 with isolate.guarded(task.plugin, task.changes):
                     evaluator.prepare(original.model, task)
-                artifacts.build(_PREPARED, prepared_key(spec.model, each), lambda folder: None)
+                artifacts.build(PREPARED, prepared_key(spec.model, each), lambda folder: None)
         del original
         release_free_memory()
     if unprepared:
