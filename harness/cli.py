@@ -38,7 +38,9 @@ app = typer.Typer(
 Verb = Callable[..., int | None]
 Given = Annotated[str, Argument(help="A miniature's name, a folder or a hub id.")]
 Texts = Annotated[str, Argument(help='JSON lines ({"text": ...}), token ids (.npy), or the embedded "miniature".')]
-Unseen = Annotated[str | None, Option(help="Texts of the same kind that the model never saw, for comparison.")]
+Unseen = Annotated[
+    str | None, Option("--unseen", "--holdout", help="Texts of that kind that the model never saw: the file's holdout.")
+]
 Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
 Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]
@@ -48,7 +50,7 @@ Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", he
 Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
 Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
-ONLY = "Run only these trials: method=, model=, variant= or seed=; repeatable."
+ONLY = "Run only these trials: method=, model=, variant= (or only its name) or seed=; repeatable."
 
 
 def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:

@@ -89,13 +89,14 @@ def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known_names: Sequence[str]) -> str:
-    """Return a question with the nearest known name; '' if none is near.
+    """Return a question with the nearest known name, or the one with these initials; '' if none is near.
 
     Example:
-        >>> did_you_mean("sweeep", ["sweep", "audit"])
-        " Did you mean 'sweep'?"
+        >>> did_you_mean("sweeep", ["sweep", "audit"]), did_you_mean("lr", ["lora", "learning_rate"])
+        (" Did you mean 'sweep'?", " Did you mean 'learning_rate'?")
     """
-    near = get_close_matches(name, known_names, n=1)
+    abbreviated = [known for known in known_names if name.lower() == "".join(word[:1] for word in known.split("_"))]
+    near = abbreviated or get_close_matches(name, known_names, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 

@@ -69,8 +69,8 @@ def run_planned(
         if replaced and not replace_rows:
             raise ConfigError(str(file), [Fault("name", replaced)])
         measured = tuned.read_sweep_results(planned, journal)
-        if not keep and (sentences := setting_changes.changed_sentences(measured)):
-            raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
+        if not keep and (changed := setting_changes.changed_code_sentence(measured)):
+            raise ConfigError(str(file), [Fault("plugins", f"{changed} {setting_changes.KEEP_OR_RAISE}")])
         specs = tuned.list_remaining_specs(measured)
         refuse_unfit(file, specs)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():

@@ -89,9 +89,7 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
     if missing := list(results.statuses.values()).count("missing"):
         sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
     sentences += results.plan.shared_texts
-    for file, clause in setting_changes.changed_plugins(results):
-        since = f"{file}, or code that it imports, has changed since {clause}"
-        sentences.append(f"{since}: these numbers are older code's.")
+    sentences += filter(None, [setting_changes.changed_code_sentence(results)])
     for study in results.studies:
         search = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         sentences += [f"{search}: {edge}." for edge in tuned.find_edges_reached(study)]

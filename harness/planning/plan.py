@@ -144,7 +144,8 @@ def _apply_only(
     values_by_key: dict[str, set[str]] = {}
     for choice in only:
         key, equals, value = choice.partition("=")
-        if not equals or key not in SELECTABLE:
+        key, value = (key, value) if equals else ("variant", choice)
+        if key not in SELECTABLE:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             faults.add(f"--only {choice}", f"does not say which trials to run. {example}")
             continue

@@ -111,25 +111,23 @@ def _identity(spec: Trial) -> str:
     return spec.identified(is_cumulative=True).trial_id
 
 
-def changed_plugins(results: Results) -> list[tuple[str, str]]:
-    """Return each plugin's file that has changed without its version, and a clause about its earlier results."""
-    changes = []
+KEEP_OR_RAISE = "Raise `version` in a file to make its results again, or add --keep to keep all."
+
+
+def changed_code_sentence(results: Results) -> str:
+    """Return a sentence on the plugins whose code has changed under the same version; '' without any."""
+    files = []
     for (kind, name, number, code), count in sorted(Counter(_made(results)).items()):
         try:
             plugin = METHODS.load(name) if kind == "point" else EVALUATORS.load(name)
         except PluginError:  # A journal can be read without the plugins behind it.
             continue
         if plugin.version == number and plugin_digest(plugin) != code:
-            clause = f"{amount(count, kind)} {'was' if count == 1 else 'were'} made"
-            changes.append((f"{plugin.__module__.replace('.', '/')}.py (version {number})", clause))
-    return changes
-
-
-def changed_sentences(results: Results) -> list[str]:
-    """Return a sentence for each changed plugin, with the remedy."""
-    advice = "and its version has not. Raise `version` in the file to make them again, or add --keep to keep them."
-    clauses = changed_plugins(results)
-    return [f"{file}, or code that it imports, has changed since {clause}, {advice}" for file, clause in clauses]
+            files.append(f"{plugin.__module__.replace('.', '/')}.py (version {number}, {amount(count, kind)})")
+    changed = (
+        f"Code has changed since results were made, and the version has not: {', '.join(files)}, or what they import."
+    )
+    return changed if files else ""
 
 
 def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:

@@ -119,6 +119,7 @@ def test_override_faults(check, change, path, reason):
     ("only", "reason"),
     [
         ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
+        ("emsi", "no variant of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, "),
         ("colour=red", "does not say which trials to run. Say method=, model=, variant= or seed="),
     ],
 )

@@ -74,17 +74,15 @@ def sweep(tmp_path):
 
 def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     first = sweep()
-    assert setting_changes.changed_sentences(first.results) == []
+    assert setting_changes.changed_code_sentence(first.results) == ""
     lines = {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
     monkeypatch.setattr("harness.records.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
-    with pytest.raises(Exception, match="has changed since") as refused:
+    with pytest.raises(Exception, match="Code has changed since") as refused:
         sweep()
     said = str(refused.value)
-    since = "or code that it imports, has changed since"
-    method, evaluator = (f"{name} (version {version}), {since}" for name, version in FILES)
-    assert f"{method} 1 point was made" in said
-    assert f"{evaluator} 4 measurements were made" in said
-    assert "Raise `version` in the file to make them again, or add --keep to keep them." in said
+    method, evaluator = (f"{name} (version {version}, " for name, version in FILES)
+    assert f"version has not: {evaluator}4 measurements), {method}1 point), or what they import." in said
+    assert "Raise `version` in a file to make its results again, or add --keep to keep all." in said
     kept = sweep(keep=True)
     assert kept.table.equals(first.table)
     assert lines == {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
