@@ -1,7 +1,7 @@
 """Runs a sweep's missing jobs: what trials share, trials, and searches in generations.
 
-Jobs run in any order: one that needs an artifact waits while another makes it, or makes it itself. What trials share
-comes first, so that workers are started once. Proposals depend only on finished generations.
+Jobs run in any order: one that needs an artifact waits while another makes it, or makes it itself. So what trials share
+is in their wave, and workers start once. Proposals depend only on finished generations.
 """
 
 from collections.abc import Mapping, Sequence
