@@ -269,5 +269,13 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
 
 def save_model(model: Model, folder: Path) -> None:
     """Write a model in the format of `from_pretrained`."""
-    with files.writing(folder, "a model's weights"):
-        model.save_pretrained(folder)
+    from transformers import modeling_utils
+
+    unwrap = modeling_utils.unwrap_model
+    # No model here is wrapped, and looking for that imports DeepSpeed, which takes seconds and prints.
+    modeling_utils.unwrap_model = lambda model: model
+    try:
+        with files.writing(folder, "a model's weights"):
+            model.save_pretrained(folder)
+    finally:
+        modeling_utils.unwrap_model = unwrap

@@ -290,7 +290,7 @@ def _terminal(columns: Sequence[Column], rows: Sequence[_Row]) -> Table:
         look |= {"justify": "left", "overflow": "fold", "max_width": 36} if column.kind in _LEFT else {}
         # A number's title wraps before a note does.
         title = textwrap.fill(printable(column.title), 36 if column.kind in _LEFT else 12, break_long_words=False)
-        table.add_column(Text(title), min_width=14 if place == first else None, **look)
+        table.add_column(Text(title), min_width=11 if place == first else None, **look)
     for row in rows:
         if row.above:
             table.add_section()
