@@ -114,7 +114,7 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     measured = [each.key + each.point_id for of_trial in records for each in of_trial if isinstance(each, Measurement)]
     assert len(set(measured)) == len(measured), "nothing is measured twice"
     shown = (tmp_path / "r" / "cluster" / "report.html").read_text()
-    assert re.search(r"<td>\S+ \(127\.0\.0\.3\), then \S+ \(127\.0\.0\.2\)<", shown)
+    assert re.search(r"<td[^>]*>\S+ \(127\.0\.0\.3\), then \S+ \(127\.0\.0\.2\)<", shown)
     assert "Ran on" in shown
     assert main([str(tmp_path / "cluster.yaml"), "--executor", "inline", "--results", str(tmp_path / "inline")]) == 0
     tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv").drop(columns=COSTS) for where in ("r", "inline")]
