@@ -38,9 +38,7 @@ app = typer.Typer(
 Verb = Callable[..., int | None]
 Given = Annotated[str, Argument(help="A miniature's name, a folder or a hub id.")]
 Texts = Annotated[str, Argument(help='JSON lines ({"text": ...}), token ids (.npy), or the embedded "miniature".')]
-Unseen = Annotated[
-    str | None, Option("--unseen", "--holdout", help="Texts of that kind that the model never saw: the file's holdout.")
-]
+Unseen = Annotated[str | None, Option("--unseen", "--holdout", help="Texts of that kind that the model never saw.")]
 Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
 Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]

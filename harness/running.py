@@ -70,7 +70,7 @@ def run_planned(
             raise ConfigError(str(file), [Fault("name", replaced)])
         measured = tuned.read_sweep_results(planned, journal)
         if not keep and (changed := setting_changes.changed_code_sentence(measured)):
-            raise ConfigError(str(file), [Fault("plugins", f"{changed} {setting_changes.KEEP_OR_RAISE}")])
+            raise ConfigError(str(file), [Fault("plugins", changed)])
         specs = tuned.list_remaining_specs(measured)
         refuse_unfit(file, specs)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():

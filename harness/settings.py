@@ -607,7 +607,7 @@ class Sweep(Strict):
     collapse: Collapse = Collapse()
     resources: Resources = Resources()
     timeout_minutes: Positive | None = None
-    """Time limit of a trial, which includes waiting for a memorised model that another job makes."""
+    """Time limit of a trial."""
     report: Report = Report()
     keep_erased: Literal["none", "patch", "all"] = "patch"
     """Which erased models are kept: `patch` means EMSO's blocks and LoRA's adapters."""

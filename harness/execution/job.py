@@ -60,6 +60,8 @@ class Job(Strict):
     kind: Literal["prepare", "memorize", "trial", "candidate"]
     spec: Trial
     candidate: CandidateTask | None = None
+    needs: tuple[str, ...] = ()
+    """Jobs that make what it shares with others."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
 

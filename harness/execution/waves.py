@@ -1,16 +1,15 @@
-"""Runs a sweep's missing jobs: what trials share, trials, and searches in generations.
+"""Runs a sweep's missing jobs in waves: shared models first, then trials and generations of searches.
 
-Jobs run in any order: one that needs an artifact waits while another makes it, or makes it itself. So what trials share
-is in their wave, and workers start once. Proposals depend only on finished generations.
+Jobs of a wave are independent, so executors run them in any order. Proposals depend only on finished generations.
 """
 
 from collections.abc import Mapping, Sequence
 
 from harness.base.files import digest_of
-from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher
+from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
 from harness.records.artifacts import MEMORIZED, Artifacts, is_prepared, memorized_key, prepared_key
-from harness.records.results import Results, study_results
+from harness.records.results import Results, TrialResults, study_results
 from harness.records.tuned import unfinished_studies
 from harness.settings import Json, Study, Trial, replace
 
@@ -20,26 +19,31 @@ WALKED_POINTS = 10
 
 def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watcher) -> None:
     """Run every unfinished trial and study; `watch` receives every event."""
-    failed_jobs: set[str] = set()
+    reason_by_job: dict[str, str] = {}
 
     def watch_failures(event: Event) -> None:
         if event.kind == "failed":
-            failed_jobs.add(event.job)
+            reason_by_job[event.job] = f"what it shares with others could not be made: {event.message}"
         watch(event)
 
-    wave = [*shared_jobs(results, folders), *trial_jobs(results)]
-    studies = [study.spec for study in unfinished_studies(results)]
+    execute(shared_jobs(results, folders), folders, watch_failures)
+    wave, studies = trial_jobs(results, folders), [study.spec for study in unfinished_studies(results)]
     started: dict[str, dict[int, Mapping[str, Json]]] = {study.study_id: {} for study in studies}
     while True:
         for study in list(studies):
-            has_failed = _memorizing_job(study.trial) in failed_jobs
-            candidates = [] if has_failed else next_candidates(study, folders, started[study.study_id])
+            candidates = next_candidates(study, folders, started[study.study_id])
             wave += candidates
-            if not candidates:
+            if not candidates or not reason_by_job.keys().isdisjoint(candidates[0].needs):
                 studies.remove(study)
         if not wave:
             return
-        execute(wave, folders, watch_failures)
+        possible = []
+        for job in wave:
+            if reasons := [reason_by_job[name] for name in job.needs if name in reason_by_job]:
+                record_failure(job, folders, watch, reasons[0], ())
+            else:
+                possible.append(job)
+        execute(possible, folders, watch)
         wave = []
 
 
@@ -53,32 +57,31 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return a job for each memorised model and each set of arrays that unfinished trials lack."""
-    artifacts, job_by_name = Artifacts(folders.artifacts), dict[str, Job]()
+    artifacts, spec_by_name = Artifacts(folders.artifacts), dict[str, Trial]()
     for trial in results.unfinished:
-        model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
-        lacking = [each for each in trial.spec.evaluators if not is_prepared(model, each, artifacts)]
-        if not trial.spec.is_of_original and any(each in remaining for each in lacking):
-            keys = digest_of([prepared_key(model, each) for each in lacking])
-            name = f"prepare-{model.short_name}-{keys[:8]}"
-            job_by_name.setdefault(name, Job(name=name, kind="prepare", spec=trial.spec))
+        for name in _preparing_jobs(trial, artifacts):
+            spec_by_name.setdefault(name, trial.spec)
     specs = [study.spec.trial for study in unfinished_studies(results)] + [trial.spec for trial in results.unfinished]
-    spec_by_key = {memorized_key(spec): spec for spec in specs if spec.reference == "memorized_model"}
-    for key, spec in spec_by_key.items():
-        if artifacts.find(MEMORIZED, key) is None:
-            name = _memorizing_job(spec)
-            job_by_name[name] = Job(name=name, kind="memorize", spec=spec)
-    return list(job_by_name.values())
+    memorizing = {name: spec for spec in specs for name in _memorizing_jobs(spec)}
+    for name, spec in memorizing.items():
+        if artifacts.find(MEMORIZED, memorized_key(spec)) is None:
+            spec_by_name[name] = spec
+    jobs = []
+    for name, spec in spec_by_name.items():
+        jobs.append(Job(name=name, kind="memorize" if name.startswith("memorize") else "prepare", spec=spec))
+    return jobs
 
 
-def trial_jobs(results: Results) -> list[Job]:
+def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first."""
-    jobs, points = list[Job](), dict[str, int]()
+    artifacts, jobs, points = Artifacts(folders.artifacts), list[Job](), dict[str, int]()
     for trial in results.unfinished:
         spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
         strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
-        jobs.append(Job(name=name, kind="trial", spec=spec))
+        needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
+        jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
         points[name] = WALKED_POINTS if spec.until else len(spec.points())
     return sorted(jobs, key=lambda job: (not job.spec.is_reference, -points[job.name]))
 
@@ -113,8 +116,17 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
     name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:4]}"
     task = CandidateTask(study=study, number=number, settings=settings)
-    return Job(name=name, kind="candidate", spec=spec, candidate=task)
+    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_memorizing_jobs(spec))
 
 
-def _memorizing_job(spec: Trial) -> str:
-    return f"memorize-{spec.model.short_name}-{memorized_key(spec)[:8]}"
+def _preparing_jobs(trial: TrialResults, artifacts: Artifacts) -> tuple[str, ...]:
+    model, remaining = trial.spec.model, [each for _, evaluators in trial.remaining for each in evaluators]
+    lacking = [each for each in trial.spec.evaluators if not is_prepared(model, each, artifacts)]
+    if trial.spec.is_of_original or not any(each in remaining for each in lacking):
+        return ()
+    return (f"prepare-{model.short_name}-{digest_of([prepared_key(model, each) for each in lacking])[:8]}",)
+
+
+def _memorizing_jobs(spec: Trial) -> tuple[str, ...]:
+    key = memorized_key(spec)[:8]
+    return (f"memorize-{spec.model.short_name}-{key}",) if spec.reference == "memorized_model" else ()

@@ -14,13 +14,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import torch
 
 from harness.base import files, messages
 from harness.contracts import Checkpoint, Model, Tokenizer
 from harness.errors import ModelError
-from harness.models.resolving import check_unchanged, ensure_local, is_worth_checking
+from harness.models.resolving import check_unchanged, ensure_local, is_local
 
 Config: TypeAlias = Any
 """transformers' `PreTrainedConfig`, whose import takes seconds."""
@@ -135,15 +136,15 @@ def load_encoder(checkpoint: Checkpoint, auto_class: str = "AutoModel") -> Model
 
 @lru_cache(maxsize=64)
 def check_model(checkpoint: Checkpoint) -> None:
-    """Refuse a model as `load_model` does, from its files' headers; skip shipped ones, and one on the hub."""
-    if is_worth_checking(checkpoint):
+    """Refuse a model as `load_model` does, from its files' headers; skip one on the hub."""
+    if is_local(checkpoint):
         _whole_model("AutoModelForCausalLM", ensure_local(checkpoint), device_map="meta")
 
 
 @lru_cache(maxsize=64)
 def check_encoder(checkpoint: Checkpoint) -> None:
     """Refuse an encoder as `load_encoder` does, from its files' headers; a sentence encoder needs no pooler."""
-    if not is_worth_checking(checkpoint):
+    if not is_local(checkpoint):
         return
     local = ensure_local(checkpoint)
     modules = Path(local.location) / "modules.json"
@@ -271,11 +272,6 @@ def save_model(model: Model, folder: Path) -> None:
     """Write a model in the format of `from_pretrained`."""
     from transformers import modeling_utils
 
-    unwrap = modeling_utils.unwrap_model
-    # No model here is wrapped, and looking for that imports DeepSpeed, which takes seconds and prints.
-    modeling_utils.unwrap_model = lambda model: model
-    try:
-        with files.writing(folder, "a model's weights"):
-            model.save_pretrained(folder)
-    finally:
-        modeling_utils.unwrap_model = unwrap
+    # No model here is wrapped, and looking whether one is imports DeepSpeed, which takes seconds and prints.
+    with patch.object(modeling_utils, "unwrap_model", lambda model: model), files.writing(folder, "a model's weights"):
+        model.save_pretrained(folder)

@@ -165,11 +165,6 @@ def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
         shutil.copyfile(file, folder / file.name)
 
 
-def is_worth_checking(checkpoint: Checkpoint) -> bool:
-    """Return whether weights are local, and neither Lethe's nor a package's, whose check would take seconds."""
-    return is_local(checkpoint) and checkpoint.id not in ("minilm", *named_models())
-
-
 def is_local(checkpoint: Checkpoint) -> bool:
     """Return whether a pinned checkpoint's weights are local."""
     repository = hub.Repository(checkpoint.location, "model", checkpoint.revision)

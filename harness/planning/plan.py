@@ -143,8 +143,7 @@ def _apply_only(
     """Return the trials and studies that match any value of every key in `--only`; a study keeps the selected seeds."""
     values_by_key: dict[str, set[str]] = {}
     for choice in only:
-        key, equals, value = choice.partition("=")
-        key, value = (key, value) if equals else ("variant", choice)
+        key, value = choice.split("=", 1) if "=" in choice else ("variant", choice)
         if key not in SELECTABLE:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             faults.add(f"--only {choice}", f"does not say which trials to run. {example}")

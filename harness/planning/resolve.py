@@ -86,7 +86,10 @@ def _checkpoint(
     names = (*others, *resolving.named_models())
     try:
         checkpoint = resolve()
-        check(checkpoint)
+        # A check imports transformers' models, which takes seconds. What Lethe or a package ships is whole.
+        shipped = resolving.named_models() if check is loading.check_model else ("minilm",)
+        if checkpoint.id not in shipped:
+            check(checkpoint)
         return checkpoint
     except ModelError as error:
         has_hint = name in names or "Did you mean" in str(error)

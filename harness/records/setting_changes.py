@@ -111,11 +111,8 @@ def _identity(spec: Trial) -> str:
     return spec.identified(is_cumulative=True).trial_id
 
 
-KEEP_OR_RAISE = "Raise `version` in a file to make its results again, or add --keep to keep all."
-
-
 def changed_code_sentence(results: Results) -> str:
-    """Return a sentence on the plugins whose code has changed under the same version; '' without any."""
+    """Return a sentence on the plugins whose code has changed under the same version, and a remedy; '' without any."""
     files = []
     for (kind, name, number, code), count in sorted(Counter(_made(results)).items()):
         try:
@@ -124,10 +121,8 @@ def changed_code_sentence(results: Results) -> str:
             continue
         if plugin.version == number and plugin_digest(plugin) != code:
             files.append(f"{plugin.__module__.replace('.', '/')}.py (version {number}, {amount(count, kind)})")
-    changed = (
-        f"Code has changed since results were made, and the version has not: {', '.join(files)}, or what they import."
-    )
-    return changed if files else ""
+    since = f"Code has changed since results were made, but no version: {', '.join(files)}, or what they import."
+    return f"{since} Raise `version` in a file to make its results again, or add --keep to keep all." if files else ""
 
 
 def _made(results: Results) -> Iterator[tuple[str, str, int, str]]:

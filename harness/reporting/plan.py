@@ -149,8 +149,7 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     )
     rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
-    changed = setting_changes.changed_code_sentence(measured)
-    for sentence in filter(None, (replaced, changed and f"{changed} {setting_changes.KEEP_OR_RAISE}")):
+    for sentence in filter(None, (replaced, setting_changes.changed_code_sentence(measured))):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
     if faults := find_unfit(tuned.list_remaining_specs(measured), machine, needs):
         raise ConfigError(str(file), faults)

@@ -46,8 +46,9 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
     if not session.IS_LOCAL:
         folders = replace(folders, inputs=environment.node_inputs([job.spec for job in jobs], folders.plan_file))
-    for stage in sorted({_stage(job) for job in jobs}):
-        job_by_name = {job.name: job for job in jobs if _stage(job) == stage}
+    # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
+    for workers in sorted({job.spec.engine.workers for job in jobs}):
+        job_by_name = {job.name: job for job in jobs if job.spec.engine.workers == workers}
         reporter = _Reporter(job_by_name, folders, watch)
         while open_jobs := [job for job in job_by_name.values() if job.name not in reporter.over]:
             with suppress(_EndedError):
@@ -58,12 +59,6 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
                 session.stop()
                 session.start(temporary)
                 reporter.is_room_held = False
-
-
-def _stage(job: Job) -> tuple[bool, int]:
-    # A cluster's file system may lack locks: what trials share is there before them. Tune does not know of a trial's
-    # own workers: only trials with equally many run at the same time.
-    return not session.IS_LOCAL and job.kind in ("trial", "candidate"), job.spec.engine.workers
 
 
 class _EndedError(Exception):

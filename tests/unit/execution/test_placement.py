@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.job import Job
-from harness.execution.ray import tune
 from harness.execution.ray.session import (
     _FORWARDED,
     forwarded_environment,
@@ -87,13 +85,6 @@ def with_workers(workers, cpus=1, gpus=0.0):
 )  # fmt: skip
 def test_trials_with_workers_are_as_many_as_both_cpus_and_gpus_allow(spec, has, at_once):
     assert trials_at_once([spec], has) == at_once
-
-
-def test_what_trials_share_is_made_before_them_only_on_a_cluster(monkeypatch):
-    trial, shared = (Job(name=kind, kind=kind, spec=small_spec()) for kind in ("trial", "memorize"))
-    assert tune._stage(trial) == tune._stage(shared)
-    monkeypatch.setattr(tune.session, "IS_LOCAL", False)
-    assert tune._stage(trial) > tune._stage(shared)
 
 
 @pytest.mark.parametrize("spec", [with_workers(2, gpus=gpus) for gpus in (0.0, 0.005, 0.3, 1.0, 2.0)])

@@ -10,7 +10,7 @@ from harness.errors import TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.trial import tasks
 from harness.execution.trial.tasks import EvaluatingTask
-from harness.execution.waves import run_inline, run_waves, shared_jobs
+from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts, is_prepared
 from harness.records.journal import Journal
@@ -93,23 +93,26 @@ def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(twin,
     assert is_prepared(twin.model, MEMORIZATION, Artifacts(folders.artifacts))
 
 
-def test_only_what_measures_another_model_has_something_prepared(make_row, make_plan, make_results, tmp_path):
+def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row, make_plan, make_results, tmp_path):
     rows = [make_row("original"), make_row("ta", (0.1,), reference="memorized_model")]
+    rows += [make_row("holdout", evaluators={"memorization": "on other texts"})]
     rows += [make_row("emso", (1,), evaluators={"weights": "weights-key"})]
-    folders = Folders(tmp_path / "s", tmp_path / "artifacts")
-    kinds = [[job.kind for job in shared_jobs(make_results(make_plan(row), {}), folders)] for row in rows]
-    assert kinds == [[], ["prepare", "memorize"], []]
+    results, folders = make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts")
+    prepare, memorize = shared_jobs(results, folders)
+    trials = trial_jobs(results, folders)
+    assert [job.kind for job in (prepare, memorize)] == ["prepare", "memorize"]
+    needs = {"original": (), "ta": (prepare.name, memorize.name), "holdout": (), "emso": ()}
+    assert {job.spec.variant: job.needs for job in trials} == needs
 
 
-def test_a_trial_that_lacks_nothing_that_needs_it_has_nothing_prepared(make_row, make_plan, make_results, tmp_path):
-    row = make_row("emso", (1,))
+def test_a_trial_that_lacks_nothing_that_needs_it_waits_for_no_preparation(make_row, make_plan, make_results, tmp_path):
+    row = make_row("original")
     [*_, trial] = make_results(make_plan(row), {}).trials
-    folders, kinds = Folders(tmp_path / "s", tmp_path / "artifacts"), []
-    for name in ("generation", "memorization"):
-        left = tuple(evaluator for evaluator in row.evaluators if evaluator.name == name)
-        partly = Results(make_plan(row), (replace(trial, remaining=((1, left),)),))
-        kinds.append([job.kind for job in shared_jobs(partly, folders)])
-    assert kinds == [[], ["prepare"]]
+    left = tuple(evaluator for evaluator in row.evaluators if evaluator.name == "generation")
+    partly = Results(make_plan(row), (replace(trial, remaining=((None, left),)),))
+    folders = Folders(tmp_path / "s", tmp_path / "artifacts")
+    [job] = trial_jobs(partly, folders)
+    assert (shared_jobs(partly, folders), job.needs) == ([], ())
 
 
 class Silent(Evaluator):

@@ -6,7 +6,7 @@ from harness.execution.job import Event, Folders
 from harness.execution.waves import next_candidates, run_waves, shared_jobs, trial_jobs
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import Journal
-from harness.records.record import WHOLE, Candidate
+from harness.records.record import WHOLE, Candidate, Failed
 from harness.records.results import Results, StudyResults, trial_results
 from harness.settings import Choice, Level, Source, Study, replace
 
@@ -63,30 +63,39 @@ def record(job, folders):
     Journal(folders.results / "journal").append(Candidate(trial_id=task.study.study_id, **about, **nothing))
 
 
-def test_what_trials_share_is_begun_first_and_is_built_once(folders, make_row, results_of):
+def test_what_trials_share_is_a_wave_of_its_own_and_is_built_once(folders, make_row, results_of):
     rows = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(3)]
     execute = Waves()
     run_waves(results_of(*rows), folders, execute, lambda event: None)
-    [jobs] = execute.waves
-    assert [name.split("-")[0] for name in jobs] == ["prepare", "memorize", "ta", "ta", "ta"]
-    assert len(set(jobs)) == 5
+    shared, trials = execute.waves
+    assert [name.split("-")[0] for name in shared] == ["prepare", "memorize"]
+    assert len(set(trials)) == 3
     Artifacts(folders.artifacts).build("memorized", memorized_key(rows[0]), lambda folder: None)
     assert [job.kind for job in shared_jobs(results_of(*rows), folders)] == ["prepare"], "the model is there"
 
 
-def test_a_search_whose_model_failed_ends_with_its_first_generation(folders, make_study, results_of):
+@pytest.mark.parametrize("failing", ["memorize", "prepare"])
+def test_a_trial_fails_without_running_if_what_it_needs_failed(folders, failing, make_row, results_of):
+    reason = "what it shares with others could not be made: ValueError: NaN loss"
+    rows = [make_row("ta", (0.1,), reference="memorized_model"), make_row("emso", evaluators={"weights": "key"})]
+    execute, events = Waves([failing]), []
+    run_waves(results_of(*rows), folders, execute, events.append)
+    assert [name.split("-")[0] for name in execute.waves[1]] == ["emso"]
+    assert Journal(folders.results / "journal").read("ta-0") == [Failed(trial_id="ta-0", error=reason, log=())]
+    assert [event.message for event in events][1:] == [reason]
+
+
+def test_a_search_whose_model_failed_is_told_once(folders, make_study, results_of):
     execute, events = Waves(["memorize"]), []
-    study = make_study("a", 9, tuple(range(1, 20)), search="optuna", reference="memorized_model")
+    study = make_study("a", search="optuna", reference="memorized_model")
     run_waves(results_of(studies=[study]), folders, execute, events.append)
-    [[memorize, *candidates]] = execute.waves
-    assert memorize.startswith("memorize")
-    assert len(candidates) == 5
-    assert [event.kind for event in events] == ["failed"]
+    assert all(name.startswith("memorize") for wave in execute.waves for name in wave)
+    assert {event.kind for event in events} == {"failed"}
 
 
 def test_references_come_first_and_then_the_longest(folders, make_row, results_of):
     rows = [make_row("ta", (0.1,)), make_row("emso", (1, 2, 3)), make_row("di", (1, 2)), make_row("original")]
-    assert [job.spec.variant for job in trial_jobs(results_of(*rows))] == ["original", "emso", "di", "ta"]
+    assert [job.spec.variant for job in trial_jobs(results_of(*rows), folders)] == ["original", "emso", "di", "ta"]
 
 
 def numbers(jobs):
@@ -123,7 +132,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(folders, make_study, tmp_
 def test_a_candidate_whose_process_died_is_tried_again_by_the_next_run_only(folders, make_study, results_of):
     study, execute = make_study("a"), Waves(dying=[1])
     run_waves(results_of(studies=[study]), folders, execute, lambda event: None)
-    assert [len(wave) for wave in execute.waves] == [3]
+    assert [len(wave) for wave in execute.waves] == [0, 3]
     assert numbers(next_candidates(study, folders, {})) == [1]
     assert numbers(next_candidates(replace(study, trials=4), folders, {})) == [1, 3]
 

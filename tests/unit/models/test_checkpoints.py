@@ -58,6 +58,7 @@ def test_the_retrained_model_and_the_judges_are_looked_at_too(check, folder):
     found = check(models=f"[{{id: MODEL, retrained: {folder}}}]", judges=judges)
     assert set(found) == {"models.0.retrained", "judges.perplexity", "judges.similarity"}
     assert all("missing: h.1.mlp.c_fc.weight." in message.replace("transformer.", "") for message in found.values())
+    assert "reads a text in both directions" in check(judges="{perplexity: minilm}")["judges.perplexity"]
 
 
 @pytest.mark.parametrize("stores_head", [False, True])
