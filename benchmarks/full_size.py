@@ -31,7 +31,7 @@ from harness.data.sections import DEFAULT_TOKENS
 from harness.execution.trial.tasks import TABLE_NEW_TOKENS
 from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file
-from harness.plugins import METHODS, default_reference
+from harness.plugins import METHODS
 from harness.settings import Trial, replace
 
 SWEEP = Path(__file__).parents[1] / "sweeps" / "paper" / "main_table.yaml"
@@ -92,16 +92,12 @@ def flops_per_text(bench: Bench, shape: str, method: str) -> float:
     return two + (four - two) * (layers - 2) / 2
 
 
-def _is_prepared(method: str) -> bool:
-    return default_reference(METHODS.load(method)) == "memorized_model"
-
-
 def _flops(spec: Trial, rows: int, layers: int) -> int:
     training = replace(spec.training, global_batch=rows, micro_batch=_ROWS)
     memorization = replace(spec.memorization, global_batch=rows)
     with FlopCounterMode(display=False) as counter:
         spec = replace(spec, training=training, memorization=memorization)
-        rehearse(spec, layers, is_memorizing=_is_prepared(spec.method))
+        rehearse(spec, layers, is_memorizing=spec.reference == "memorized_model")
     return int(counter.get_total_flops())
 
 
@@ -135,7 +131,7 @@ def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, 
         strengths = row[METHODS.load(method).strength.field]
         points += len(strengths) if isinstance(strengths, list) else 1
         key, epochs = variant, row.get("epochs", 1)
-        if _is_prepared(method):
+        if METHODS.load(method).reference == "memorized_model":
             key, epochs = "memorised model", settings["memorized_model"]["epochs"]
         if key not in trained:
             passes = bench.sequences * (max(epochs) if isinstance(epochs, list) else epochs)

@@ -32,7 +32,7 @@ from harness.contracts import Checkpoint, ErasedModel, Model, Precision, Sequenc
 from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
 from harness.planning.memory import bytes_on_engine, measuring_bytes, rehearse_deep, weights_bytes
-from harness.plugins import METHODS, default_reference
+from harness.plugins import METHODS
 from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, Trial, replace
 from harness.toolkit.decoding import greedy_choices, greedy_continuations
 from harness.toolkit.finetune import train
@@ -103,7 +103,8 @@ class Bench:
 
     def spec(self, shape: str, method: str, precision: Precision = "fp32", zero_stage: int = 0) -> Trial:
         """Return the trial that the method would be on this device, without anything that measures it."""
-        plugin, reference = METHODS.load(method), default_reference(METHODS.load(method)) or "none"
+        plugin = METHODS.load(method)
+        reference = plugin(**{plugin.strength.field: plugin.strength.off}).reference
         text = Source(source="jsonl", rows=self.sequences, longest=self.tokens, prefix_tokens=self.tokens // 2)
         return Trial(
             trial_id="gpu-check", sweep="gpu-check", variant=method, method=method, label=plugin.label, seed=SEED,

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Erase what a language model memorised, and measure what that costs.",
-    epilog="lethe VERB --help says more. Exit codes: 0 done; 1 something failed; 2 the input is wrong; 130 after "
-    "Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.",
+    epilog="lethe VERB --help says more. Exit codes: 0 done; 1 something failed; 2 wrong input; 130 interrupted.",
     subcommand_metavar="VERB [ARGS]",
     context_settings={"terminal_width": 100},
     rich_markup_mode=None,
@@ -67,16 +66,17 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
         @app.command()
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
+            for signum in (signal.SIGTERM, signal.SIGHUP):  # A scheduler, or a closed terminal, ends as Ctrl-C does.
+                if signal.getsignal(signum) is signal.SIG_DFL:  # Not under nohup.
+                    signal.signal(signum, signal.default_int_handler)
             try:
-                with errors.signals_kept():
-                    errors.take_signals()
-                    code = function(**arguments) or 0
+                code = function(**arguments) or 0
             except (errors.LetheError, OSError) as error:  # The system's own sentence names the file.
                 code = 2 if isinstance(error, input_errors) else 1
                 tell(error, *notes_of(error), *[state] * isinstance(error, errors.StorageError), is_error=True)
             except KeyboardInterrupt as error:
                 tell(f"\nInterrupted. {state}", *notes_of(error), is_error=True)
-                code = error.exit_code if isinstance(error, errors.Interrupted) else 128 + signal.SIGINT
+                code = 128 + signal.SIGINT
             raise typer.Exit(code)
 
         return function
@@ -250,13 +250,13 @@ def sweep(
 
         print_plan(file, planned, results)
         return 0
-    from harness.commands.results import next_steps
+    from harness.commands.results import check_of_export
     from harness.running import run_planned
 
     outcome = run_planned(file, planned, executor=executor, results=results, replace_rows=replace, keep=keep)
     _print_ranking(outcome.analysis)
     unfinished = _tell_unfinished(outcome)
-    tell(f"The report: {outcome.report}", *next_steps(outcome))
+    tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return 1 if unfinished else 0
 
 

@@ -1,12 +1,8 @@
-"""Errors for people, and signals."""
+"""Errors for people."""
 
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import FrameType
 
 
 class LetheError(Exception):
@@ -98,40 +94,3 @@ def did_you_mean(name: str, known_names: Sequence[str]) -> str:
     abbreviated = [known for known in known_names if name.lower() == "".join(word[:1] for word in known.split("_"))]
     near = abbreviated or get_close_matches(name, known_names, n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a scheduler or `kill`, and a closed terminal."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal that asks the sweep to end."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__()
-        self.exit_code = 128 + signal_number
-
-
-def take_signals() -> None:
-    """Make each signal raise `Interrupted`, unless it is ignored (nohup)."""
-    for signum in SIGNALS:
-        if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, _interrupt)
-
-
-@contextmanager
-def signals_kept() -> Iterator[None]:
-    """Restore the signal handlers at the end, since libraries may replace them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    try:
-        yield
-    finally:
-        for signum, handler in handlers.items():
-            signal.signal(signum, handler)
-
-
-def _interrupt(signum: int, _: FrameType | None) -> None:
-    raise Interrupted(signum)

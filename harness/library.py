@@ -160,23 +160,17 @@ class SweepResults:
 
     def _kept(self, point: PointResults) -> Path:
         """Return the folder of a kept erased model, after checking it."""
-        folder, name = self.kept_folder(point), f"{point.spec.label} (point {point.spec.point_id(point.strength)})"
+        folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
+        name = f"{point.spec.label} (point {point.spec.point_id(point.strength)})"
+        remove = f"Remove {self.folder / 'journal' / f'{point.spec.trial_id}.jsonl'}"
+        again = f"{remove}, and run the sweep again with --set keep_erased=all: the same model is made and kept."
         if point.made and point.made.is_pair:
             raise DataError(f"{name} is two models that decode together, and no single model: it cannot be exported.")
         if not folder.exists():
-            raise DataError(f"the erased model of {name} was not kept. {self.how_to_keep(point)}")
+            raise DataError(f"the erased model of {name} was not kept. {again}")
         if clause := damage(folder):
-            raise ModelError(f"{folder} is damaged ({clause}), and is not used. {self.how_to_keep(point)}")
+            raise ModelError(f"{folder} is damaged ({clause}), and is not used. {again}")
         return folder
-
-    def kept_folder(self, point: PointResults) -> Path:
-        """Return the folder of a point's erased model, whether it was kept or not."""
-        return self.folder.parent / "artifacts" / "erased" / point.erased_key
-
-    def how_to_keep(self, point: PointResults) -> str:
-        """Return the steps by which a point's model is made, measured and kept again."""
-        journal = self.folder / "journal" / f"{point.spec.trial_id}.jsonl"
-        return f"Remove {journal}, and run the sweep again with --set keep_erased=all: the same model is made and kept."
 
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:
@@ -212,14 +206,7 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     sweeps = [results] if (results / "journal" / "plan.json").is_file() else find_sweeps(results)
     by_name = {folder.name: folder for folder in sweeps}
     searched = {wanted_sweep: by_name[wanted_sweep]} if wanted_sweep in by_name else by_name
-    by_sweep = {}
-    for sweep, folder in searched.items():
-        try:
-            by_sweep[sweep] = read_folder(folder)
-        except DataError:
-            if len(searched) == 1:
-                raise
-    sweep, point = find_one_point(name, by_sweep)
+    sweep, point = find_one_point(name, {sweep: read_folder(folder) for sweep, folder in searched.items()})
     return by_name[sweep], point.spec.point_id(point.strength)
 
 

@@ -17,15 +17,17 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from harness.base.files import digest_of
 from harness.base.settings import field_types, settings_adapter
-from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
+from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Training
 from harness.errors import PluginError, unknown
 from harness.settings import OF_TRAINING, Dimension
 
 P = TypeVar("P", Method, Evaluator)
+NEEDS = {"none": "nothing more", "retain_data": "data.retain", "memorized_model": "a memorised model, made first"}
+"""A method's `reference` in words."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +167,14 @@ def default_strength(plugin: type[Method]) -> Number | None:
     return default if isinstance(default, int | float) else None
 
 
-def default_reference(plugin: type[Method]) -> Reference | None:
-    """Return the needs of a method with its default settings; None if some have no default."""
+def describe_needs(plugin: type[Method]) -> str:
+    """Return the needs of a method with its default settings, in words."""
     declared = inspect.getattr_static(plugin, "reference")
-    if not isinstance(declared, property):
-        return cast(Reference, declared)
     try:
-        return plugin(**{plugin.strength.field: plugin.strength.off}).reference
+        is_fixed = not isinstance(declared, property)
+        return NEEDS[declared if is_fixed else plugin(**{plugin.strength.field: plugin.strength.off}).reference]
     except (TypeError, ValueError):
-        return None
+        return "what its settings say"
 
 
 def prepares(evaluator: Evaluator) -> bool:

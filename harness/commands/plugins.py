@@ -24,11 +24,9 @@ from harness.base.settings import allowed, check_settings, field_types, settings
 from harness.contracts import Evaluator, Method
 from harness.errors import ConfigError, DataError, Faults, PluginError, unknown
 from harness.planning import evaluators, sweep_file
-from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, default_reference
+from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, default_declaration, describe_needs
 from harness.reporting.render import fill_template
 from harness.settings import OF_TRAINING, Choice, Dimension, Sweep
-
-NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
 
 def catalogue() -> str:
@@ -47,7 +45,7 @@ def catalogue() -> str:
             facts: dict[str, Any] = {"name": name, "plugin": plugin, "about": about}
             facts["settings"] = _settings(plugin, space)
             if issubclass(plugin, Method):
-                facts["needs"] = NEEDS.get(default_reference(plugin) or "", "what its settings say")
+                facts["needs"] = describe_needs(plugin)
                 facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
             else:
                 facts["metrics"], reads = default_declaration(plugin) or (None, ())

@@ -12,22 +12,22 @@ import pandas as pd
 
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
-from harness.analysis.answer import Answer, export_name
+from harness.analysis.answer import Answer
 from harness.analysis.table import read_table
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
-from harness.library import SweepResults, find_point, load_results, read_folder
+from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.records import mlflow, published, record
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, find_differences, flatten_texts, setting_changes
+from harness.reporting import summary
 from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render
 from harness.reporting.sections.main_table import ranking_table
 from harness.reporting.sections.repeat import versions
-from harness.reporting.summary import answer_markdown
 from harness.settings import HOLDOUT, Level
 from harness.statistics import protocol
 
@@ -36,7 +36,7 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     """Write the missing runs of a sweep to MLflow, and return the exit code."""
     tags = point_tags(analysis.ranked.table, analysis.attacks)
     try:
-        mlflow.copy_sweep(folder, analysis.results, tags, written_files(folder), answer_markdown(analysis))
+        mlflow.copy_sweep(folder, analysis.results, tags, written_files(folder), summary.answer_markdown(analysis))
     except Exception as error:
         reason = mlflow.describe_failure(error, folder.parent)
         tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
@@ -86,29 +86,20 @@ def complete_tables(folder: Path) -> pd.DataFrame:
     return frame
 
 
-def next_steps(outcome: SweepResults) -> list[str]:
-    """Return the commands that export the best sound model of a sweep, and audit it where its texts are in a file."""
-    results, ranks, answer = outcome.results, outcome.ranked.ranking, outcome.analysis.answer.frame
-    ids = [*answer.loc[answer["price"].notna() & ~answer["broken"].eq(True), "points"].str[0]]
-    rows = ranks.loc[ranks["rank_average"].ne(""), ["model", "variant"]].merge(outcome.ranked.table.query("ranked"))
-    ids += [*rows.loc[rows["collapsed"].eq(False) & ~rows["over_erased"].eq(True), "point_id"]]
-    points = [point for name in ids for point in results.measured if point.spec.point_id(point.strength) == name]
-    point = next((point for point in points if point.made and not point.made.is_pair), None)
-    if point is None:
-        return []
-    spec, out = point.spec, f"{point.spec.sweep}-{point.spec.variant.partition('(')[0]}"
-    elsewhere = ["--results", root] if (root := os.path.relpath(outcome.folder.parent)) != "results" else []
-    export = shlex.join(["lethe", "export", export_name(point, results), "--out", out, *elsewhere])
-    steps = [f"To write {spec.label}'s model: {export}"]
-    steps += [] if outcome.kept_folder(point).exists() else [f"It was not kept. {outcome.how_to_keep(point)}"]
-    sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
-    files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
-    if spec.forget.source in OF_AUDIT:
-        options = ["--unseen", files[1]] if len(files) > 1 else []
-        options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
-        audit = shlex.join(["lethe", "audit", out, files[0], *options, "--original", spec.model.id])
-        steps.append(f"To check that model: {audit}")
-    return steps
+def check_of_export(analysis: Analysis) -> list[str]:
+    """Return the command that audits the model that the card advises to export, where its texts are in a file."""
+    results = analysis.results
+    models = analysis.answer.heads if results.plan.until else ()
+    for point in filter(None, (summary.recommended_point(model, analysis) for model in models)):
+        spec = point.spec
+        sources = [spec.forget, *(each.spec.forget for each in results.trials if each.spec.method == HOLDOUT)]
+        files = [os.path.relpath(source.path) for source in sources if source.path and source.source in OF_AUDIT]
+        if spec.forget.source in OF_AUDIT:
+            options = ["--unseen", files[1]] if len(files) > 1 else []
+            options += ["--field", spec.forget.field] if spec.forget.field != "text" else []
+            audit = ["lethe", "audit", summary.export_folder(spec), files[0], *options, "--original", spec.model.id]
+            return [f"To check {spec.label}'s model, once it is exported: {shlex.join(audit)}"]
+    return []
 
 
 MAX_ROWS = 60

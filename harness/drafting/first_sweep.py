@@ -31,8 +31,6 @@ from harness.reporting.render import fill_template
 from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Choice, LogUniform, Trial
 from harness.toolkit import decoding, scoring
 
-NEEDS = {"none": "nothing more", "retain_data": "retain data: data.retain"}
-NEEDS |= {"memorized_model": "a memorised model, which is trained first"}
 PROPOSED = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent"),
     *("gradient_difference", "kl_divergence", "npo", "task_arithmetic"),
@@ -65,13 +63,12 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
             continue
         end = walk_end(plugin)
         row = f"{name}: {given_texts.flow({plugin.strength.field: '...' if end is None else end})}"
-        needs = NEEDS.get(plugins.default_reference(plugin) or "", "what its settings say")
         reason = left_out.get(name, "" if end is not None else "it declares no strength to begin with: say which.")
         is_proposed = name in PROPOSED or not plugin.__module__.startswith(f"{plugins.METHODS.package}.")
         if reason:
             yield f"# {row}   # left out: {' '.join(reason.split())}"
         else:
-            yield f"{'' if is_proposed else '# '}{row}   # needs {needs}"
+            yield f"{'' if is_proposed else '# '}{row}   # needs {plugins.describe_needs(plugin)}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:

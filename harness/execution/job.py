@@ -64,6 +64,12 @@ class Job(Strict):
     """Jobs that make what it shares with others."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
+    then: "Job | None" = None
+    """A walk of the same erasure to another level, which goes on in this process where this one ends."""
+
+    def chain(self) -> "list[Job]":
+        """Return this job and those that go on after it."""
+        return [self, *(self.then.chain() if self.then else ())]
 
     @property
     def trial_id(self) -> str:

@@ -40,7 +40,8 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
         possible = []
         for job in wave:
             if reasons := [reason_by_job[name] for name in job.needs if name in reason_by_job]:
-                record_failure(job, folders, watch, reasons[0], ())
+                for each in job.chain():
+                    record_failure(each, folders, watch, reasons[0], ())
             else:
                 possible.append(job)
         execute(possible, folders, watch)
@@ -73,16 +74,22 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 
 
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
-    """Return the unfinished trials as jobs: references first, then the longest first."""
-    artifacts, jobs, points = Artifacts(folders.artifacts), list[Job](), dict[str, int]()
-    for trial in results.unfinished:
+    """Return the unfinished trials as jobs: references first, then the longest first.
+
+    Walks of one erasure to several levels are one job after the other, since they share their way.
+    """
+    artifacts, job_by_erasure, points = Artifacts(folders.artifacts), dict[str, Job](), dict[str, int]()
+    for trial in reversed(results.unfinished):  # A chain is made from its end.
         spec = trial.spec
         strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
         strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
-        jobs.append(Job(name=name, kind="trial", spec=spec, needs=needs))
-        points[name] = WALKED_POINTS if spec.until else len(spec.points())
+        erasure = replace(spec, trial_id="", until=None).model_dump_json() if spec.until else spec.trial_id
+        then = job_by_erasure.get(erasure)
+        job_by_erasure[erasure] = Job(name=name, kind="trial", spec=spec, needs=needs, then=then)
+        points[name] = (WALKED_POINTS if spec.until else len(spec.points())) + (points[then.name] if then else 0)
+    jobs = [job_by_erasure[erasure] for erasure in reversed(job_by_erasure)]
     return sorted(jobs, key=lambda job: (not job.spec.is_reference, -points[job.name]))
 
 

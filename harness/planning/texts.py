@@ -122,10 +122,10 @@ def _read_texts(
         texts |= _halves(texts["forget"], whole, faults)
     validation = loaded["validation"]
     assert isinstance(validation, Sequences)
-    stand_in = (
-        None if "holdout" in texts else sequences.validation_row_source(texts["validation"], validation, whole, model)
-    )
-    return {**texts, **({VALIDATION_ROW: stand_in} if stand_in else {})}, sentences
+    if "holdout" not in texts:
+        stand_in = sequences.validation_row_source(texts["validation"], validation, whole, model)
+        texts |= {VALIDATION_ROW: stand_in} if stand_in else {}
+    return texts, sentences
 
 
 def _halves(source: Source, forget: Sequences, faults: Faults) -> dict[str, Source]:

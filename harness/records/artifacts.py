@@ -6,7 +6,6 @@ damaged artifact is reported, removed and built again.
 """
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,7 +31,6 @@ PREPARED = "prepared"
 ARRAYS = "arrays"
 """Artifact kind of evaluators' arrays."""
 _ARRAYS = "arrays.safetensors"
-_BUILDING = ".building-"
 
 
 class Artifacts:
@@ -59,7 +57,7 @@ class Artifacts:
         """
         folder = self.root / kind / key
         if not folder.exists() or damage(folder):
-            with self._held(folder):
+            with files.locked(_lock_file(folder)):
                 if not self._intact(folder):
                     _make(folder, parts or (key,), make)
         return folder
@@ -77,50 +75,37 @@ class Artifacts:
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
         """Yield an empty folder on the shared file system; it is removed afterwards, or before its next use."""
-        with self._held(self.root / kind / key):
-            folder = _aside(self.root / kind / key)
-            folder.mkdir()
-            try:
-                yield folder
-            finally:
-                files.remove(folder)
-
-    @contextmanager
-    def _held(self, folder: Path) -> Iterator[None]:
+        folder = self.root / kind / key
         with files.locked(_lock_file(folder)):
-            for path in folder.parent.glob(f"{_BUILDING}{folder.name}.*"):
-                files.remove(path)
-            yield
+            files.remove(_aside(folder))  # A killed process left it.
+            _aside(folder).mkdir()
+            try:
+                yield _aside(folder)
+            finally:
+                files.remove(_aside(folder))
 
     def _intact(self, folder: Path) -> Path | None:
         if not folder.exists():
             return None
         if not (clause := damage(folder)):
             return folder
-        # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
-        files.remove(folder.rename(_aside(folder)))
+        files.remove(_aside(folder))
+        files.remove(folder.rename(_aside(folder)))  # Aside first: no process may see it half removed.
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
 
 def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
-    building, kind = _aside(folder), folder.parent.name
-    description = f"an artifact of the kind '{kind}'"
-    with files.writing(folder, description):
-        building.mkdir()
-    try:
+    description = f"an artifact of the kind '{folder.parent.name}'"
+    with files.folder_whole(folder, description) as building:
         make(building)
-        with files.writing(folder, description):
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            about = {"kind": kind, "key": list(parts), "created": created, "files": files.folder_digests(building)}
-            (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            building.rename(folder)
-    finally:
-        files.remove(building)
+        about = {"kind": folder.parent.name, "key": list(parts), "files": files.folder_digests(building)}
+        about |= {"created": datetime.now(UTC).isoformat(timespec="seconds")}
+        files.write_whole(building / ABOUT, json.dumps(about, indent=1) + "\n", description)
 
 
 def _aside(folder: Path) -> Path:
-    return folder.with_name(f"{_BUILDING}{folder.name}.{secrets.token_hex(4)}")
+    return folder.with_name(f".{folder.name}.tmp")  # As `folder_whole` does.
 
 
 def damage(folder: Path) -> str:

@@ -13,8 +13,9 @@ from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import BAND, Answer, export_name
 from harness.base.messages import amount
+from harness.records.results import PointResults
 from harness.reporting.render import Column, markdown_escape, render
-from harness.settings import UNSEEN_ROWS, Level
+from harness.settings import UNSEEN_ROWS, Level, Trial
 from harness.statistics.protocol import MIN_RUNS
 
 OTHER_TEXTS = "what other texts would have given, not other training runs"
@@ -65,7 +66,7 @@ def _answer_card(model: str, analysis: Analysis) -> Card:
     return [
         ("Seen", _what_was_seen(rows, sound, priced, level_text(level, answer.heads[model]), answer), ""),
         ("How sure", _how_sure(rows, priced, model, analysis), ""),
-        ("To do", *_what_to_do(priced, analysis)),
+        ("To do", *_what_to_do(model, analysis)),
         ("Wrong", _what_is_wrong(rows, model, analysis), ""),
     ]
 
@@ -117,24 +118,32 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     return f"{runs} runs, against {reference['label'].iloc[0]}: {verdicts}."
 
 
-def _what_to_do(priced: pd.DataFrame, analysis: Analysis) -> tuple[str, str]:
-    """Return advice on the cheapest sound method that leaves one model, and the command that exports it."""
-    measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
-    erasures = [measured[ids[0]].made for ids in priced["points"]]
-    priced = priced[[erasure is None or not erasure.is_pair for erasure in erasures]]
-    if not len(priced):
+def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:
+    point, results = recommended_point(model, analysis), analysis.results
+    if point is None:
         return "", ""
-    is_whole = priced["reached"] == priced["runs"]
-    row = (priced[is_whole] if is_whole.any() else priced).iloc[0]
-    point = measured[row["points"][0]]
-    folder, spec = analysis.results.folder, point.spec
+    folder, spec = results.folder, point.spec
     is_kept = folder is not None and (folder.parent / "artifacts" / "erased" / point.erased_key).is_dir()
     elsewhere = ["--results", folder.parent.name] if folder and folder.parent.name != "results" else []
-    out = f"{spec.sweep}-{spec.variant.partition('(')[0]}"
-    command = shlex.join(["lethe", "export", export_name(point, analysis.results), "--out", out, *elsewhere])
+    command = shlex.join(["lethe", "export", export_name(point, results), "--out", export_folder(spec), *elsewhere])
     if is_kept:
-        return f"To export {row['label']}:", command
-    return f"{row['label']}'s model was not kept. This says how to keep it:", command
+        return f"To export {spec.label}:", command
+    return f"{spec.label}'s model was not kept. This says how to keep it:", command
+
+
+def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
+    """Return the cheapest sound method's point that leaves one model, from the runs that all got to the level."""
+    rows = analysis.answer.at(model, analysis.results.plan.until[0])
+    rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
+    rows = rows.sort_values("reached", key=lambda reached: reached != rows["runs"], kind="stable")
+    measured = {point.spec.point_id(point.strength): point for point in analysis.results.measured}
+    points = [measured[ids[0]] for ids in rows["points"]]
+    return next((point for point in points if not (point.made and point.made.is_pair)), None)
+
+
+def export_folder(spec: Trial) -> str:
+    """Return a name for the folder of an exported model."""
+    return f"{spec.sweep}-{spec.variant.partition('(')[0]}"
 
 
 def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:

@@ -13,6 +13,7 @@ from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
+from harness.settings import replace
 
 WORK = """
 import ctypes, json, os, sys, time
@@ -23,6 +24,10 @@ from harness.records.journal import Journal
 from harness.records.record import Stopped
 
 def work(job, folders, watch):
+    for each in job.chain():
+        do(each, folders, watch)
+
+def do(job, folders, watch):
     said = job.spec.settings
     watch(Event(job=job.name, kind="started"))
     print("printed by", job.name)
@@ -85,7 +90,10 @@ def ran(tmp_path_factory, short_folder, make_job):
     doing = {"first": {"seconds": 1}, "killed": {"signal": signal.SIGKILL}, "dies-once": {"dies_once": f"{root}/died"}}
     doing |= {"hangs": {"hangs": True}, "raises": {"raises": "a bug of our own"}, "last": {"k": 2}}
     more = {"killed": {"samples": "plain"}, "hangs": {"time_limit": 0.02}}
-    jobs = [make_job(name, settings=settings, **more.get(name, {})) for name, settings in doing.items()]
+    jobs = {name: make_job(name, settings=settings, **more.get(name, {})) for name, settings in doing.items()}
+    # What goes on after a job that ends, and after one whose time is over, has what it would have alone.
+    for name, after in {"first": "dies-once", "hangs": "last"}.items():
+        jobs[name] = replace(jobs[name], then=jobs.pop(after))
     folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")
     watcher = Watcher()
     for name in ("lethe-999999999-abandoned", f"lethe-{os.getpid()}-alive"):
@@ -101,7 +109,7 @@ def ran(tmp_path_factory, short_folder, make_job):
             try:
                 with session_of_ray() as execute:
                     execute([], folders, watcher)
-                    execute(jobs, folders, watcher)
+                    execute(list(jobs.values()), folders, watcher)
             finally:
                 for place, handle in enumerate(saved, start=1):
                     os.dup2(handle, place)

@@ -125,7 +125,7 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_f
 
     with monkeypatch.context() as patch:
         patch.setattr(walk, "probe", killed)
-        assert run(sweep_file, tmp_path) == 143
+        assert run(sweep_file, tmp_path) == 130
     assert [candidate.number for candidate in tried(tmp_path)] == [0]
     assert run(sweep_file, tmp_path) == 0
     assert tried(tmp_path) == tried(undisturbed)

@@ -184,7 +184,7 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
     assert (Measurement in kinds(records["gradient_ascent"])) == (deaths == 1)
     assert Measurement in kinds(records["emso"]), output
     assert Failed not in kinds(records["emso"])
-    assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".building-*"))
+    assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".*.tmp"))
     assert _workers_of(tmp_path, kind=b"") == [], "no process is left, so no port either"
 
 

@@ -54,8 +54,10 @@ _PREFIX = "lethe-"
 @contextmanager
 def ray_session() -> Iterator[Path]:
     """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers."""
-    # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports.
+    # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports, or from taking
+    # SIGTERM, which ends a verb.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
+    ray._private.utils.set_sigterm_handler = lambda handler: None
     # Ray puts sockets below its folder, and a socket's path has at most 107 bytes.
     base = Path(tempfile.gettempdir())
     base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
@@ -101,8 +103,7 @@ def start(folder: Path) -> None:
         passed = forwarded_environment(os.environ)
         options = {"address": os.environ["RAY_ADDRESS"], "runtime_env": {"env_vars": passed}}
     try:
-        with errors.signals_kept():
-            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
         what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

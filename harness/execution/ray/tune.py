@@ -48,9 +48,9 @@ def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watc
         folders = replace(folders, inputs=environment.node_inputs([job.spec for job in jobs], folders.plan_file))
     # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     for workers in sorted({job.spec.engine.workers for job in jobs}):
-        job_by_name = {job.name: job for job in jobs if job.spec.engine.workers == workers}
-        reporter = _Reporter(job_by_name, folders, watch)
-        while open_jobs := [job for job in job_by_name.values() if job.name not in reporter.over]:
+        chains = [job.chain() for job in jobs if job.spec.engine.workers == workers]
+        reporter = _Reporter({job.name: job for chain in chains for job in chain}, folders, watch)
+        while open_jobs := reporter.first_open(chains):
             with suppress(_EndedError):
                 _tuner(open_jobs, folders, reporter, work, temporary).fit()
             if reporter.unwritable:
@@ -96,7 +96,9 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
     def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
         self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
         self._end_by_trial: dict[RayTrial, float] = {}
-        self.over: set[str] = set()
+        self._over: set[str] = set()
+        self._running = dict(job_by_name)
+        """The job of each chain that runs, by the first one's name."""
         self.is_room_held = False
         """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
         self.unwritable = ""
@@ -110,46 +112,56 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return tune.Callback, ()
 
+    def first_open(self, chains: Sequence[Sequence[Job]]) -> list[Job]:
+        """Return the first job of each chain that is not over."""
+        open_chains = [[job for job in chain if job.name not in self._over] for chain in chains]
+        return [chain[0] for chain in open_chains if chain]
+
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         if self.is_room_held or self.unwritable:
             self._end_by_trial.clear()
             raise _EndedError
         for trial in [trial for trial, end in self._end_by_trial.items() if time.monotonic() > end]:
             del self._end_by_trial[trial]
-            self.over.add(trial.config["job"])
-            record_exceeded(self._job_by_name[trial.config["job"]], self._folders, self._watch)
+            job = self._running[trial.config["job"]]
+            self._over.add(job.name)
+            record_exceeded(job, self._folders, self._watch)
             ray.kill(trial.temporary_state.ray_actor)  # It may hang in code that no signal reaches.
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        job = self._job_by_name[trial.config["job"]]
+        job = self._running[trial.config["job"]]
         if "refusal" in result:
-            record_failure(job, self._folders, self._watch, result["refusal"], ())
+            for each in job.chain():
+                record_failure(each, self._folders, self._watch, result["refusal"], ())
         elif "raised" in result:
             self._raised[job.name] = result["raised"], result["log"]
         else:
             event = Event(**result["event"])
+            job = self._running[trial.config["job"]] = self._job_by_name[event.job]
+            if event.kind in ("finished", "failed"):
+                self._over.add(job.name)
             if event.kind == "started" and job.spec.time_limit is not None:
                 self._end_by_trial[trial] = time.monotonic() + 60 * job.spec.time_limit
             self._watch(event)
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
-        self.over.add(trial.config["job"])
+        self._over |= {job.name for job in self._job_by_name[trial.config["job"]].chain()}
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
-        job = self._job_by_name[trial.config["job"]]
+        job = self._running[trial.config["job"]]
         self.is_room_held |= job.spec.engine.workers > 1
         is_short_of_memory = "low on memory" in Path(trial.error_file).read_text(errors="replace")
         error, log = self._raised.pop(job.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
         if error.startswith("StorageError: "):
             self.unwritable = error.removeprefix("StorageError: ")
-        elif job.name in self.over:
+        elif job.name in self._over:
             return  # It ran too long, which is recorded.
         elif job.name in self._lost_jobs:
-            self.over.add(job.name)
+            self._over.add(job.name)
             record_failure(job, self._folders, self._watch, error, log)
         else:
             self._lost_jobs.add(job.name)

@@ -38,6 +38,12 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         WorkerDiedError: A worker died; nothing is recorded, so that the job may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
+    trail = walk.Trail(tasks.PeakMemory(inputs.choose_device(job.spec)))
+    for each in job.chain():
+        _run(each, folders, watch, trail)
+
+
+def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
     watch(Event(job=job.name, kind="started"))
     message = ""
 
@@ -53,11 +59,12 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         elif job.kind == "candidate":
             message = walk.run_candidate(job, folders, artifacts, progress)
         else:
-            run_trial(job, folders, watch)
+            run_trial(job, folders, watch, trail)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # A plugin may raise SystemExit, or worse.
         inputs.clear_shared()  # The failure may have harmed it.
+        trail.stop()
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise
         record_failure(job, folders, watch, *redact.failure_for_report(error, job.spec.samples))
@@ -70,7 +77,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         tasks.release_free_memory()
 
 
-def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
+def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
     """Erase and measure a trial's missing points."""
     spec, journal = job.spec, folders.journal
     records = journal.read(spec.trial_id)
@@ -79,13 +86,16 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     node, hardware = job.node or socket.gethostname(), environment.hardware(has_gpu=spec.gpus > 0)
     facts: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **facts))
-    trial = _RunningTrial(job, folders, watch, total=sum(map(len, evaluators.values())))
+    trial = _RunningTrial(job, folders, watch, trail.memory, total=sum(map(len, evaluators.values())))
     # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
-    with trial.memory.not_counting():
+    with trail.memory.not_counting():
         tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, walk_erasure = 0.0, None
     if spec.until is not None and None in evaluators:
-        walked, walk_erasure, erase_seconds = walk.walk(spec, trial.artifacts, trial.memory, trial.progress)
+        walked = trail.walk(spec, trial.artifacts, trial.progress)
+        if job.then is None:
+            trail.stop()
+        walk_erasure, erase_seconds = trail.erasure, trail.seconds if trail.erasure else 0.0
         journal.append(walked)
         if not walked.reached:
             return
@@ -102,7 +112,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
                 trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in point_ids)
-                with trial.memory.not_counting():
+                with trail.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
                 return
@@ -147,12 +157,12 @@ def run_evaluator(
 
 
 class _RunningTrial:
-    def __init__(self, job: Job, folders: Folders, watch: Watcher, total: int) -> None:
+    def __init__(self, job: Job, folders: Folders, watch: Watcher, memory: tasks.PeakMemory, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, folders.journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)
         self.watch, self.total, self.done = watch, total, 0
         self._damage: list[str] = []
-        self.memory = tasks.PeakMemory(inputs.choose_device(self.spec))
+        self.memory = memory
 
     def progress(self, message: str, kind: Literal["progress", "measured"] = "progress") -> None:
         self.watch(Event(job=self.job.name, kind=kind, message=message, done=self.done, total=self.total))

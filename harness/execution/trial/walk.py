@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.base import files, messages
-from harness.contracts import Checkpoint, Json, Model, Number, Sequences, Strength
+from harness.contracts import Checkpoint, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, is_own
@@ -25,7 +24,7 @@ from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, 
 from harness.toolkit import decoding, scoring
 
 Erasures = Generator[erasing.Erasure, None, None]
-Models = Callable[[Sequence[Number]], Generator[results.Probe, None, None]]
+Probes = Generator[results.Probe, None, None]
 VERSION = 1
 """Raised when probes' numbers change."""
 TOLERANCE = MIN_APART / 2
@@ -73,34 +72,75 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
 
-def walk(
-    spec: Trial, artifacts: Artifacts, memory: tasks.PeakMemory, progress: Callable[[str], None]
-) -> tuple[record.Walked, erasing.Erasure | None, float]:
-    """Return the record of a walk to a level, the model at its end, and the seconds of erasing, without probing."""
-    assert spec.walk_to is not None
-    texts, validation, dial = inputs.measured_set(spec), inputs.validation_set(spec), METHODS.load(spec.method).strength
-    with memory.not_counting():
-        original = shared_probe(spec, spec.model, texts, artifacts)
-        level = _level_below(spec, original, texts, artifacts)
-    erasure: erasing.Erasure | None = None
-    seconds = 0.0
-    erase = partial(erasing.erase, spec, artifacts, progress=progress)
-    accuracies = [math.inf, original[PROBED_ERASURE]]
+class Trail:
+    """The first pass over a dial; a walk of the same erasure to the next level goes on where the last one ended."""
 
-    def is_near() -> bool:  # Writing takes longer than a step. An epoch rarely moves MA four times as far as the last.
-        return accuracies[-1] - 4 * (accuracies[-2] - accuracies[-1]) <= level + TOLERANCE
+    def __init__(self, memory: tasks.PeakMemory) -> None:
+        self.memory = memory
+        self.erasure: erasing.Erasure | None = None
+        """The latest model; None if it was passed."""
+        self.seconds = 0.0
+        """Of erasing it, without probes."""
+        self._passed: list[tuple[results.Probe, float]] = []
+        self._last: erasing.Erasure | None = None
+        self._ahead: Probes | None = None
+        self._open = ExitStack()
 
-    def models_at(strengths: Sequence[Number]) -> Generator[results.Probe, None, None]:
-        nonlocal erasure, seconds
-        start_time = time.perf_counter()
-        with closing(_yield_walked(spec, erase, strengths, folder, is_near)) as erasures:
+    def walk(self, spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> record.Walked:
+        """Return the record of a walk to a level, whose model is then the `erasure`."""
+        assert spec.walk_to is not None
+        self._spec, self._artifacts, self._progress = spec, artifacts, progress
+        texts, dial = inputs.measured_set(spec), METHODS.load(spec.method).strength
+        with self.memory.not_counting():
+            self._start = {"strength": dial.off, **shared_probe(spec, spec.model, texts, artifacts)}
+            self._level = _level_below(spec, self._start, texts, artifacts)
+        probes, reason = find_level(dial, spec.walk_to, self._level, self._start, self._models_at, spec.steps_per_epoch)
+        valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
+        nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - self._level), default=self._start)
+        return record.Walked(
+            trial_id=spec.trial_id,
+            level=self._level,
+            strength=None if reason else probes[-1]["strength"],
+            reached=not reason,
+            nearest={name: nearest[name] for name in ("strength", PROBED_ERASURE, PROBED_UTILITY)},
+            probes=tuple(probes),
+            reason=reason,
+        )
+
+    def stop(self) -> None:
+        """Drop the model in training: a further step begins with the original."""
+        self._open.close()
+        self._ahead = self._last = None
+
+    def _models_at(self, strengths: Sequence[Number]) -> Probes:
+        if strengths[-1] != self._spec.walk_to:
+            yield from self._probed(self._refined(strengths), self.seconds)
+            return
+        for passed, seconds in self._passed:
+            self.erasure, self.seconds = self._last if passed is self._passed[-1][0] else None, seconds
+            yield passed
+        ahead = strengths[len(self._passed) :]
+        if not ahead or any("stop" in passed for passed, _ in self._passed):
+            return
+        if self._ahead is None:
+            folder = self._open.enter_context(self._artifacts.scratch_dir("walks", self._spec.trial_id))
+            self._ahead = self._open.enter_context(closing(self._probed(self._first_pass(ahead, folder), 0.0)))
+        for new in self._ahead:
+            self._last = self.erasure
+            self._passed.append((new, self.seconds))
+            yield new
+
+    def _probed(self, erasures: Erasures, seconds: float) -> Probes:
+        start_time, texts = time.perf_counter(), inputs.measured_set(self._spec)
+        with closing(erasures):
             for erasure in erasures:
-                erased, seconds = erasure.erased, seconds + time.perf_counter() - start_time
-                with memory.not_counting():
-                    probed = probe(erased.model, texts, validation)
-                accuracies.append(probed[PROBED_ERASURE])
-                numbers: dict[str, Json] = {"strength": erased.strength, **probed}
-                progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} at {dial.field} {erased.strength:g}")
+                seconds += time.perf_counter() - start_time
+                self.erasure, self.seconds, erased = erasure, seconds, erasure.erased
+                with self.memory.not_counting():
+                    probed = probe(erased.model, texts, inputs.validation_set(self._spec))
+                numbers: dict[str, Any] = {"strength": erased.strength, **probed}
+                at = f"{METHODS.load(self._spec.method).strength.field} {erased.strength:g}"
+                self._progress(f"{self._spec.until}: {numbers[PROBED_ERASURE]:.3f} at {at}")
                 if "optimizer_steps" in erased.notes:
                     numbers["steps"] = erased.notes["optimizer_steps"]
                 if erased.stop_reason:
@@ -108,21 +148,40 @@ def walk(
                 yield numbers
                 start_time = time.perf_counter()
 
-    start = {"strength": dial.off, **original}
-    with artifacts.scratch_dir("walks", spec.trial_id) as folder:
-        probes, reason = find_level(dial, spec.walk_to, level, start, models_at, spec.steps_per_epoch)
-    valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
-    nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - level), default=start)
-    walked = record.Walked(
-        trial_id=spec.trial_id,
-        level=level,
-        strength=None if reason else probes[-1]["strength"],
-        reached=not reason,
-        nearest={name: nearest[name] for name in ("strength", PROBED_ERASURE, PROBED_UTILITY)},
-        probes=tuple(probes),
-        reason=reason,
-    )
-    return walked, erasure, seconds
+    def _first_pass(self, strengths: Sequence[Number], folder: Path) -> Erasures:
+        """Yield the models at these strengths; near the level keep those within the epoch until the next."""
+        spec, self._folder = self._spec, folder
+        within: set[Number] = set()
+        if METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
+            between = _strengths_within(strengths[-1], spec.steps_per_epoch)
+            within = {one for one in between if one > math.ceil(strengths[0]) - 1 and one not in strengths}
+        with closing(self._erase({*strengths, *within})) as erasures:
+            for erasure in erasures:
+                erased = erasure.erased
+                if erased.strength not in within:
+                    yield erasure
+                    for path in folder.iterdir():
+                        files.remove(path)
+                elif self._is_near(MAX_KEPT * sum(each.nbytes for each in erased.model.parameters())):
+                    erasing.write_erasure(erasure, spec, folder / str(erased.strength))
+
+    def _is_near(self, kept_bytes: int) -> bool:
+        """Return whether the next epoch may pass the level: one rarely moves MA four times as far as the last."""
+        probes = [self._start, *(passed for passed, _ in self._passed)]
+        before, last = [math.inf, *(each[PROBED_ERASURE] for each in probes)][-2:]
+        return kept_bytes <= MAX_KEPT_BYTES and bool(last - 4 * (before - last) <= self._level + TOLERANCE)
+
+    def _refined(self, strengths: Sequence[Number]) -> Erasures:
+        """Return models within an epoch: those that the first pass kept, else erased instead of it."""
+        kept_folders = [self._folder / str(strength) for strength in strengths] if self._ahead else []
+        if kept_folders and all(path.is_dir() for path in kept_folders):
+            return (erasing.read_erasure(self._spec, path) for path in kept_folders)
+        self.stop()
+        return self._erase(strengths)
+
+    def _erase(self, strengths: Collection[Number]) -> Erasures:
+        # Progress is that of the walk under way, which may not be the first.
+        return erasing.erase(self._spec, self._artifacts, tuple(sorted(strengths)), lambda text: self._progress(text))
 
 
 def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, artifacts: Artifacts) -> float:
@@ -139,28 +198,6 @@ def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, a
     return level
 
 
-def _yield_walked(
-    spec: Trial, erase: Callable[..., Erasures], strengths: Sequence[Number], folder: Path, is_near: Callable[[], bool]
-) -> Erasures:
-    """Yield the models at these strengths; near the level the first pass keeps those within its epoch in `folder`."""
-    kept_folders = [folder / str(strength) for strength in strengths]
-    if all(path.is_dir() for path in kept_folders):
-        yield from (erasing.read_erasure(spec, path) for path in kept_folders)
-        return
-    within: set[Number] = set()
-    if strengths[-1] == spec.walk_to and METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
-        within = {one for one in _strengths_within(spec.walk_to, spec.steps_per_epoch) if one not in strengths}
-    with closing(erase(tuple(sorted({*strengths, *within})))) as erasures:
-        for erasure in erasures:
-            erased = erasure.erased
-            if erased.strength not in within:
-                yield erasure
-                for path in folder.iterdir():
-                    files.remove(path)
-            elif is_near() and MAX_KEPT * sum(each.nbytes for each in erased.model.parameters()) <= MAX_KEPT_BYTES:
-                erasing.write_erasure(erasure, spec, folder / str(erased.strength))
-
-
 def _strengths_within(last: Number, steps: int) -> list[Number]:
     ends: list[Number] = list(range(math.ceil(last) + 1))
     for _ in range(2):
@@ -170,7 +207,12 @@ def _strengths_within(last: Number, steps: int) -> list[Number]:
 
 
 def find_level(
-    dial: Strength, walk_to: Number, level: float, original: results.Probe, models_at: Models, steps_per_epoch: int
+    dial: Strength,
+    walk_to: Number,
+    level: float,
+    original: results.Probe,
+    models_at: Callable[[Sequence[Number]], Probes],
+    steps_per_epoch: int,
 ) -> tuple[list[results.Probe], str]:
     """Return the probes of a walk and the reason why it missed the level; '' if the last probe is at it.
 

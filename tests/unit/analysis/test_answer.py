@@ -9,10 +9,11 @@ from scipy.stats import t as student
 
 from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
+from harness.commands.results import check_of_export
 from harness.records import items, record
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
-from harness.settings import Compare, Level
+from harness.settings import Compare, Level, Source
 
 ORIGINAL = {"ma": 0.95, "perplexity": 20.0, "mauve": 0.8, "unseen_ma": 0.3, "unseen_nll": 2.0}
 AT = Level(metric="ma", at=0.75)
@@ -52,6 +53,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             for seed, price in enumerate(prices):
                 for place, level in enumerate(levels):
                     about = {"evaluators": keys, "until": level, "walk_to": 5, "strength_name": "epochs"}
+                    about |= {"forget": given["forget"]} if "forget" in given else {}
                     spec = make_row(name, seed=seed, trial_id=f"{name}-{seed}-{place}", **about)
                     trials.append(spec)
                     is_missed = price is None or "miss" in given
@@ -194,6 +196,15 @@ def test_the_card_says_what_was_seen_how_sure_what_to_do_and_what_is_wrong(analy
         assert sentence in card[heading], heading
     if "sound" not in card["Seen"] and "costs least" not in card["Seen"]:
         assert "To do" not in card, "nothing is recommended"
+
+
+def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analysed):
+    letters = Source(source="jsonl", path="/letters.jsonl", field="body")
+    [audit] = check_of_export(analysed(gd={"price": 1.3}, cd={"price": 1.1, "forget": letters}))
+    command = r"lethe audit s-cd \S*letters\.jsonl --field body --original miniature-m"
+    assert re.fullmatch(f"To check CD's model, once it is exported: {command}", audit)
+    assert check_of_export(analysed(gd={"price": 1.3})) == [], "its texts are in no file"
+    assert check_of_export(analysed(gd={"miss": (0.9, 3), "forget": letters})) == []
 
 
 def test_the_figure_has_bars_in_three_runs_alone(analysed):

@@ -11,7 +11,6 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
-from harness.commands.results import next_steps
 from harness.library import load_results
 from harness.models import adapters, loading, resolving
 from harness.models.blocks import blocks
@@ -98,20 +97,6 @@ def test_the_card_has_what_was_measured_and_how_it_is_broken(results, tmp_path, 
     digests = (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
     for fact in (*digests, *numbers, "| selection | all |", "| scores | scores |", "another seed"):
         assert fact in card
-
-
-def test_a_sweep_ends_with_how_its_best_sound_model_is_exported_and_checked(results, make_measurement, monkeypatch):
-    root, rows = results
-    monkeypatch.chdir(root.parent)
-    for variant, strength, ma in (("original", None, 0.9), ("emso", 2, 0.5), ("contrastive_decoding", 0.5, 0.1)):
-        for evaluator, numbers in (("memorization", {"ma": ma}), ("generation", {"perplexity": 31.25, "mauve": 0.5})):
-            Journal(root / "s" / "journal").append(make_measurement(rows[variant], strength, evaluator, numbers))
-    outcome = load_results(root / "s")
-    export, audit = next_steps(outcome)
-    assert export == "To write EMSO's model: lethe export s:emso@2 --out s-emso"
-    assert re.fullmatch(rf"To check that model: lethe audit s-emso '\S+{SECRET}/\S+' --original \S+/MODEL", audit)
-    shutil.rmtree(root / "artifacts")
-    assert next_steps(outcome)[1] == f"It was not kept. {outcome.how_to_keep(outcome.point('emso@2'))}"
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):

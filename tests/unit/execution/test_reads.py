@@ -19,18 +19,11 @@ from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.settings import replace
 from harness.testing import FORGET, MORE_TEXTS, RETAIN, small_spec
+from tests.unit.planning import test_holdout
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_unlikelihood"
-FILE = """# Who is recognised?
-models: [{id: MODEL}]
-data:
-  forget: {source: jsonl, path: FOLDER/letters.jsonl, sequences: 6, prefix_tokens: 10, sequence_tokens: 50}
-  utility: {source: jsonl, path: FOLDER/passages.jsonl, prompts: 4, prompt_tokens: 8, reference_tokens: 8}
-methods: {emso: {epochs: [1]}}
-evaluators: {memorization: , language_modelling: , loss_attack: }
-judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
-"""
+FILE = test_holdout.FILE.replace("generation: ", "language_modelling: , loss_attack: ")
 HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
 RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, start: 8, sequences: 4}"
 

@@ -6,17 +6,16 @@ import pytest
 import torch
 
 from harness.contracts import Strength
-from harness.errors import TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.trial import erasing
 from harness.execution.trial import run as trial
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.tasks import PeakMemory
-from harness.execution.trial.walk import TOLERANCE, find_level, walk
+from harness.execution.trial.walk import TOLERANCE, find_level
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Point, Walked
+from harness.records.record import Walked
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Level, replace
 from harness.testing import small_spec
@@ -27,7 +26,6 @@ DIAL = Strength("gamma", cumulative=False, off=0.0)
 LINE = {number: 1 - 0.05 * number for number in range(25)}
 """MA after each step: epochs have eight of them."""
 NAN = float("nan")
-CPU = torch.device("cpu")
 
 
 def walked(dial, walk_to, ma_at, level=0.75, stop=None):
@@ -77,6 +75,14 @@ def test_a_trajectory_that_stops_above_the_level_has_its_reason():
     assert walked(EPOCHS, 3, lambda s: 0.9, stop=2) == ([[1, 2]], 2, "it stopped")
 
 
+def walk(spec, artifacts):
+    """Return the record of a walk that shares its way with none, its model and seconds."""
+    trail = trial.walk.Trail(PeakMemory(torch.device("cpu")))
+    found = trail.walk(spec, artifacts, lambda message: None)
+    trail.stop()
+    return found, trail.erasure, trail.seconds
+
+
 @pytest.fixture
 def spec():
     """A trial that is walked to MA 0.75: 12 sequences, as many steps an epoch."""
@@ -104,7 +110,7 @@ def ma_by_hand(model, texts):
 
 def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec, tmp_path):
     artifacts = Artifacts(tmp_path)
-    found, at_level, seconds = walk(spec, artifacts, PeakMemory(CPU), lambda message: None)
+    found, at_level, seconds = walk(spec, artifacts)
     assert found.reached
     assert seconds > 0
     assert found.strength != round(found.strength), "within an epoch"
@@ -113,29 +119,14 @@ def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec
     weights = dict(at_level.erased.model.named_parameters())
     assert all(torch.equal(weight, weights[name]) for name, weight in erasure.erased.model.named_parameters())
     assert found.nearest["strength"] == found.strength
-    assert walk(spec, Artifacts(tmp_path / "other"), PeakMemory(CPU), lambda message: None)[0] == found
-
-
-def test_the_epoch_that_passes_the_level_is_refined_without_training_it_again(spec, tmp_path, monkeypatch):
-    trained = []
-
-    def counted(spec, artifacts, strengths, progress):
-        trained.append(strengths)
-        return erase(spec, artifacts, strengths, progress)
-
-    monkeypatch.setattr(erasing, "erase", counted)
-    found = walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None)[0]
-    assert (found.reached, len(trained)) == (True, 1)
-    monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", 0)
-    assert walk(spec, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None)[0] == found
-    assert len(trained) > 2
+    assert walk(spec, Artifacts(tmp_path / "other"))[0] == found
 
 
 def test_models_within_an_epoch_are_kept_only_when_the_level_is_near(spec, tmp_path, monkeypatch):
     kept = []
     monkeypatch.setattr(erasing, "write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength))
     slow = replace(spec, training=replace(spec.training, learning_rate=spec.training.learning_rate / 9), walk_to=9)
-    found = walk(slow, Artifacts(tmp_path), PeakMemory(CPU), lambda message: None)[0]
+    found = walk(slow, Artifacts(tmp_path))[0]
     assert found.reached
     assert {math.ceil(one) for one in kept} == {1, math.ceil(found.strength)}, "and nothing of epochs 2 to 4"
 
@@ -150,19 +141,51 @@ def test_killed_between_walk_and_measurement_it_measures_what_the_walk_found(spe
     with monkeypatch.context() as patch:
         patch.setattr(trial._RunningTrial, "keep", killed)
         with pytest.raises(KeyboardInterrupt):
-            trial.run_trial(job, folders, lambda event: None)
+            trial.run_job(job, folders, lambda event: None)
     journal = Journal(folders.results / "journal")
     [walked] = [record for record in journal.read(spec.trial_id) if isinstance(record, Walked)]
     half = trial_results(spec, journal.read(spec.trial_id))
     assert (half.status, half.walked) == ("missing", walked)
     assert [point.strength for point in half.points] == [walked.strength]
-    monkeypatch.setattr(trial.walk, "walk", lambda *arguments: pytest.fail("walked again"))
-    trial.run_trial(job, folders, lambda event: None)
+    monkeypatch.setattr(trial.walk.Trail, "walk", lambda *arguments: pytest.fail("walked again"))
+    trial.run_job(job, folders, lambda event: None)
     whole = trial_results(spec, journal.read(spec.trial_id))
     [point] = whole.measured
     assert (whole.status, point.strength, point.made.point_id) == ("done", walked.strength, spec.point_id(None))
-    assert isinstance(point.made, Point)
     assert abs(point.numbers["ma"] - 0.75) <= TOLERANCE
+
+
+CHAINS = [((0.75,), 2**34, 1), ((0.75, 0.5), 2**34, 1), ((0.75, 0.9999, 0.5), 2**34, 2), ((0.5, 0.75), 0, 2)]
+
+
+@pytest.mark.parametrize(("levels", "kept_bytes", "trainings"), CHAINS)
+def test_each_walk_of_a_chain_finds_what_it_finds_alone_and_they_train_their_way_once(
+    spec, levels, kept_bytes, trainings, tmp_path, monkeypatch
+):
+    trained, job = [], None
+    monkeypatch.setattr(erasing, "erase", lambda *arguments: trained.append(arguments) or erase(*arguments))
+    for at in reversed(levels):
+        until = replace(spec, until=Level(metric="ma", at=at)).identified(is_cumulative=True)
+        job = Job(name=f"{at}", kind="trial", spec=until, then=job)
+
+    def found(name, jobs):
+        folders, events = Folders(results=tmp_path / name, artifacts=tmp_path / f"{name}-artifacts"), []
+        for each in jobs:
+            trial.run_job(each, folders, events.append)
+        ended = [event.job for event in events if event.kind in ("finished", "failed")]
+        assert ended == [each.name for each in job.chain()], "each has an end of its own"
+        read = [trial_results(each.spec, folders.journal.read(each.trial_id)) for each in job.chain()]
+        return [
+            (each.walked, each.failure and each.failure.error, [one.numbers for one in each.measured]) for each in read
+        ]
+
+    alone = found("alone", [replace(each, then=None) for each in job.chain()])
+    assert [bool(measured) for *_, measured in alone] == [at != 0.9999 for at in levels]
+    assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in alone if not measured)
+    trained.clear()
+    monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", kept_bytes)
+    assert found("together", [job]) == alone
+    assert len(trained) == trainings
 
 
 def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
@@ -170,8 +193,3 @@ def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
     record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
     results = trial_results(spec, [record])
     assert (results.status, results.points, results.walked) == ("done", (), record)
-
-
-def test_a_level_that_the_original_has_fails_the_trial(spec, tmp_path):
-    with pytest.raises(TrialError, match=r"MA 0.9999 is 1.000, and the original has .* already"):
-        walk(replace(spec, until=Level(metric="ma", at=0.9999)), Artifacts(tmp_path), PeakMemory(CPU), print)

@@ -21,7 +21,7 @@ def fill(folder):
 
 
 def leftovers(artifacts):
-    return [path.name for path in artifacts.root.glob("*/.building-*")]
+    return [path.name for path in artifacts.root.glob("*/.*.tmp")]
 
 
 def test_what_was_built_is_found_and_says_what_it_is(tmp_path):
