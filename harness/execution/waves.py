@@ -81,8 +81,9 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     artifacts, job_by_erasure, points = Artifacts(folders.artifacts), dict[str, Job](), dict[str, int]()
     for trial in reversed(results.unfinished):  # A chain is made from its end.
         spec = trial.spec
-        strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
-        strength = f"-to-{spec.until.at}" if spec.until else strength
+        strength = (
+            f"-to-{spec.until.at}" if spec.until else f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
+        )
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
         erasure = replace(spec, trial_id="", until=None).model_dump_json() if spec.until else spec.trial_id

@@ -6,9 +6,11 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,10 +56,8 @@ _PREFIX = "lethe-"
 @contextmanager
 def ray_session() -> Iterator[Path]:
     """Start Ray or join a cluster; yield the session's temporary folder, and remove it with those of killed drivers."""
-    # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports, or from taking
-    # SIGTERM, which ends a verb.
+    # No setting keeps Ray from printing a paragraph when a worker dies, which the executor reports.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    ray._private.utils.set_sigterm_handler = lambda handler: None
     # Ray puts sockets below its folder, and a socket's path has at most 107 bytes.
     base = Path(tempfile.gettempdir())
     base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
@@ -97,6 +97,7 @@ def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def start(folder: Path) -> None:
     """Start Ray below a folder, or join the cluster."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {"address": "local", "_temp_dir": str(folder), "include_dashboard": False}
     options["object_store_memory"] = _OBJECT_STORE_BYTES
     if not IS_LOCAL:
@@ -108,6 +109,8 @@ def start(folder: Path) -> None:
         what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise errors.ExecutorError(f"{what}: {reason}. Run the same command again to continue.") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray has replaced it, and would abort.
 
 
 def node_name() -> str:

@@ -114,8 +114,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 
     def first_open(self, chains: Sequence[Sequence[Job]]) -> list[Job]:
         """Return the first job of each chain that is not over."""
-        open_chains = [[job for job in chain if job.name not in self._over] for chain in chains]
-        return [chain[0] for chain in open_chains if chain]
+        return [left[0] for chain in chains if (left := [job for job in chain if job.name not in self._over])]
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         if self.is_room_held or self.unwritable:

@@ -135,12 +135,12 @@ class Trail:
         with closing(erasures):
             for erasure in erasures:
                 seconds += time.perf_counter() - start_time
-                self.erasure, self.seconds, erased = erasure, seconds, erasure.erased
+                self.erasure, self.seconds, erased, spec = erasure, seconds, erasure.erased, self._spec
                 with self.memory.not_counting():
-                    probed = probe(erased.model, texts, inputs.validation_set(self._spec))
+                    probed = probe(erased.model, texts, inputs.validation_set(spec))
                 numbers: dict[str, Any] = {"strength": erased.strength, **probed}
-                at = f"{METHODS.load(self._spec.method).strength.field} {erased.strength:g}"
-                self._progress(f"{self._spec.until}: {numbers[PROBED_ERASURE]:.3f} at {at}")
+                at = f"at {spec.strength_name} {erased.strength:g}"
+                self._progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} {at}")
                 if "optimizer_steps" in erased.notes:
                     numbers["steps"] = erased.notes["optimizer_steps"]
                 if erased.stop_reason:
