@@ -81,16 +81,15 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     artifacts, job_by_erasure, points = Artifacts(folders.artifacts), dict[str, Job](), dict[str, int]()
     for trial in reversed(results.unfinished):  # A chain is made from its end.
         spec = trial.spec
-        strength = (
-            f"-to-{spec.until.at}" if spec.until else f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
-        )
+        strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
+        strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
         erasure = replace(spec, trial_id="", until=None).model_dump_json() if spec.until else spec.trial_id
         then = job_by_erasure.get(erasure)
         job_by_erasure[erasure] = Job(name=name, kind="trial", spec=spec, needs=needs, then=then)
         points[name] = (WALKED_POINTS if spec.until else len(spec.points())) + (points[then.name] if then else 0)
-    jobs = [job_by_erasure[erasure] for erasure in reversed(job_by_erasure)]
+    jobs = [*job_by_erasure.values()][::-1]
     return sorted(jobs, key=lambda job: (not job.spec.is_reference, -points[job.name]))
 
 
