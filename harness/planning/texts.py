@@ -120,9 +120,7 @@ def _read_texts(
         return None, ()
     if sweep.tune:
         texts |= _halves(texts["forget"], whole, faults)
-    validation = loaded["validation"]
-    assert isinstance(validation, Sequences)
-    if "holdout" not in texts:
+    if "holdout" not in texts and isinstance(validation := loaded["validation"], Sequences):
         stand_in = sequences.validation_row_source(texts["validation"], validation, whole, model)
         texts |= {VALIDATION_ROW: stand_in} if stand_in else {}
     return texts, sentences

@@ -132,7 +132,7 @@ def _what_to_do(model: str, analysis: Analysis) -> tuple[str, str]:
 
 
 def recommended_point(model: str, analysis: Analysis) -> PointResults | None:
-    """Return the cheapest sound method's point that leaves one model, from the runs that all got to the level."""
+    """Return the cheapest sound point that is one model, first among rows whose runs all got there."""
     rows = analysis.answer.at(model, analysis.results.plan.until[0])
     rows = rows[(rows["reached"] > 0) & ~rows["broken"].eq(True) & rows["price"].notna()]
     rows = rows.sort_values("reached", key=lambda reached: reached != rows["runs"], kind="stable")

@@ -17,7 +17,7 @@ LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """Logits of one forward pass."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
 """Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
-JUDGE_BYTES = 1 << 30
+JUDGE_BYTES = 1 << 28
 """Judges that stay loaded."""
 
 

@@ -23,3 +23,11 @@ def pytest_collection_modifyitems(items):
         if Path(__file__).parent in item.path.parents:
             for line in OF_RAY:
                 item.add_marker(pytest.mark.filterwarnings(line))
+
+
+@pytest.fixture
+def sweep_file(request, tmp_path):
+    """A sweep file with its module's `SWEEP`."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(request.module.SWEEP)
+    return file

@@ -36,13 +36,6 @@ evaluators:
 NUMBERS = ["variant", "strength", "seed", "el_3", "ma", "ss", "exact_match"]
 
 
-@pytest.fixture
-def sweep_file(tmp_path):
-    file = tmp_path / "tiny.yaml"
-    file.write_text(SWEEP)
-    return file
-
-
 def run(file, results, *arguments):
     return main([str(file), "--executor", "inline", "--results", str(results), *arguments])
 

@@ -36,13 +36,6 @@ evaluators:
 """
 
 
-@pytest.fixture
-def sweep_file(tmp_path):
-    file = tmp_path / "tuned.yaml"
-    file.write_text(SWEEP)
-    return file
-
-
 def run(file, results, *changes):
     arguments = [part for change in changes for part in ("--set", change)]
     return main([str(file), "--executor", "inline", "--results", str(results), *arguments])

@@ -112,6 +112,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> 
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
                 trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in point_ids)
+                if len(evaluators) == 1:
+                    erasures.close()  # An optimiser's memory is free again.
                 with trail.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:

@@ -80,7 +80,7 @@ class Trail:
         self.erasure: erasing.Erasure | None = None
         """The latest model; None if it was passed."""
         self.seconds = 0.0
-        """Of erasing it, without probes."""
+        """Spent on erasing it, without probes."""
         self._passed: list[tuple[results.Probe, float]] = []
         self._last: erasing.Erasure | None = None
         self._ahead: Probes | None = None
@@ -149,7 +149,7 @@ class Trail:
                 start_time = time.perf_counter()
 
     def _first_pass(self, strengths: Sequence[Number], folder: Path) -> Erasures:
-        """Yield the models at these strengths; near the level keep those within the epoch until the next."""
+        # Near the level those within the epoch are kept until the next one.
         spec, self._folder = self._spec, folder
         within: set[Number] = set()
         if METHODS.load(spec.method).strength.divisible and spec.engine.workers == 1:
@@ -172,7 +172,6 @@ class Trail:
         return kept_bytes <= MAX_KEPT_BYTES and bool(last - 4 * (before - last) <= self._level + TOLERANCE)
 
     def _refined(self, strengths: Sequence[Number]) -> Erasures:
-        """Return models within an epoch: those that the first pass kept, else erased instead of it."""
         kept_folders = [self._folder / str(strength) for strength in strengths] if self._ahead else []
         if kept_folders and all(path.is_dir() for path in kept_folders):
             return (erasing.read_erasure(self._spec, path) for path in kept_folders)

@@ -204,7 +204,6 @@ def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analyse
     command = r"lethe audit s-cd \S*letters\.jsonl --field body --original miniature-m"
     assert re.fullmatch(f"To check CD's model, once it is exported: {command}", audit)
     assert check_of_export(analysed(gd={"price": 1.3})) == [], "its texts are in no file"
-    assert check_of_export(analysed(gd={"miss": (0.9, 3), "forget": letters})) == []
 
 
 def test_the_figure_has_bars_in_three_runs_alone(analysed):

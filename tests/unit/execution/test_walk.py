@@ -188,6 +188,14 @@ def test_each_walk_of_a_chain_finds_what_it_finds_alone_and_they_train_their_way
     assert len(trained) == trainings
 
 
+def test_while_a_grids_last_point_is_measured_its_optimiser_is_gone(spec, tmp_path, monkeypatch):
+    grid, folders, done = replace(spec, until=None, walk_to=None, strengths=(1, 2)), Folders(tmp_path, tmp_path), []
+    monkeypatch.setattr("harness.toolkit.engines.TorchEngine.close", lambda engine: done.append("closed"))
+    monkeypatch.setattr(trial._RunningTrial, "measure", lambda *arguments: done.append("measured"))
+    trial.run_job(Job(name="grid", kind="trial", spec=grid), folders, lambda event: None)
+    assert done == ["measured", "closed", "measured"]
+
+
 def test_a_walk_that_does_not_get_there_is_done_and_has_no_point(spec):
     about = {"level": 0.75, "strength": None, "nearest": {"strength": 4, "ma": 0.83, "perplexity": 3.0}, "probes": ()}
     record = Walked(trial_id=spec.trial_id, reached=False, reason="the dial ends at epochs 4", **about)
