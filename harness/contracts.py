@@ -136,7 +136,10 @@ class Method(ABC):
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
-        """Yield the model at each of `task.strengths`; at an early end a last one with the reason."""
+        """Yield the model at each of `task.strengths`; at an early end a last one with the reason.
+
+        It is closed before the last is measured.
+        """
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why a model with this `config.json` is refused, and what to do."""

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,19 @@ def write_whole(
     return path
 
 
+def name_aside(folder: Path) -> Path:
+    """Return a new name next to a folder, and remove what killed processes left there."""
+    for left in folder.parent.glob(f".{escape(folder.name)}.*.tmp"):
+        remove(left)
+    return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+
+
 @contextmanager
 def folder_whole(folder: Path, what: str) -> Iterator[Path]:
     """Yield an empty folder that becomes `folder` after the block, or is removed on an error."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
     with writing(folder, what):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        remove(temporary)  # A killed process left it.
-        temporary.mkdir()
+        (temporary := name_aside(folder)).mkdir()
     try:
         yield temporary
         with writing(folder, what):

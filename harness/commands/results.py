@@ -87,7 +87,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
 
 
 def check_of_export(analysis: Analysis) -> list[str]:
-    """Return the command that audits the model that the card advises to export, where its texts are in a file."""
+    """Return the command that audits the model that the card exports, if its texts are in a file."""
     results, models = analysis.results, analysis.answer.heads if analysis.results.plan.until else ()
     for point in filter(None, (summary.recommended_point(model, analysis) for model in models)):
         spec = point.spec

@@ -76,7 +76,7 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first.
 
-    Walks of one erasure to several levels are one job after the other, since they share their way.
+    Walks of one erasure to several levels are a chain.
     """
     artifacts, job_by_erasure, points = Artifacts(folders.artifacts), dict[str, Job](), dict[str, int]()
     for trial in reversed(results.unfinished):  # A chain is made from its end.

@@ -77,20 +77,19 @@ class Artifacts:
         """Yield an empty folder on the shared file system; it is removed afterwards, or before its next use."""
         folder = self.root / kind / key
         with files.locked(_lock_file(folder)):
-            files.remove(_aside(folder))  # A killed process left it.
-            _aside(folder).mkdir()
+            scratch = files.name_aside(folder)
+            scratch.mkdir()
             try:
-                yield _aside(folder)
+                yield scratch
             finally:
-                files.remove(_aside(folder))
+                files.remove(scratch)
 
     def _intact(self, folder: Path) -> Path | None:
         if not folder.exists():
             return None
         if not (clause := damage(folder)):
             return folder
-        files.remove(_aside(folder))
-        files.remove(folder.rename(_aside(folder)))  # Aside first: no process may see it half removed.
+        files.remove(folder.rename(files.name_aside(folder)))  # Aside first: no process may see it half removed.
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
@@ -102,10 +101,6 @@ def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> N
         about = {"kind": folder.parent.name, "key": list(parts), "files": files.folder_digests(building)}
         about |= {"created": datetime.now(UTC).isoformat(timespec="seconds")}
         files.write_whole(building / ABOUT, json.dumps(about, indent=1) + "\n", description)
-
-
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.tmp")  # As `folder_whole` does.
 
 
 def damage(folder: Path) -> str:

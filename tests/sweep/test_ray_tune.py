@@ -91,7 +91,7 @@ def ran(tmp_path_factory, short_folder, make_job):
     doing |= {"hangs": {"hangs": True}, "raises": {"raises": "a bug of our own"}, "last": {"k": 2}}
     more = {"killed": {"samples": "plain"}, "hangs": {"time_limit": 0.02}}
     jobs = {name: make_job(name, settings=settings, **more.get(name, {})) for name, settings in doing.items()}
-    # What goes on after a job that ends, and after one whose time is over, has what it would have alone.
+    # What goes on after a job that ends, and after one whose time is over, runs all the same.
     for name, after in {"first": "dies-once", "hangs": "last"}.items():
         jobs[name] = replace(jobs[name], then=jobs.pop(after))
     folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")

@@ -159,7 +159,7 @@ CHAINS = [((0.75,), 2**34, 1), ((0.75, 0.5), 2**34, 1), ((0.75, 0.9999, 0.5), 2*
 
 
 @pytest.mark.parametrize(("levels", "kept_bytes", "trainings"), CHAINS)
-def test_each_walk_of_a_chain_finds_what_it_finds_alone_and_they_train_their_way_once(
+def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_their_way_once(
     spec, levels, kept_bytes, trainings, tmp_path, monkeypatch
 ):
     trained, job = [], None
@@ -179,12 +179,12 @@ def test_each_walk_of_a_chain_finds_what_it_finds_alone_and_they_train_their_way
             (each.walked, each.failure and each.failure.error, [one.numbers for one in each.measured]) for each in read
         ]
 
-    alone = found("alone", [replace(each, then=None) for each in job.chain()])
-    assert [bool(measured) for *_, measured in alone] == [at != 0.9999 for at in levels]
-    assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in alone if not measured)
+    separate = found("separate", [replace(each, then=None) for each in job.chain()])
+    assert [bool(measured) for *_, measured in separate] == [at != 0.9999 for at in levels]
+    assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in separate if not measured)
     trained.clear()
     monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", kept_bytes)
-    assert found("together", [job]) == alone
+    assert found("together", [job]) == separate
     assert len(trained) == trainings
 
 
