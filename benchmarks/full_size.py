@@ -28,7 +28,7 @@ from benchmarks.measuring import Ratio
 from evaluators.memorization import WINDOW_TOKENS, table_windows
 from harness.contracts import Precision
 from harness.data.sections import DEFAULT_TOKENS
-from harness.execution.trial.tasks import TABLE_NEW_TOKENS
+from harness.execution.tasks import TABLE_NEW_TOKENS
 from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file
 from harness.plugins import METHODS

@@ -29,8 +29,8 @@ from transformers import GPTNeoConfig, LlamaConfig
 from benchmarks.measuring import seconds_of
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Model, Precision, Sequences, Training
-from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
+from harness.planning.machine import hardware, versions
 from harness.planning.memory import bytes_on_engine, measuring_bytes, rehearse_deep, weights_bytes
 from harness.plugins import METHODS
 from harness.settings import DeepSpeed, Engine, MemorizedModel, Source, Trial, replace

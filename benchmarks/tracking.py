@@ -17,9 +17,8 @@ from benchmarks.measuring import Ratio, seconds_of
 from harness.library import load_results
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
-from harness.records.journal import Journal
+from harness.records.journal import Journal, Measurement, Point, Started
 from harness.records.mlflow import connect, copy_sweep
-from harness.records.record import Measurement, Point, Started
 from harness.reporting.files import point_tags
 from harness.settings import Trial, replace
 

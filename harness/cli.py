@@ -103,7 +103,7 @@ def end(exit_code: int) -> NoReturn:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from harness.records.record import DIRTY, own_commit
+        from harness.records.journal import DIRTY, own_commit
 
         commit = own_commit().removesuffix(DIRTY)
         packages = [f"{package} {version(package)}" for package in ("torch", "transformers", "ray")]

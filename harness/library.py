@@ -159,7 +159,6 @@ class SweepResults:
         return faults
 
     def _kept(self, point: PointResults) -> Path:
-        """Return the folder of a kept erased model, after checking it."""
         folder = self.folder.parent / "artifacts" / "erased" / point.erased_key
         name = f"{point.spec.label} (point {point.spec.point_id(point.strength)})"
         remove = f"Remove {self.folder / 'journal' / f'{point.spec.trial_id}.jsonl'}"

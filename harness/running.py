@@ -10,7 +10,7 @@ from harness.analysis.analysis import Analysis
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution import job, waves
-from harness.execution.progress import SweepProgress
+from harness.execution.job import SweepProgress
 from harness.library import SweepResults
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, ErasedModel, Evaluation, Evaluator, Method, Metric, Model
-from harness.execution.trial import inputs, items, memorized, tasks
+from harness.execution import tasks, trial
 from harness.models import loading, resolving
 from harness.planning import evaluators, tuning
 from harness.plugins import EVALUATORS, METHODS, declared_space, prepares
@@ -75,7 +75,7 @@ def one_word_model() -> Model:
 
 def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
     """Return each forget sequence's mean NLL under these logits."""
-    return token_nll(logits_NTV[:, :-1], inputs.forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
+    return token_nll(logits_NTV[:, :-1], tasks.forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)
 
 
 class Conformance:
@@ -96,7 +96,7 @@ def left_alone(task: tasks.ErasingTask | tasks.EvaluatingTask) -> Iterator[None]
         assert_unchanged([*task.process_state.changed(), *task.changes()])
     finally:
         task.process_state.restore()  # The next test is no neighbour to harm.
-        inputs.clear_shared()
+        tasks.clear_shared()
 
 
 def assert_unchanged(changed: list[str]) -> None:
@@ -154,7 +154,7 @@ class MethodConformance(Conformance):
         """Return the small trial's task."""
         spec = small_spec(method.reference, model=self.model)
         if method.reference == "memorized_model":
-            memorized.build_memorized(spec, artifacts, print)
+            tasks.build_memorized(spec, artifacts, print)
         return tasks.ErasingTask(spec, artifacts, strengths, print)
 
     def original(self) -> Model:
@@ -169,7 +169,7 @@ class MethodConformance(Conformance):
     def logits(self, model: Model) -> torch.Tensor:
         """Return the model's logits on the forget set."""
         with torch.inference_mode():
-            logits: torch.Tensor = model(input_ids=inputs.forget_set(small_spec()).tokens_NT).logits
+            logits: torch.Tensor = model(input_ids=tasks.forget_set(small_spec()).tokens_NT).logits
         return logits
 
     def only(self, method: type[Method], name: str, artifacts: Artifacts, strength: Number) -> torch.Tensor:
@@ -354,8 +354,8 @@ class EvaluatorConformance(Conformance):
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
         spec = small_spec()
-        texts = inputs.forget_set(spec), inputs.utility_texts(spec), inputs.more_texts(spec, MORE_TEXTS)
-        item_metrics = items.metric_items(evaluation, evaluator.metrics, *texts).keys()
+        texts = tasks.forget_set(spec), tasks.utility_texts(spec), tasks.more_texts(spec, MORE_TEXTS)
+        item_metrics = trial.metric_items(evaluation, evaluator.metrics, *texts).keys()
         assert item_metrics == with_items, f"without a value for any item: {', '.join(with_items - item_metrics)}"
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts, kept: Kept) -> None:

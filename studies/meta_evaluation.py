@@ -36,9 +36,8 @@ from harness.base.files import digest_of, write_whole
 from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
-from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.run import run_evaluator, yield_models
-from harness.execution.trial.tasks import MeasuredModel
+from harness.execution.tasks import MeasuredModel, measured_set
+from harness.execution.trial import run_evaluator, yield_models
 from harness.library import load_results
 from harness.records.artifacts import ARRAYS, Artifacts
 from harness.records.published import PUBLISHED

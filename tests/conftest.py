@@ -32,16 +32,14 @@ from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.contracts import Checkpoint, Metric, Sequences, Training
 from harness.errors import ConfigError
+from harness.execution import tasks, trial
 from harness.execution.isolate import ProcessState
 from harness.execution.job import Folders, Job
-from harness.execution.trial import inputs, memorized, tasks
-from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.items import MetricItems, aggregated
-from harness.records.journal import Journal
-from harness.records.record import Measurement, Point, Walked
+from harness.records.journal import Journal, Measurement, Point, Walked
 from harness.records.results import Results, trial_results
 from harness.testing import Conformance
 
@@ -482,7 +480,7 @@ def measured(monkeypatch):
             kept.append(elsewhere.submit(load_model, checkpoint, dtype).result())
         return copy.deepcopy(kept[-1])
 
-    for room in (tasks.loading, trial, memorized):
+    for room in (tasks.loading, trial):
         monkeypatch.setattr(room, "load_model", counted)
 
     def run(work):
@@ -503,7 +501,7 @@ def measured(monkeypatch):
 def run_whole(tmp_path):
     """Return a runner of a whole trial, with the memorised model that it needs, and with no judge loaded before."""
 
-    inputs.JUDGES.__init__()
+    tasks.JUDGES.__init__()
 
     def run(spec):
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")

@@ -20,7 +20,7 @@ from harness.base.messages import console, tell
 from harness.errors import DataError, unknown
 from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
-from harness.records import mlflow, published, record
+from harness.records import journal, mlflow, published
 from harness.records.results import PointResults, Results
 from harness.records.setting_changes import Change, find_differences, flatten_texts, setting_changes
 from harness.reporting import summary
@@ -182,7 +182,7 @@ def _numbers(point: PointResults) -> dict[str, tuple[float, str]]:
 
 
 def _packages(results: Results) -> dict[str, str]:
-    kinds = {record.cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts}
+    kinds = {journal.cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts}
     return dict(versions(results)) | ({"processor": ", ".join(sorted(kinds))} if kinds else {})
 
 

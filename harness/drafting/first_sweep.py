@@ -18,9 +18,8 @@ from harness.contracts import Checkpoint, Method, Number
 from harness.data import sections, sequences
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution import job, waves
-from harness.execution.progress import SweepProgress
-from harness.execution.trial import inputs, walk
+from harness.execution import job, tasks, walk, waves
+from harness.execution.job import SweepProgress
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
@@ -302,8 +301,8 @@ def measure_recalls(trials: Sequence[Trial], checkpoint: Checkpoint | None = Non
     model, recalls = None, dict[str, Recall]()
     for spec in trials:
         if spec.is_of_original and spec.method in (ORIGINAL, HOLDOUT):
-            model = model or loading.load_model(checkpoint or spec.model).to(inputs.choose_device(spec))
-            texts = inputs.forget_set(spec)
+            model = model or loading.load_model(checkpoint or spec.model).to(tasks.choose_device(spec))
+            texts = tasks.forget_set(spec)
             predicted_NT, nll_NT = scoring.score_tokens(model, texts)
             ma_N = scoring.accuracies(texts, predicted_NT, first=texts.prefix_tokens, left_out=1)
             needed_N = np.minimum(TOKENS, texts.lengths_N.numpy() - texts.prefix_tokens)

@@ -16,10 +16,10 @@ from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
 from harness.execution import job, waves
-from harness.execution.trial.run import run_job
+from harness.execution.trial import run_job
 from harness.planning import plan, sweep_file
 from harness.records import journal, results
-from harness.records.record import Candidate
+from harness.records.journal import Candidate
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, Plan, Study, replace
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)

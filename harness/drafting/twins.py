@@ -17,9 +17,9 @@ from harness.data import sequences
 from harness.drafting import first_sweep
 from harness.drafting.given_texts import Given, ReadTexts, named_source, read_given
 from harness.errors import DataError, TrialError
-from harness.execution.environment import versions
-from harness.execution.trial.memorized import accuracy
+from harness.execution.tasks import accuracy
 from harness.models import loading, resolving
+from harness.planning.machine import versions
 from harness.reporting.render import fill_template
 from harness.settings import Engine, Source, replace
 from harness.toolkit import device, finetune

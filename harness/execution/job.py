@@ -1,5 +1,6 @@
-"""Jobs, their events, and records of failed ones."""
+"""Jobs, their events and the terminal's view of them, and records of failed ones."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,10 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from harness.base.messages import reason, storable
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from harness.base.messages import reason, shown, storable
 from harness.base.settings import Strict
-from harness.records.journal import Journal
-from harness.records.record import Candidate, Failed
+from harness.records.journal import Candidate, Failed, Journal
 from harness.settings import Json, Study, Trial
 
 
@@ -115,3 +118,60 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     if job.candidate is not None:
         folders.journal.append(job.candidate.record(error, 60 * minutes))
     record_failure(job, folders, watch, error, ())
+
+
+_MAX_SILENCE_SECONDS = 60.0
+
+
+class SweepProgress:
+    """A watcher that shows finished and running ones of so many jobs; use it as a context manager."""
+
+    def __init__(self, jobs: int, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        name, message = (TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[message]"))
+        columns = name, BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), message
+        self._view = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._sweep = self._view.add_task("jobs", total=jobs, message="")
+        self._running: dict[str, TaskID] = {}
+        self._over, self._failed, self._jobs = 0, 0, jobs
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._view.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._view.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        message = shown(event.message)
+        if event.kind in ("finished", "failed"):
+            self._over, self._failed = self._over + 1, self._failed + (event.kind == "failed")
+            self._jobs = max(self._jobs, self._over)
+            if event.job in self._running:
+                self._view.remove_task(self._running.pop(event.job))
+            failed = f"{self._failed} failed" if self._failed else ""
+            self._view.update(self._sweep, completed=self._over, total=self._jobs, message=failed)
+        else:
+            if event.job not in self._running:
+                self._running[event.job] = self._view.add_task(event.job, total=None, message="")
+            row, count, total = self._running[event.job], event.done or None, event.total or None
+            self._view.update(row, message=message, completed=count, total=total)
+        self._say(event, message)
+
+    def _say(self, event: Event, message: str) -> None:
+        counted = f"{self._over} of {self._jobs} jobs" + (f" · {self._failed} failed" if self._failed else "")
+        if event.kind in ("failed", "lost"):
+            line = f"{event.job}: {'failed: ' if event.kind == 'failed' else ''}{message}"
+        elif self._console.is_terminal:
+            return
+        elif event.kind == "finished":
+            line = f"{event.job}: {message or 'finished'} · {counted}"
+        elif message and time.monotonic() - self._last_line > _MAX_SILENCE_SECONDS:
+            position = f" ({event.done} of {event.total})" if event.total else ""
+            line = f"{event.job}: {message}{position} · {counted}"
+        else:
+            return
+        self._last_line = time.monotonic()
+        self._console.print(line, markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.base.files import digest_of
-from harness.records import record, tuned
+from harness.records import journal, tuned
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Json, Level, Study, end_of
 
 Settings = Mapping[str, Json]
@@ -29,7 +29,7 @@ def results_awaited(study: Study, number: int) -> int:
 
 
 def next_settings(
-    study: Study, number: int, candidates: Sequence[record.Candidate], others: Mapping[int, Settings] | None = None
+    study: Study, number: int, candidates: Sequence[journal.Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
     """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
 
@@ -64,7 +64,7 @@ STARTUP = 4
 """Random candidates before the search learns."""
 
 
-def objective(study: Study, target: Level, candidate: record.Candidate) -> tuple[float, float] | None:
+def objective(study: Study, target: Level, candidate: journal.Candidate) -> tuple[float, float] | None:
     """Return a candidate's smallest MA less the level, and the log of its lowest perplexity there or infinity.
 
     Probes below the lower bound of perplexity repeat one word and are ignored. None without a probe of the original.
@@ -84,7 +84,7 @@ def objective(study: Study, target: Level, candidate: record.Candidate) -> tuple
 
 
 def sampled_settings(
-    study: Study, target: Level, finished: Sequence[record.Candidate], unfinished: Sequence[Settings], seed: int
+    study: Study, target: Level, finished: Sequence[journal.Candidate], unfinished: Sequence[Settings], seed: int
 ) -> dict[str, Json]:
     """Return a value for each dimension, drawn by Optuna's sampler.
 

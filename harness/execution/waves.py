@@ -50,10 +50,10 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
 
 def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
     """Run jobs in this process, one by one, without time limits or isolation."""
-    from harness.execution.trial import run  # It imports transformers' models, which takes seconds.
+    from harness.execution import trial  # It imports transformers' models, which takes seconds.
 
     for job in jobs:
-        run.run_job(job, folders, watch)
+        trial.run_job(job, folders, watch)
 
 
 def shared_jobs(results: Results, folders: Folders) -> list[Job]:

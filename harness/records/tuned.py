@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from harness.contracts import Json
-from harness.records.journal import Journal
-from harness.records.record import Candidate
+from harness.records.journal import Candidate, Journal
 from harness.records.results import Results, StudyResults, read_results, read_studies
 from harness.settings import Choice, Dimension, LogUniform, Plan, Study, Trial, edge_of, end_of, replace
 

@@ -133,7 +133,6 @@ def _as_computed(state: torch.Tensor) -> torch.Tensor:
 def _layer_gradients(
     layer: Module, weights: Mapping[str, Parameter], passes: Sequence[_Pass], losses: int, *, is_lowest: bool
 ) -> list[dict[str, torch.Tensor]]:
-    """Move `passes` to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
     sums = next(layer.parameters()).detach().new_zeros(losses, size)
     gradients = []

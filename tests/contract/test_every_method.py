@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness.execution.trial.inputs import forget_set
+from harness.execution.tasks import forget_set
 from harness.models.loading import load_tokenizer
 from harness.plugins import METHODS
 from harness.testing import MethodConformance, small_spec

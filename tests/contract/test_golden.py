@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.trial.inputs import forget_set
-from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask
+from harness.execution.tasks import ErasingTask, build_memorized, forget_set
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts

@@ -11,8 +11,7 @@ import pytest
 
 from harness import load_results, run_sweep
 from harness.errors import DataError
-from harness.records.journal import Journal
-from harness.records.record import Measurement, Stopped
+from harness.records.journal import Journal, Measurement, Stopped
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]

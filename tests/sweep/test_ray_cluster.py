@@ -14,8 +14,7 @@ import time
 import pandas as pd
 import pytest
 
-from harness.records.journal import Journal
-from harness.records.record import Measurement, Started
+from harness.records.journal import Journal, Measurement, Started
 from harness.sweep import main
 
 CLUSTER = """

@@ -11,8 +11,7 @@ import pytest
 
 from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
-from harness.records.journal import Journal
-from harness.records.record import Failed, Stopped
+from harness.records.journal import Failed, Journal, Stopped
 from harness.settings import replace
 
 WORK = """
@@ -21,7 +20,7 @@ from pathlib import Path
 import torch
 from harness.execution.job import Event
 from harness.records.journal import Journal
-from harness.records.record import Stopped
+from harness.records.journal import Stopped
 
 def work(job, folders, watch):
     for each in job.chain():

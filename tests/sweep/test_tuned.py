@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 from harness import load_results
-from harness.execution.trial import walk
-from harness.records.journal import Journal
-from harness.records.record import Candidate
+from harness.execution import walk
+from harness.records.journal import Candidate, Journal
 from harness.settings import UNSEEN_ROWS, replace
 from harness.sweep import main
 
@@ -101,7 +100,7 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):
     shutil.copytree(undisturbed / "tuned", tmp_path / "tuned")
     before = tried(tmp_path)
-    monkeypatch.setattr("harness.execution.trial.run.run_job", lambda *arguments: pytest.fail("a job"))
+    monkeypatch.setattr("harness.execution.trial.run_job", lambda *arguments: pytest.fail("a job"))
     assert run(sweep_file, tmp_path) == 0
     assert tried(tmp_path) == before
     pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))

@@ -15,19 +15,18 @@ import psutil
 import pytest
 import torch
 
-from harness.execution.trial.tasks import ErasingTask
+from harness.execution.tasks import ErasingTask
 from harness.models.adapters import load_erased
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement
+from harness.records.journal import Failed, Journal, Measurement
 from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 
 WORKER = """
 import sys
 from pathlib import Path
-from harness.execution.trial.erasing import erase_on_worker
+from harness.execution.walk import erase_on_worker
 from harness.settings import Trial
 import json, deepspeed, torch
 torch.set_num_threads(1)

@@ -5,7 +5,7 @@ import tomllib
 from importlib.metadata import requires
 from pathlib import Path
 
-from harness.execution.environment import PACKAGES
+from harness.planning.machine import PACKAGES
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 WITHOUT_A_NUMBER = {

@@ -15,9 +15,10 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import StorageError
-from harness.execution import environment, isolate, redact
+from harness.execution import isolate, redact
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.ray import session
+from harness.planning import machine
 from harness.settings import replace
 
 import ray  # isort: skip
@@ -30,7 +31,7 @@ if session.IS_LOCAL:  # Workers inherit them; an actor with variables of its own
     class_cache.ENV_VARS_TO_PROPAGATE = set()
     class_cache.DEFAULT_ENV_VARS.clear()
 
-RUN_JOB = "harness.execution.trial.run:run_job"
+RUN_JOB = "harness.execution.trial:run_job"
 _REMEDY = "Lower `training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
 _SHORT_OF_MEMORY = f"WorkerDied: its process was stopped because memory ran short. {_REMEDY}"
 _DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
@@ -45,7 +46,7 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
 
 def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
     if not session.IS_LOCAL:
-        folders = replace(folders, inputs=environment.node_inputs([job.spec for job in jobs], folders.plan_file))
+        folders = replace(folders, inputs=machine.node_inputs([job.spec for job in jobs], folders.plan_file))
     # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     for workers in sorted({job.spec.engine.workers for job in jobs}):
         chains = [job.chain() for job in jobs if job.spec.engine.workers == workers]
@@ -173,8 +174,8 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
         gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
-            inputs = environment.node_inputs([job.spec], folders.plan_file)
-            if clause := environment.input_differences(folders.inputs, inputs):
+            inputs = machine.node_inputs([job.spec], folders.plan_file)
+            if clause := machine.input_differences(folders.inputs, inputs):
                 tune.report({"refusal": f"NodeError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))

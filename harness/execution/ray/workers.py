@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution import environment, redact
+from harness.execution import redact
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
+from harness.planning import machine
 from harness.settings import Trial
 from harness.toolkit.deepspeed import loopback_variables
 
@@ -49,7 +50,7 @@ def run_on_workers(
         tempfile.TemporaryDirectory(prefix="group-", dir=session) as store_folder,
     ):
         logs = Path(name)
-        inputs = None if is_on_loopback() else environment.node_inputs([spec])
+        inputs = None if is_on_loopback() else machine.node_inputs([spec])
         config: dict[str, Any] = {"work": work, "spec": spec.model_dump_json(), "data": dict(data)}
         config |= {"folder": str(folder), "logs": name, "inputs": inputs}
         trainer = TorchTrainer(
@@ -107,7 +108,7 @@ def _run_worker(config: dict[str, Any]) -> None:
 
     try:
         inputs = config["inputs"]
-        if inputs and (clause := environment.input_differences(inputs, environment.node_inputs([spec]))):
+        if inputs and (clause := machine.input_differences(inputs, machine.node_inputs([spec]))):
             raise TrialError(f"its node {node_name()} {clause}.")
         resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
     except Exception as error:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from harness.analysis import metrics, seeds
 from harness.base.messages import amount, first_names
-from harness.records.record import DIRTY, cpu_kind, parse_time
+from harness.records.journal import DIRTY, cpu_kind, parse_time
 from harness.records.results import Results, TrialResults
 from harness.reporting.plan import describe_readings
 from harness.reporting.render import Column, fill_html, render

@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
 from harness.commands.results import check_of_export
-from harness.records import items, record
+from harness.records import items, journal
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
 from harness.settings import Compare, Level, Source
@@ -60,7 +60,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
                     found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
                     found |= {"nearest": near | {"perplexity": 1.0}, "reason": given.get("reason", "")}
-                    walked = record.Walked(trial_id=spec.trial_id, level=0.75, **found)
+                    walked = journal.Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
                         continue

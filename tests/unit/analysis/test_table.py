@@ -13,7 +13,7 @@ from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
 from harness.analysis.table import table as make_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
-from harness.records.record import Failed, Started, Stopped
+from harness.records.journal import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.settings import replace
 

@@ -6,8 +6,7 @@ import pytest
 
 from harness.cli import main as lethe
 from harness.contracts import Checkpoint, Training
-from harness.records.journal import Journal
-from harness.records.record import Started
+from harness.records.journal import Journal, Started
 from harness.settings import Level, Source, replace
 
 NUMBERS = {"memorization": {"ma": 0.5}, "generation": {"perplexity": 20.0, "mauve": float("nan")}}

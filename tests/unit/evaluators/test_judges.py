@@ -9,7 +9,7 @@ import pytest
 from evaluators.generation import Generation
 from harness.analysis.caveats import human_readings, judge_warnings
 from harness.contracts import Checkpoint
-from harness.execution.trial.tasks import EvaluatingTask
+from harness.execution.tasks import EvaluatingTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts

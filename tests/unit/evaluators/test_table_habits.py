@@ -18,7 +18,7 @@ from evaluators.generation import Generation, table_perplexity
 from evaluators.memorization import Memorization
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
-from harness.execution.trial.tasks import EvaluatingTask
+from harness.execution.tasks import EvaluatingTask
 from harness.models.resolving import resolve_judge
 from harness.models.tokenizing import cleaned, retokenized
 from harness.records.artifacts import Artifacts

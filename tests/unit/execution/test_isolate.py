@@ -10,16 +10,15 @@ import torch
 
 from harness.base.files import digest_of
 from harness.errors import TrialError
+from harness.execution import tasks
 from harness.execution.isolate import ProcessState, compared, fingerprints, guarded
 from harness.execution.job import Folders, Job
-from harness.execution.trial import inputs
-from harness.execution.trial.erasing import erase
-from harness.execution.trial.tasks import EvaluatingTask, PeakMemory
+from harness.execution.tasks import EvaluatingTask, PeakMemory
+from harness.execution.walk import erase
 from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement
+from harness.records.journal import Failed, Journal, Measurement
 from harness.settings import EvaluatorSpec, Source, replace
 from harness.testing import small_spec
 
@@ -49,7 +48,7 @@ def run(tmp_path):
     """Return a runner of trials in this process, one after the other: each one's records."""
     folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
 
-    inputs.clear_shared()
+    tasks.clear_shared()
 
     def run(*specs):
         run_inline([Job(name=spec.variant, kind="trial", spec=spec) for spec in specs], folders, lambda event: None)
@@ -57,7 +56,7 @@ def run(tmp_path):
 
     run.folders = folders
     yield run
-    inputs.clear_shared()
+    tasks.clear_shared()
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def clean(run):
     if not CLEAN:
         CLEAN.extend(numbers(run(spec_of("clean"))[0]))
         shutil.rmtree(run.folders.artifacts)
-        inputs.clear_shared()
+        tasks.clear_shared()
     return CLEAN
 
 
@@ -115,7 +114,7 @@ def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run
     assert numbers(first) == [], "what it measured is in no journal"
     assert numbers(second) == clean
     if "array" in harm:
-        inputs.clear_shared()  # A later process finds the artifacts alone.
+        tasks.clear_shared()  # A later process finds the artifacts alone.
         assert numbers(run(spec_of("later"))[0]) == clean
 
 

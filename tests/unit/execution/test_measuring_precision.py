@@ -6,14 +6,12 @@ import torch
 from harness.analysis.caveats import changed_choices
 from harness.base.files import digest_of
 from harness.execution.job import Folders, Job
-from harness.execution.trial.inputs import JudgeCache, measured_set
-from harness.execution.trial.tasks import EvaluatingTask, MeasuredModel
+from harness.execution.tasks import EvaluatingTask, JudgeCache, MeasuredModel, measured_set
 from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement
+from harness.records.journal import Failed, Journal, Measurement
 from harness.reporting.plan import describe_readings
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import MODEL, small_spec

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.execution import environment
-from harness.execution.environment import input_differences, node_inputs
+from harness.planning import machine
+from harness.planning.machine import input_differences, node_inputs
 from harness.settings import EvaluatorSpec, replace
 
 
@@ -28,9 +28,9 @@ def test_a_node_that_does_not_share_the_results_folder_is_told(spec, tmp_path):
 def test_other_versions_and_other_code_are_told(spec, monkeypatch):
     driver = node_inputs([spec])
     assert {"python", "torch", "transformers", "lethe"} <= driver.keys()
-    own = environment.versions()
-    monkeypatch.setattr(environment, "versions", lambda: own | {"torch": "2.1.0"})
-    monkeypatch.setattr(environment, "plugin_digest", lambda plugin: "0" * 16)
+    own = machine.versions()
+    monkeypatch.setattr(machine, "versions", lambda: own | {"torch": "2.1.0"})
+    monkeypatch.setattr(machine, "plugin_digest", lambda plugin: "0" * 16)
     told = input_differences(driver, node_inputs([spec]))
     assert f"torch (2.1.0, not {own['torch']})" in told
     assert "the method emso (0000000000000000, not " in told

@@ -15,8 +15,7 @@ from harness.execution.ray.session import (
     trials_at_once,
     worker_resources,
 )
-from harness.execution.trial.inputs import JudgeCache
-from harness.execution.trial.tasks import EvaluatingTask
+from harness.execution.tasks import EvaluatingTask, JudgeCache
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace

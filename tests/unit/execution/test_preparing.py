@@ -7,14 +7,13 @@ import pytest
 
 from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
+from harness.execution import tasks
 from harness.execution.job import Folders, Job
-from harness.execution.trial import tasks
-from harness.execution.trial.tasks import EvaluatingTask
+from harness.execution.tasks import EvaluatingTask
 from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts, is_prepared
-from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement
+from harness.records.journal import Failed, Journal, Measurement
 from harness.records.results import Results, read_results
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import FORGET, small_spec

@@ -4,9 +4,8 @@ import io
 
 from rich.console import Console
 
-from harness.execution import progress as module
-from harness.execution.job import Event
-from harness.execution.progress import SweepProgress
+from harness.execution import job as module
+from harness.execution.job import Event, SweepProgress
 
 
 def event(job, kind, message="", done=0, total=0):

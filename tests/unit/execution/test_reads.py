@@ -14,7 +14,7 @@ import pytest
 
 from harness.drafting.first_sweep import evaluator_lines
 from harness.errors import ConfigError
-from harness.execution.trial.tasks import EvaluatingTask
+from harness.execution.tasks import EvaluatingTask
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.settings import replace

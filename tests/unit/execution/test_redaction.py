@@ -11,9 +11,8 @@ from harness.errors import DataError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report
 from harness.execution.waves import run_inline
-from harness.records.journal import Journal
-from harness.records.mlflow_runs import point_run, trial_run
-from harness.records.record import Failed
+from harness.records.journal import Failed, Journal
+from harness.records.mlflow import point_run, trial_run
 from harness.records.results import read_results
 from harness.reporting.files import write
 from harness.settings import EvaluatorSpec, replace

@@ -6,20 +6,17 @@ import pytest
 import torch
 
 from harness.contracts import Strength
+from harness.execution import trial
 from harness.execution.job import Folders, Job
-from harness.execution.trial import erasing
-from harness.execution.trial import run as trial
-from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import measured_set
-from harness.execution.trial.tasks import PeakMemory
-from harness.execution.trial.walk import TOLERANCE, find_level
+from harness.execution.tasks import PeakMemory, measured_set
+from harness.execution.walk import TOLERANCE, erase, find_level
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Walked
+from harness.records.journal import Journal, Walked
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Level, replace
 from harness.testing import small_spec
 
+WALK = "harness.execution.walk"
 EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)
 WHOLE_EPOCHS = Strength("epochs", cumulative=True, off=0)
 DIAL = Strength("gamma", cumulative=False, off=0.0)
@@ -124,7 +121,9 @@ def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec
 
 def test_models_within_an_epoch_are_kept_only_when_the_level_is_near(spec, tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(erasing, "write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength))
+    monkeypatch.setattr(
+        "harness.execution.walk.write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength)
+    )
     slow = replace(spec, training=replace(spec.training, learning_rate=spec.training.learning_rate / 9), walk_to=9)
     found = walk(slow, Artifacts(tmp_path))[0]
     assert found.reached
@@ -163,7 +162,9 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
     spec, levels, kept_bytes, trainings, tmp_path, monkeypatch
 ):
     trained, job = [], None
-    monkeypatch.setattr(erasing, "erase", lambda *arguments: trained.append(arguments) or erase(*arguments))
+    monkeypatch.setattr(
+        "harness.execution.walk.erase", lambda *arguments: trained.append(arguments) or erase(*arguments)
+    )
     for at in reversed(levels):
         until = replace(spec, until=Level(metric="ma", at=at)).identified(is_cumulative=True)
         job = Job(name=f"{at}", kind="trial", spec=until, then=job)
@@ -183,7 +184,7 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
     assert [bool(measured) for *_, measured in separate] == [at != 0.9999 for at in levels]
     assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in separate if not measured)
     trained.clear()
-    monkeypatch.setattr("harness.execution.trial.walk.MAX_KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr(f"{WALK}.MAX_KEPT_BYTES", kept_bytes)
     assert found("together", [job]) == separate
     assert len(trained) == trainings
 

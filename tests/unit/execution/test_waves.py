@@ -5,8 +5,7 @@ import pytest
 from harness.execution.job import Event, Folders
 from harness.execution.waves import next_candidates, run_waves, shared_jobs, trial_jobs
 from harness.records.artifacts import Artifacts, memorized_key
-from harness.records.journal import Journal
-from harness.records.record import WHOLE, Candidate, Failed
+from harness.records.journal import WHOLE, Candidate, Failed, Journal
 from harness.records.results import Results, StudyResults, trial_results
 from harness.settings import Choice, Level, Source, Study, replace
 

@@ -8,8 +8,7 @@ from torch import nn
 from transformers import GPTNeoConfig
 
 from harness.contracts import Checkpoint, ErasedModel
-from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask
+from harness.execution.tasks import ErasingTask, build_memorized
 from harness.planning import memory
 from harness.planning.machine import PROCESS_BYTES, Machine, memory_share
 from harness.planning.memory import MemoryTracker, bytes_on_engine, find_unfit, memory_need, memory_needs, rehearse

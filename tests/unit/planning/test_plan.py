@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from harness.data.sequences import load_forget
-from harness.execution.trial.items import sequence_identities
+from harness.execution.trial import sequence_identities
 from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.reporting.plan import one_step_epochs

@@ -16,9 +16,9 @@ from harness.errors import StorageError
 from harness.execution import job, trial, waves
 from harness.models.loading import save_model
 from harness.models.resolving import resolve_model
-from harness.records import artifacts, record, results
+from harness.records import artifacts, results
 from harness.records.items import MetricItems, write_items
-from harness.records.journal import Journal
+from harness.records.journal import Failed, Journal
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import small_spec
 
@@ -99,7 +99,7 @@ def test_a_write_on_a_full_disk_is_one_sentence_and_leaves_no_half_file(disk, wr
 
 
 def test_a_line_that_did_not_fit_costs_no_other(disk):
-    journal, small = Journal(disk.root), record.Failed(trial_id="t", error="small", log=())
+    journal, small = Journal(disk.root), Failed(trial_id="t", error="small", log=())
     journal.append(small)
     disk.leave(1)
     with pytest.raises(StorageError):
@@ -120,8 +120,8 @@ def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, m
     journal = Journal(folders.results / "journal")
 
     def run(watch=lambda event: None):
-        trial.inputs.JUDGES.__init__()
-        trial.inputs.clear_shared()
+        trial.tasks.JUDGES.__init__()
+        trial.tasks.clear_shared()
         waves.run_waves(results.read_results(plan, journal), folders, waves.run_inline, watch)
         return results.read_results(plan, journal).statuses[spec.trial_id]
 

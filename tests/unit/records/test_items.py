@@ -10,10 +10,9 @@ import torch
 from harness.contracts import Evaluation, Metric, Sequences
 from harness.data.sequences import Utility
 from harness.errors import DataError, TrialError
-from harness.execution.trial.items import metric_items, sequence_identities
+from harness.execution.trial import metric_items, sequence_identities
 from harness.records.items import aggregated, items_file
-from harness.records.journal import Journal
-from harness.records.record import Measurement
+from harness.records.journal import Journal, Measurement
 from harness.settings import replace
 from harness.statistics.bootstrap import row_intervals
 from harness.toolkit import auc_items

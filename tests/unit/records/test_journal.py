@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from harness.contracts import Metric
 from harness.errors import DataError, PluginError
-from harness.records.journal import Journal
-from harness.records.record import Failed, Point, Started, Stopped
+from harness.records.journal import Failed, Journal, Point, Started, Stopped
 from harness.records.results import trial_results
 from harness.settings import Collapse, Plan, replace
 

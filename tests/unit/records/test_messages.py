@@ -7,8 +7,7 @@ import pytest
 from harness.base.messages import printable, storable
 from harness.errors import DataError
 from harness.records import journal as journal_module
-from harness.records.journal import Journal
-from harness.records.record import Failed
+from harness.records.journal import Failed, Journal
 
 
 def test_a_stored_text_is_encodable_short_and_says_how_much_it_lacks():

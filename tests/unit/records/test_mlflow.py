@@ -16,10 +16,10 @@ from harness import cli
 from harness.analysis.curves import method_style
 from harness.errors import DataError
 from harness.library import find_point
-from harness.records import artifacts, mlflow_runs
-from harness.records.journal import Journal
+from harness.records import artifacts
+from harness.records import mlflow as tracking
+from harness.records.journal import Failed, Journal, Started, Stopped
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, describe_failure, describe_store
-from harness.records.record import Failed, Started, Stopped
 from harness.reporting.files import point_tags
 from harness.settings import replace
 
@@ -92,7 +92,7 @@ def ids(folder):
 
 
 def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
-    run = mlflow_runs.trial_run(trial)
+    run = tracking.trial_run(trial)
     said = {"method": "emso", "node": "gpu-3", "stop_reason": "none", "strengths": "1, 2", "error": "none"}
     said |= {"mlflow.runName": "EMSO, miniature-m, seed 0", "mlflow.source.name": "sweep s", "forget_digest": "1" * 16}
     assert (said | {"mlflow.source.git.commit": "c0ffee"}).items() <= run.tags.items()
@@ -107,11 +107,11 @@ def test_a_trials_run_has_its_trajectory_and_all_that_it_was_run_with(trial):
 
 def test_what_is_not_finite_is_named_and_left_out_and_unseen_texts_have_no_utility(spec, results, records):
     [trial] = results(left={"t1": records(spec, generation={"perplexity": float("inf"), "rep_2": float("nan")})}).trials
-    run = mlflow_runs.point_run(trial, trial.points[0])
+    run = tracking.point_run(trial, trial.points[0])
     assert run.tags["not_finite"] == "generation/perplexity, generation/rep_2"
     assert not [name for name, _, _ in run.metrics if name.startswith("generation")]
     [unseen] = results(replace(spec, method="holdout", variant="holdout", strengths=())).trials
-    run = mlflow_runs.point_run(unseen, unseen.points[0])
+    run = tracking.point_run(unseen, unseen.points[0])
     assert {name for name, _, _ in run.metrics if "resources" not in name} == {"erasure/ma", "erasure/el_3"}
     assert not [name for name in run.params if name.startswith(("settings.", "training.", "strength."))]
 
@@ -180,10 +180,10 @@ def test_a_kept_sound_model_is_a_tag_with_the_command_that_exports_it(tmp_path, 
     kept = artifacts.Artifacts(root / "artifacts")
     kept.build("erased", spec.point_id(2), lambda folder: (folder / "patch.safetensors").write_bytes(b"0.125"))
     sound = {"collapsed": "false", "over_erased": "unknown"}
-    assert mlflow_runs.erased_tags(trial.points[0], root, sound) == {}
+    assert tracking.erased_tags(trial.points[0], root, sound) == {}
     for broken in ({}, sound | {"collapsed": "true"}, sound | {"over_erased": "true"}):
-        assert mlflow_runs.erased_tags(trial.points[1], root, broken) == {}
-    tags = mlflow_runs.erased_tags(trial.points[1], root, sound)
+        assert tracking.erased_tags(trial.points[1], root, broken) == {}
+    tags = tracking.erased_tags(trial.points[1], root, sound)
     assert (root / tags["kept_in"] / "patch.safetensors").exists()
     assert tags["export"] == f"lethe export s:{spec.point_id(2)} --results 'my results' --out s-emso@2"
     assert find_point(f"s:{spec.point_id(2)}", root) == (root / "s", spec.point_id(2))
@@ -193,12 +193,12 @@ def test_mlflows_page_reads_views_in_the_form_that_is_written_for_it(results):
     """It is not documented: an upgrade that changes it fails here."""
     page = Path(mlflow.__file__).parent / "server" / "js" / "build"
     scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(page.rglob("*.js")))
-    tags = mlflow_runs.experiment_tags(results(), 0)
+    tags = tracking.experiment_tags(results(), 0)
     states = [json.loads(json.loads(tags[f"mlflow.sharedViewState.s{lines}"])["state"]) for lines in ("", ": lines")]
     names = [*states[0], *(name for state in states for chart in state["compareRunCharts"] for name in chart)]
     names += ["mlflow.sharedViewState."]
     names += ["viewStateShareKey", "compareRunsMode", "workflowType", *tags["mlflow.experimentKind"].split()]
-    assert [name for name in names if name not in scripts] == [], f"adapt mlflow_runs.py to MLflow {mlflow.__version__}"
+    assert [name for name in names if name not in scripts] == [], f"adapt mlflow.py to MLflow {mlflow.__version__}"
 
 
 def test_a_points_tags_are_the_tables_and_its_colour_the_figures():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harness.records import journal, results
-from harness.records.record import Failed, Started, parse_time
+from harness.records.journal import Failed, Started, parse_time
 from harness.reporting.sections.repeat import describe_hosts, provenance
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}

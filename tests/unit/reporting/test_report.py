@@ -14,7 +14,7 @@ from PIL import ImageFont
 from harness import load_results
 from harness.analysis.analysis import Analysis
 from harness.contracts import Checkpoint
-from harness.records.record import Failed, Started
+from harness.records.journal import Failed, Started
 from harness.reporting.files import page, write
 from harness.reporting.section import Picture
 from harness.reporting.sections.attacks import Attacks

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from harness.contracts import LoRA, Training
-from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask
+from harness.execution.tasks import ErasingTask, build_memorized
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace

@@ -1,26 +1,205 @@
-"""Tasks of methods and evaluators, the measured model, and arrays computed from the original."""
+"""Tasks of methods and evaluators, and what they read: texts, judges, the memorised model, the original's arrays.
+
+Texts are read once a process and copied for each caller. The memorised model is the original overfitted on the forget
+set, trained once and shared.
+"""
 
 import copy
 import ctypes
+import gc
+import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar, cast, get_args
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 
-from harness.base.files import digest_of
-from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Read, Sequences, Tokenizer
+from harness.base.files import digest_of, write_whole
+from harness.contracts import (
+    Checkpoint,
+    Definition,
+    Evaluator,
+    Generations,
+    Json,
+    Model,
+    Number,
+    Read,
+    Sequences,
+    Tokenizer,
+)
+from harness.data import sequences
 from harness.errors import TrialError
 from harness.execution import isolate
-from harness.execution.trial import inputs, memorized
-from harness.models import loading, tokenizing
+from harness.models import loading, resolving, tokenizing
 from harness.plugins import EVALUATORS, prepares
-from harness.records.artifacts import PREPARED, Artifacts, is_prepared, prepared_key
-from harness.settings import EvaluatorSpec, Json, MoreTexts, Number, Precision, Source, Training, Trial
-from harness.toolkit import decoding, scoring
-from harness.toolkit.device import judging_on, room_after
+from harness.records.artifacts import MEMORIZED, PREPARED, Artifacts, is_prepared, memorized_key, prepared_key
+from harness.settings import HOLDOUT, VALIDATION_ROW, EvaluatorSpec, MoreTexts, Precision, Source, Trial, replace
+from harness.toolkit import decoding, finetune, losses, scoring
+from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype, judging_on, room_after
+
+Texts = TypeVar("Texts", Sequences, sequences.Utility)
+MAX_TEXTS = 18
+"""Texts in memory."""
+
+
+@lru_cache(maxsize=MAX_TEXTS)
+def _as_read(load: Callable[..., Any], *arguments: Any) -> Any:
+    return load(*arguments)
+
+
+def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
+    """Return a copy of `load(*arguments)`, which is called once."""
+    texts: Texts = _as_read(load, *arguments)
+    tensors = {name: value for name, value in vars(texts).items() if isinstance(value, torch.Tensor)}
+    return replace(texts, **{name: value.clone() for name, value in tensors.items()})
+
+
+def _texts_of(spec: Trial, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
+    return shared_texts(load, source, loading.load_tokenizer(spec.model), loading.vocabulary(spec.model), *more)
+
+
+def forget_set(spec: Trial) -> Sequences:
+    """Return the texts to erase; for a holdout row, the unseen texts."""
+    loaders = {HOLDOUT: sequences.load_holdout, VALIDATION_ROW: sequences.load_validation_row}
+    return _texts_of(spec, loaders.get(spec.method, sequences.load_forget), spec.forget)
+
+
+def measured_set(spec: Trial) -> Sequences:
+    """Return the texts that erasure is measured on: the forget set or the trial's half of it."""
+    return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))
+
+
+def retain_set(spec: Trial, sequence_tokens: int) -> Sequences | None:
+    """Return the retain set, cut at `sequence_tokens`; None if the sweep has none."""
+    return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
+
+
+def more_texts(spec: Trial, texts: Mapping[MoreTexts, Source]) -> dict[MoreTexts, Sequences]:
+    """Return an evaluator's unseen, retain and validation texts."""
+    return {role: _texts_of(spec, sequences.LOADERS[role], source) for role, source in texts.items()}
+
+
+def validation_set(spec: Trial) -> Sequences:
+    """Return the texts of early stopping."""
+    return _texts_of(spec, sequences.load_validation, spec.validation)
+
+
+def utility_texts(spec: Trial) -> sequences.Utility:
+    """Return the human texts whose beginnings are prompts."""
+    return _texts_of(spec, sequences.load_utility, spec.utility)
+
+
+def choose_device(spec: Trial) -> torch.device:
+    """Return the GPU if the sweep gives the trial one, else the CPU."""
+    return device_for(spec.gpus)
+
+
+Load = Callable[[Checkpoint], object]
+Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
+
+
+class JudgeCache:
+    """Judges that fit into `kept_bytes` together; the latest always."""
+
+    def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._loaded: dict[Key, tuple[object, int]] = {}
+        """With bytes on disk."""
+
+    def get(self, load: Load, checkpoint: Checkpoint) -> object:
+        """Return `load(checkpoint)`, from memory if possible."""
+        key = load, checkpoint, computing_device(), judges_dtype()
+        if key not in self._loaded:
+            local = resolving.ensure_local(checkpoint)
+            size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
+            self.make_room(size)
+            judge = load(local)
+            # Again: a plugin's own loader may have read files that were changed in between.
+            resolving.check_unchanged(local)
+            self._loaded[key] = judge, size
+        return self._loaded[key][0]
+
+    def clear(self) -> None:
+        self._loaded.clear()
+
+    def make_room(self, size: int = 0) -> None:
+        """Drop all judges if `size` more bytes do not fit."""
+        if size + sum(loaded for _, loaded in self._loaded.values()) > self._kept_bytes:
+            self._loaded.clear()
+            gc.collect()
+
+
+JUDGES = JudgeCache()
+
+
+def clear_shared() -> None:
+    """Drop texts, tokenizers and judges in memory."""
+    _as_read.cache_clear()
+    loading.load_tokenizer.cache_clear()
+    JUDGES.clear()
+
+
+def build_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
+    """Return the folder of the memorised model, trained if it is missing."""
+
+    def make(folder: Path) -> None:
+        if spec.engine.workers > 1:
+            from harness.execution.ray.workers import run_on_workers
+
+            run_on_workers("harness.execution.tasks:memorize_on_worker", spec, {}, folder, progress)
+            memorized = loading.load_model(_memorized_checkpoint(spec, folder)).to(choose_device(spec))
+        else:
+            memorized = _trained(spec, progress)
+            loading.save_model(memorized, folder)
+        ma = accuracy(memorized, forget_set(spec))
+        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
+        write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
+
+    return artifacts.build(MEMORIZED, memorized_key(spec), make)
+
+
+def memorize_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+    """Train the memorised model on one of several workers; the first writes it."""
+    model = _trained(spec, progress)
+    if torch.distributed.get_rank() == 0:
+        loading.save_model(model, folder)
+
+
+def load_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
+    """Return a fresh memorised model and its MA on the forget set."""
+    folder = build_memorized(spec, artifacts, progress)
+    facts = json.loads((folder / "memorized.json").read_text())
+    return loading.load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
+
+
+def _memorized_checkpoint(spec: Trial, folder: Path) -> Checkpoint:
+    # Without a digest: `Artifacts.find` compared the artifact's own.
+    return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
+
+
+def accuracy(model: Model, sequences: Sequences, first: int = 1) -> float:
+    """Return MA from the position `first` on: the share of greedy choices that are the text's."""
+    predicted_NT = decoding.greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
+    counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
+    counted[:, :first] = False
+    return scoring.memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
+
+
+def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
+    model = loading.load_model(spec.model).to(choose_device(spec))
+    about = {"forget": forget_set(spec), "retain": None, "training": spec.memorized_training, "engine": spec.engine}
+    # Trials of all seeds share it, and nothing stops it early.
+    task: Any = SimpleNamespace(seed=0, progress=progress, **about)
+    with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
+        for _ in finetune.train(task, model, losses.nll_loss, spec.memorization.epochs):
+            pass
+    return model
+
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
@@ -53,7 +232,7 @@ class _TrialTask:
 
     def _load(self, checkpoint: Checkpoint, precision: Precision = "fp32") -> Model:
         with self.process_state.applied():
-            return loading.load_model(checkpoint, DTYPES[precision]).to(inputs.choose_device(self.spec))
+            return loading.load_model(checkpoint, DTYPES[precision]).to(choose_device(self.spec))
 
 
 @dataclass
@@ -68,12 +247,12 @@ class ErasingTask(_TrialTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.training: Training = self.spec.training
+        self.training = self.spec.training
         self.engine = self.spec.engine
-        self.forget = inputs.forget_set(self.spec)
+        self.forget = forget_set(self.spec)
         self.retain: Sequences | None = None
         if self.spec.reference == "retain_data":
-            self.retain = inputs.retain_set(self.spec, int(self.forget.lengths_N.max()))
+            self.retain = retain_set(self.spec, int(self.forget.lengths_N.max()))
         self._as_given = self._fingerprints()
 
     def load_original(self) -> Model:
@@ -82,16 +261,16 @@ class ErasingTask(_TrialTask):
     def memorized_model(self) -> Model:
         """Return a fresh memorised model; warn if it misses its gate."""
         with self.process_state.applied():
-            model, accuracy = memorized.load_memorized(self.spec, self.artifacts, self.progress)
+            model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
             missed = f"MA {accuracy:.3f}, below its gate of {self.spec.memorization.gate:g}"
             remedy = "train it longer (memorized_model.epochs)"
             self.warnings.append(f"the memorised model recites the forget set with {missed}: {remedy}")
-        return model.to(inputs.choose_device(self.spec))
+        return model.to(choose_device(self.spec))
 
     def validation_perplexity(self, model: Model) -> float:
         with self.process_state.applied():
-            return scoring.own_perplexity(model, inputs.validation_set(self.spec))
+            return scoring.own_perplexity(model, validation_set(self.spec))
 
 
 @dataclass
@@ -116,8 +295,8 @@ class EvaluatingTask(_TrialTask):
         super().__post_init__()
         self.sample_count: int = self.spec.sample_count
         self.is_original: bool = self.spec.is_of_original
-        self.forget: Sequences = inputs.measured_set(self.spec)
-        more = inputs.more_texts(self.spec, self.texts)
+        self.forget: Sequences = measured_set(self.spec)
+        more = more_texts(self.spec, self.texts)
         self.holdout, self.retain, self.validation = map(more.get, get_args(MoreTexts))
         self.cached_keys: dict[str, None] = {}
         self._as_given = self._fingerprints()
@@ -130,7 +309,7 @@ class EvaluatingTask(_TrialTask):
 
     def _generate(self, definition: Definition) -> Generations:
         tokenizer = loading.load_tokenizer(self.spec.model)
-        utility = inputs.utility_texts(self.spec)
+        utility = utility_texts(self.spec)
         table = definition == "table"
         max_tokens = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
         new_tokens = min(max_tokens, room_after(self.model, utility.prompts_NT.shape[1]))
@@ -143,8 +322,8 @@ class EvaluatingTask(_TrialTask):
         return Generations(prompts, texts, references, tokenizing.texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        with self.process_state.applied(), judging_on(inputs.choose_device(self.spec), DTYPES[self.judge_precision]):
-            return cast(T, inputs.JUDGES.get(load, self.spec.judges[role]))
+        with self.process_state.applied(), judging_on(choose_device(self.spec), DTYPES[self.judge_precision]):
+            return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for all sweeps.
@@ -246,7 +425,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
     specs = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in specs if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):
-        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(inputs.choose_device(spec)))
+        original = MeasuredModel(loading.load_model(spec.model, DTYPES[precision]).to(choose_device(spec)))
         for each in unprepared:
             if each.precision == precision:
                 progress(f"{each.name} of the original")
@@ -257,7 +436,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) 
         del original
         release_free_memory()
     if unprepared:
-        inputs.JUDGES.make_room()
+        JUDGES.make_room()
 
 
 class PeakMemory:

@@ -1,29 +1,140 @@
-"""Erasing to a level of MA: walked trials and candidates of a search."""
+"""Erasing, in the trial's process or on its engine's workers, and walks of a dial to a level of MA."""
 
+import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from harness.base import files, messages
-from harness.contracts import Checkpoint, Model, Number, Sequences, Strength
+from harness.contracts import Checkpoint, ErasedModel, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
+from harness.execution import tasks
+from harness.execution.isolate import guarded_models
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, is_own
-from harness.execution.trial import erasing, inputs, tasks
-from harness.models.loading import load_model
+from harness.models import adapters, loading
 from harness.plugins import METHODS
-from harness.records import record, results
+from harness.records import journal, results
 from harness.records.artifacts import Artifacts
 from harness.settings import MIN_APART, PROBED_ERASURE, PROBED_UTILITY, UNSEEN, Level, Study, Trial, replace
 from harness.toolkit import decoding, scoring
 
-Erasures = Generator[erasing.Erasure, None, None]
+FACTS = "erased.json"
+"""File of the notes on an erased model next to its weights."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """An erased model and its making."""
+
+    erased: ErasedModel
+    warnings: list[str] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    """Largest peak of the workers; None without workers."""
+    adapter: adapters.Adapter | None = None
+    """The adapter that LoRA trained and merged, if any."""
+    worker_nodes: tuple[str, ...] = ()
+    """Empty without workers."""
+
+
+def erase(
+    spec: Trial, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
+) -> Generator[Erasure, None, None]:
+    """Yield the erasures at these strengths; close the generator to stop early.
+
+    Only a method that trains runs on workers, which write plain weights.
+    """
+    trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
+    if spec.engine.workers == 1 or not trains:
+        task = tasks.ErasingTask(spec, artifacts, strengths, progress)
+        with closing(_erased(spec, task)) as models:
+            for erased in models:
+                yield Erasure(erased, _warnings(task, erased), adapter=adapters.merged_adapter(erased.model))
+        return
+    from harness.execution.ray.workers import run_on_workers
+
+    with artifacts.scratch_dir("workers", spec.trial_id) as folder:
+        data = {"artifacts": str(artifacts.root), "wanted": list(strengths)}
+        nodes = run_on_workers("harness.execution.walk:erase_on_worker", spec, data, folder, progress)
+        for checkpoint in sorted(folder.iterdir()):
+            yield read_erasure(spec, checkpoint, nodes)
+
+
+def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None, None]:
+    dial, settings = METHODS.load(spec.method).strength, dict(spec.settings)
+    if task.strengths:
+        last = max(task.strengths)
+        settings[dial.field] = math.ceil(last) if dial.divisible else last
+    method = METHODS.configure(spec.method, settings)
+    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
+
+
+def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+    """Erase on one of several workers; the first writes each model and its notes."""
+    memory = tasks.PeakMemory(tasks.choose_device(spec))
+    task = tasks.ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
+    for number, erased in enumerate(_erased(spec, task)):
+        peak = memory.bytes
+        if peak is not None:
+            largest = torch.tensor(peak, device=tasks.choose_device(spec))
+            torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+            peak = int(largest)
+        if torch.distributed.get_rank() == 0:
+            write_erasure(Erasure(erased, _warnings(task, erased), peak), spec, folder / f"{number:04d}")
+
+
+def write_erasure(erasure: Erasure, spec: Trial, folder: Path) -> None:
+    """Write an erased model with its notes for `read_erasure`."""
+    erased = erasure.erased
+    write_erased(erased, spec.model, folder)
+    facts = {name: getattr(erased, name) for name in ("strength", "changed_blocks", "stop_reason")}
+    facts |= {"notes": dict(erased.notes), "warnings": erasure.warnings, "peak_memory_bytes": erasure.peak_memory_bytes}
+    files.write_whole(folder / FACTS, json.dumps(facts), "what is known of an erased model")
+
+
+def read_erasure(spec: Trial, folder: Path, nodes: tuple[str, ...] = ()) -> Erasure:
+    """Return `write_erasure`'s erasure."""
+    facts = json.loads((folder / FACTS).read_text())
+    blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
+    model = adapters.load_erased(spec.model, folder).to(tasks.choose_device(spec))
+    is_adapter = (folder / adapters.ADAPTER_FILE).is_file()
+    adapter = adapters.read_adapter(folder, spec.model.digest) if is_adapter else None
+    erased = ErasedModel(model=model, changed_blocks=blocks if blocks is None else tuple(blocks), **facts)
+    return Erasure(erased, warnings, peak, adapter, nodes)
+
+
+def write_erased(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
+    """Write an erased model for `load_erased`: changed blocks, an adapter, or all weights.
+
+    Blocks or adapter must give the same bits when loaded over the original.
+    """
+    folder.mkdir(parents=True)
+    adapter = adapters.merged_adapter(erased.model)
+    if erased.changed_blocks is not None:
+        adapters.save_patch(erased.model, erased.changed_blocks, original.digest, folder / adapters.PATCH_FILE)
+    elif adapter is not None:
+        adapters.save_adapter(adapter, original, folder)
+    if any(folder.iterdir()):
+        if adapters.has_same_weights(adapters.load_erased(original, folder), erased.model):
+            return
+        shutil.rmtree(folder)
+    loading.save_model(erased.model, folder)
+
+
+def _warnings(task: tasks.ErasingTask, erased: ErasedModel) -> list[str]:
+    return [*task.warnings, *erased.notes.get("warnings", [])]
+
+
+Erasures = Generator[Erasure, None, None]
 Probes = Generator[results.Probe, None, None]
 VERSION = 1
 """Raised when probes' numbers change."""
@@ -50,10 +161,10 @@ def probe(model: Model, texts: Sequences, validation: Sequences) -> dict[str, fl
 
 def shared_probe(spec: Trial, checkpoint: Checkpoint, texts: Sequences, artifacts: Artifacts) -> dict[str, float]:
     """Return the probe of a model that is not erased, shared by all trials."""
-    validation = inputs.validation_set(spec)
+    validation = tasks.validation_set(spec)
 
     def make() -> dict[str, np.ndarray]:
-        numbers = probe(load_model(checkpoint).to(inputs.choose_device(spec)), texts, validation)
+        numbers = probe(loading.load_model(checkpoint).to(tasks.choose_device(spec)), texts, validation)
         return {name: np.array(value) for name, value in numbers.items()}
 
     key = "probe", str(VERSION), checkpoint.digest, texts.digest, validation.digest
@@ -67,7 +178,7 @@ def resolve_level(spec: Trial, level: Level, texts: Sequences, artifacts: Artifa
     checkpoint = spec.retrained
     if level.at == UNSEEN:
         assert spec.unseen is not None
-        checkpoint, texts = spec.model, inputs.more_texts(spec, {"holdout": spec.unseen})["holdout"]
+        checkpoint, texts = spec.model, tasks.more_texts(spec, {"holdout": spec.unseen})["holdout"]
     assert checkpoint is not None
     return shared_probe(spec, checkpoint, texts, artifacts)[PROBED_ERASURE]
 
@@ -77,27 +188,27 @@ class Trail:
 
     def __init__(self, memory: tasks.PeakMemory) -> None:
         self.memory = memory
-        self.erasure: erasing.Erasure | None = None
+        self.erasure: Erasure | None = None
         """The latest model; None if it was passed."""
         self.seconds = 0.0
         """Spent on erasing it, without probes."""
         self._passed: list[tuple[results.Probe, float]] = []
-        self._last: erasing.Erasure | None = None
+        self._last: Erasure | None = None
         self._ahead: Probes | None = None
         self._open = ExitStack()
 
-    def walk(self, spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> record.Walked:
+    def walk(self, spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> journal.Walked:
         """Return the record of a walk to a level, whose model is then the `erasure`."""
         assert spec.walk_to is not None
         self._spec, self._artifacts, self._progress = spec, artifacts, progress
-        texts, dial = inputs.measured_set(spec), METHODS.load(spec.method).strength
+        texts, dial = tasks.measured_set(spec), METHODS.load(spec.method).strength
         with self.memory.not_counting():
             self._start = {"strength": dial.off, **shared_probe(spec, spec.model, texts, artifacts)}
             self._level = _level_below(spec, self._start, texts, artifacts)
         probes, reason = find_level(dial, spec.walk_to, self._level, self._start, self._models_at, spec.steps_per_epoch)
         valid = [one for one in probes if not math.isnan(one[PROBED_ERASURE])]
         nearest = min(valid, key=lambda one: abs(one[PROBED_ERASURE] - self._level), default=self._start)
-        return record.Walked(
+        return journal.Walked(
             trial_id=spec.trial_id,
             level=self._level,
             strength=None if reason else probes[-1]["strength"],
@@ -131,13 +242,13 @@ class Trail:
             yield new
 
     def _probed(self, erasures: Erasures, seconds: float) -> Probes:
-        start_time, texts = time.perf_counter(), inputs.measured_set(self._spec)
+        start_time, texts = time.perf_counter(), tasks.measured_set(self._spec)
         with closing(erasures):
             for erasure in erasures:
                 seconds += time.perf_counter() - start_time
                 self.erasure, self.seconds, erased, spec = erasure, seconds, erasure.erased, self._spec
                 with self.memory.not_counting():
-                    probed = probe(erased.model, texts, inputs.validation_set(spec))
+                    probed = probe(erased.model, texts, tasks.validation_set(spec))
                 numbers: dict[str, Any] = {"strength": erased.strength, **probed}
                 at = f"at {spec.strength_name} {erased.strength:g}"
                 self._progress(f"{spec.until}: {numbers[PROBED_ERASURE]:.3f} {at}")
@@ -163,7 +274,7 @@ class Trail:
                     for path in folder.iterdir():
                         files.remove(path)
                 elif self._is_near(MAX_KEPT * sum(each.nbytes for each in erased.model.parameters())):
-                    erasing.write_erasure(erasure, spec, folder / str(erased.strength))
+                    write_erasure(erasure, spec, folder / str(erased.strength))
 
     def _is_near(self, kept_bytes: int) -> bool:
         """Return whether the next epoch may pass the level: one rarely moves MA four times as far as the last."""
@@ -174,13 +285,13 @@ class Trail:
     def _refined(self, strengths: Sequence[Number]) -> Erasures:
         kept_folders = [self._folder / str(strength) for strength in strengths] if self._ahead else []
         if kept_folders and all(path.is_dir() for path in kept_folders):
-            return (erasing.read_erasure(self._spec, path) for path in kept_folders)
+            return (read_erasure(self._spec, path) for path in kept_folders)
         self.stop()
         return self._erase(strengths)
 
     def _erase(self, strengths: Collection[Number]) -> Erasures:
         # Progress is that of the walk under way, which may not be the first.
-        return erasing.erase(self._spec, self._artifacts, tuple(sorted(strengths)), lambda text: self._progress(text))
+        return erase(self._spec, self._artifacts, tuple(sorted(strengths)), lambda text: self._progress(text))
 
 
 def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, artifacts: Artifacts) -> float:
@@ -280,7 +391,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
         # No fault of its settings: the next run tries it again.
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, StorageError) and is_own(error)):
             raise
-        inputs.clear_shared()  # It may have been harmed.
+        tasks.clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = job.candidate.record(end, time.perf_counter() - start_time, **findings)
     folders.journal.append(candidate)
@@ -295,10 +406,10 @@ def _erase_and_probe(
     study: Study, spec: Trial, artifacts: Artifacts, findings: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
     """Add to `findings`, and return the reason of the end."""
-    selection, validation = inputs.forget_set(replace(study.trial, forget=study.selection)), inputs.validation_set(spec)
+    selection, validation = tasks.forget_set(replace(study.trial, forget=study.selection)), tasks.validation_set(spec)
     findings["original"] = shared_probe(spec, spec.model, selection, artifacts)
     findings["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}
-    with closing(erasing.erase(spec, artifacts, spec.strengths, progress)) as erasures:
+    with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             numbers = probe(erased.model, selection, validation)
@@ -307,9 +418,9 @@ def _erase_and_probe(
             steps = int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch)) if study.is_trained else 0
             findings["probes"].append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
             if results.is_outside(study, findings["original"], numbers):
-                return record.COLLAPSED
+                return journal.COLLAPSED
             if all(numbers[PROBED_ERASURE] <= level for level in findings["targets"].values()):
-                return record.PAST
+                return journal.PAST
             if erased.stop_reason:
-                return record.STOPPED
-    return record.WHOLE
+                return journal.STOPPED
+    return journal.WHOLE

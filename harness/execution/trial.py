@@ -1,33 +1,125 @@
-"""Runs one job in this process, under every executor.
+"""Runs one job in this process, under every executor, and checks numbers against their values for single items.
 
 A failed trial becomes a record and an event, and the sweep goes on.
 """
 
 import gc
+import math
 import socket
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from functools import partial
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from harness.contracts import ErasedModel, Evaluation, Json, Number
+from harness.base.files import digest_of
+from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, MoreTexts, Number, Sequences
+from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
-from harness.execution import environment, isolate, redact
+from harness.execution import isolate, redact, tasks, walk
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
-from harness.execution.trial import erasing, inputs, items, memorized, tasks, walk
-from harness.execution.trial.tasks import MeasuredModel, Progress
+from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
+from harness.planning import machine
 from harness.plugins import METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
-from harness.records.record import Measurement, Point, Started, Stopped, erased_key, own_commit
+from harness.records.items import MetricItems, aggregated
+from harness.records.journal import Measurement, Point, Started, Stopped, erased_key, own_commit
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Trial
 from harness.toolkit.cached_models import PairModel
+
+TOLERANCE = 1e-5
+"""Relative tolerance of an aggregate: fp32 sums differ by less."""
+# Smaller numbers are compared as of this size.
+_MIN_SIZE = 1e-3
+
+Identities = tuple[tuple[str, ...], tuple[str, ...]]
+"""Ids of the items, and their clusters."""
+TokenRows = tuple[tuple[int, ...], ...]
+
+
+def metric_items(
+    evaluation: Evaluation,
+    metrics: Sequence[Metric],
+    forget: Sequences,
+    utility: sequences.Utility,
+    more: Mapping[MoreTexts, Sequences] = MappingProxyType({}),
+) -> dict[str, MetricItems]:
+    """Return the items of every measured metric that declares some; `more` has those of `holdout` and `validation`."""
+    prompts = tuple(map(tuple, utility.prompts_NT.tolist()))
+    prompt_identities = _identities(tuple(map(tuple, sequences.token_rows(utility))), prompts, prompts)
+    identities: dict[ItemKind, Identities] = {"sequence": sequence_identities(forget), "prompt": prompt_identities}
+    identities |= {role: sequence_identities(more[role]) for role in ("holdout", "validation") if role in more}
+    if "holdout" in more:
+        # One text in both is an item of each.
+        ids, clusters = ([f"holdout-{each}" for each in part] for part in identities["holdout"])
+        forget_ids, forget_clusters = identities["sequence"]
+        identities["sequence_and_holdout"] = (*forget_ids, *ids), (*forget_clusters, *clusters)
+    items = {}
+    for metric in metrics:
+        is_unknown = math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item
+        if metric.items and not is_unknown:
+            items[metric.name] = _checked_items(evaluation, metric, identities)
+    return items
+
+
+def sequence_identities(forget: Sequences) -> Identities:
+    """Return each sequence's id and cluster; related texts share a cluster."""
+    rows = tuple(map(tuple, sequences.token_rows(forget)))
+    return _identities(rows, rows, tuple(row[forget.prefix_tokens :] for row in rows))
+
+
+@lru_cache(maxsize=8)
+def _identities(texts: TokenRows, items: TokenRows, parts: TokenRows) -> Identities:
+    """Return an id for each item, numbered where it repeats, and its cluster's smallest digest.
+
+    A cluster's texts share their part or half of their n-grams. Computed once a sweep.
+    """
+    count_by_digest: Counter[str] = Counter()
+    ids = []
+    for digest in map(digest_of, items):
+        count_by_digest[digest] += 1
+        ids.append(digest if count_by_digest[digest] == 1 else f"{digest}-{count_by_digest[digest]}")
+    digests = tuple(map(digest_of, parts))
+    groups = overlap.near_duplicate_groups(texts, digests, overlap.RELATED_SHARE)
+    cluster_by_group = dict(sorted(zip(groups, digests, strict=True), reverse=True))
+    return tuple(ids), tuple(cluster_by_group[group] for group in groups)
+
+
+def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:
+    assert metric.items is not None
+    ids, clusters = identities.get(metric.items, ((), ()))
+    if metric.name in evaluation.item_ids:
+        ids = clusters = tuple(evaluation.item_ids[metric.name])
+    if len(set(ids)) < len(ids):
+        raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
+    values = _per_item(evaluation.per_item, metric, len(ids))
+    is_weighted = metric.name in evaluation.item_weights
+    weights = _per_item(evaluation.item_weights, metric, len(ids)) if is_weighted else np.ones(len(ids))
+    number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
+    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
+    if not are_close and not (math.isnan(number) and math.isnan(total)):
+        mismatch = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
+        raise TrialError(f"{mismatch}: the number must be the declared aggregate of what `per_item` holds.")
+    return MetricItems(ids, clusters, values, weights)
+
+
+def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> NDArray[np.float64]:
+    values = np.array(arrays.get(metric.name, ()), dtype=np.float64)
+    if values.shape != (count,):
+        declared = f"'{metric.name}' declares items ('{metric.items}'), of which there are {count}"
+        rule = "one value for each is needed, NaN where it is not known"
+        raise TrialError(f"{declared}, and its array has the shape {values.shape}: {rule}.")
+    return values
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -38,7 +130,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         WorkerDiedError: A worker died; nothing is recorded, so that the job may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
-    trail = walk.Trail(tasks.PeakMemory(inputs.choose_device(job.spec)))
+    trail = walk.Trail(tasks.PeakMemory(tasks.choose_device(job.spec)))
     for each in job.chain():
         _run(each, folders, watch, trail)
 
@@ -53,7 +145,7 @@ def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
     artifacts = Artifacts(folders.artifacts, progress)
     try:
         if job.kind == "memorize":
-            memorized.build_memorized(job.spec, artifacts, progress)
+            tasks.build_memorized(job.spec, artifacts, progress)
         elif job.kind == "prepare":
             tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
@@ -63,7 +155,7 @@ def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # A plugin may raise SystemExit, or worse.
-        inputs.clear_shared()  # The failure may have harmed it.
+        tasks.clear_shared()  # The failure may have harmed it.
         trail.stop()
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise
@@ -83,8 +175,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> 
     records = journal.read(spec.trial_id)
     evaluators = dict(trial_results(spec, records).remaining)
     point_ids = {record.point_id for record in records if isinstance(record, Point)}
-    node, hardware = job.node or socket.gethostname(), environment.hardware(has_gpu=spec.gpus > 0)
-    facts: dict[str, Any] = {"versions": environment.versions(), "hardware": hardware, "commit": own_commit()}
+    node, hardware = job.node or socket.gethostname(), machine.hardware(has_gpu=spec.gpus > 0)
+    facts: dict[str, Any] = {"versions": machine.versions(), "hardware": hardware, "commit": own_commit()}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **facts))
     trial = _RunningTrial(job, folders, watch, trail.memory, total=sum(map(len, evaluators.values())))
     # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
@@ -126,20 +218,20 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> 
 
 def yield_models(
     spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
-) -> Generator[erasing.Erasure, None, None]:
+) -> Generator[walk.Erasure, None, None]:
     """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
-    device = inputs.choose_device(spec)
+    device = tasks.choose_device(spec)
     if spec.is_reference:
-        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        yield walk.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
     if not strengths or None in folders.values():
-        yield from erasing.erase(spec, artifacts, tuple(strengths), progress)
+        yield from walk.erase(spec, artifacts, tuple(strengths), progress)
         return
     for strength, folder in folders.items():
         assert folder is not None
-        yield erasing.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
+        yield walk.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
 
 
 def run_evaluator(
@@ -181,7 +273,7 @@ class _RunningTrial:
     def _place(self, strength: Number | None) -> dict[str, Any]:
         return {"trial_id": self.spec.trial_id, "point_id": self.spec.point_id(strength), "strength": strength}
 
-    def keep(self, erasure: erasing.Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
+    def keep(self, erasure: walk.Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():
@@ -221,10 +313,10 @@ class _RunningTrial:
             if evaluation.curves:
                 notes["curves"] = [asdict(curve) for curve in evaluation.curves]
             if spec.precision != "fp32" and not has_counted:
-                notes["changed_choices"] = measured.changed_choices(spec.precision, inputs.measured_set(self.spec))
+                notes["changed_choices"] = measured.changed_choices(spec.precision, tasks.measured_set(self.spec))
                 has_counted = True
-            texts = inputs.measured_set(self.spec), inputs.utility_texts(self.spec)
-            more = inputs.more_texts(self.spec, spec.texts)
+            texts = tasks.measured_set(self.spec), tasks.utility_texts(self.spec)
+            more = tasks.more_texts(self.spec, spec.texts)
             self.journal.append_measurement(
                 Measurement(
                     **self._place(strength),
@@ -238,9 +330,9 @@ class _RunningTrial:
                     seconds=time.perf_counter() - start_time,
                     code=plugin_digest(type(evaluator)),
                 ),
-                items.metric_items(evaluation, evaluator.metrics, *texts, more),
+                metric_items(evaluation, evaluator.metrics, *texts, more),
             )
             tasks.release_free_memory()
             self.done += 1
             self.progress(spec.name, "measured")
-        inputs.JUDGES.make_room()
+        tasks.JUDGES.make_room()
