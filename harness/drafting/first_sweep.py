@@ -18,7 +18,7 @@ from harness.contracts import Checkpoint, Method, Number
 from harness.data import sections, sequences
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution import job, tasks, walk, waves
+from harness.execution import erasing, job, tasks, waves
 from harness.execution.job import SweepProgress
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
@@ -330,7 +330,7 @@ def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]
         return f"{answer}. What it lost of similar texts is not known: name unseen ones with --unseen FILE."
     rise = unseen.nll - original[HOLDOUT].nll
     answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
-    if ma > unseen.ma + walk.TOLERANCE:
+    if ma > unseen.ma + erasing.TOLERANCE:
         answer += f"It still recites them more than unseen ones (MA {unseen.ma:.2f})"
     else:
         answer += "It no longer recites them"

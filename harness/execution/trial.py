@@ -23,7 +23,7 @@ from harness.base.files import digest_of
 from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, MoreTexts, Number, Sequences
 from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
-from harness.execution import isolate, redact, tasks, walk
+from harness.execution import erasing, isolate, redact, tasks
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
@@ -130,12 +130,12 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         WorkerDiedError: A worker died; nothing is recorded, so that the job may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
-    trail = walk.Trail(tasks.PeakMemory(tasks.choose_device(job.spec)))
+    trail = erasing.Trail(tasks.PeakMemory(tasks.choose_device(job.spec)))
     for each in job.chain():
         _run(each, folders, watch, trail)
 
 
-def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
+def _run(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) -> None:
     watch(Event(job=job.name, kind="started"))
     message = ""
 
@@ -149,7 +149,7 @@ def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
         elif job.kind == "prepare":
             tasks.prepare(job.spec, artifacts, progress)
         elif job.kind == "candidate":
-            message = walk.run_candidate(job, folders, artifacts, progress)
+            message = erasing.run_candidate(job, folders, artifacts, progress)
         else:
             run_trial(job, folders, watch, trail)
     except KeyboardInterrupt:
@@ -169,7 +169,7 @@ def _run(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
         tasks.release_free_memory()
 
 
-def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> None:
+def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) -> None:
     """Erase and measure a trial's missing points."""
     spec, journal = job.spec, folders.journal
     records = journal.read(spec.trial_id)
@@ -218,20 +218,20 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: walk.Trail) -> 
 
 def yield_models(
     spec: Trial, artifacts: Artifacts, strengths: Sequence[Number], progress: Progress
-) -> Generator[walk.Erasure, None, None]:
+) -> Generator[erasing.Erasure, None, None]:
     """Yield a trial's models: its reference, or stored ones if all are, else erased again."""
     device = tasks.choose_device(spec)
     if spec.is_reference:
-        yield walk.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        yield erasing.Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
     code = plugin_digest(METHODS.load(spec.method))
     folders = {strength: artifacts.find("erased", erased_key(spec.model_id(strength), code)) for strength in strengths}
     if not strengths or None in folders.values():
-        yield from walk.erase(spec, artifacts, tuple(strengths), progress)
+        yield from erasing.erase(spec, artifacts, tuple(strengths), progress)
         return
     for strength, folder in folders.items():
         assert folder is not None
-        yield walk.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
+        yield erasing.Erasure(ErasedModel(strength, adapters.load_erased(spec.model, folder).to(device)))
 
 
 def run_evaluator(
@@ -273,7 +273,7 @@ class _RunningTrial:
     def _place(self, strength: Number | None) -> dict[str, Any]:
         return {"trial_id": self.spec.trial_id, "point_id": self.spec.point_id(strength), "strength": strength}
 
-    def keep(self, erasure: walk.Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
+    def keep(self, erasure: erasing.Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal its point, and store it if the sweep says so."""
         erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():

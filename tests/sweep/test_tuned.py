@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from harness import load_results
-from harness.execution import walk
+from harness.execution import erasing
 from harness.records.journal import Candidate, Journal
 from harness.settings import UNSEEN_ROWS, replace
 from harness.sweep import main
@@ -116,7 +116,7 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_f
         return kept(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(walk, "probe", killed)
+        patch.setattr(erasing, "probe", killed)
         assert run(sweep_file, tmp_path) == 130
     assert [candidate.number for candidate in tried(tmp_path)] == [0]
     assert run(sweep_file, tmp_path) == 0

@@ -26,7 +26,7 @@ from harness.testing import small_spec
 WORKER = """
 import sys
 from pathlib import Path
-from harness.execution.walk import erase_on_worker
+from harness.execution.erasing import erase_on_worker
 from harness.settings import Trial
 import json, deepspeed, torch
 torch.set_num_threads(1)

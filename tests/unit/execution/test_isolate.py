@@ -11,10 +11,10 @@ import torch
 from harness.base.files import digest_of
 from harness.errors import TrialError
 from harness.execution import tasks
+from harness.execution.erasing import erase
 from harness.execution.isolate import ProcessState, compared, fingerprints, guarded
 from harness.execution.job import Folders, Job
 from harness.execution.tasks import EvaluatingTask, PeakMemory
-from harness.execution.walk import erase
 from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts

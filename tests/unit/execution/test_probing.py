@@ -2,8 +2,8 @@
 
 import torch
 
+from harness.execution.erasing import probe
 from harness.execution.tasks import EvaluatingTask, forget_set, validation_set
-from harness.execution.walk import probe
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts

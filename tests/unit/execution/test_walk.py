@@ -7,16 +7,16 @@ import torch
 
 from harness.contracts import Strength
 from harness.execution import trial
+from harness.execution.erasing import TOLERANCE, erase, find_level
 from harness.execution.job import Folders, Job
 from harness.execution.tasks import PeakMemory, measured_set
-from harness.execution.walk import TOLERANCE, erase, find_level
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, Walked
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Level, replace
 from harness.testing import small_spec
 
-WALK = "harness.execution.walk"
+ERASING = "harness.execution.erasing"
 EPOCHS = Strength("epochs", cumulative=True, off=0, divisible=True)
 WHOLE_EPOCHS = Strength("epochs", cumulative=True, off=0)
 DIAL = Strength("gamma", cumulative=False, off=0.0)
@@ -74,7 +74,7 @@ def test_a_trajectory_that_stops_above_the_level_has_its_reason():
 
 def walk(spec, artifacts):
     """Return the record of a walk that shares its way with none, its model and seconds."""
-    trail = trial.walk.Trail(PeakMemory(torch.device("cpu")))
+    trail = trial.erasing.Trail(PeakMemory(torch.device("cpu")))
     found = trail.walk(spec, artifacts, lambda message: None)
     trail.stop()
     return found, trail.erasure, trail.seconds
@@ -122,7 +122,7 @@ def test_the_model_at_the_found_strength_is_at_the_level_and_again_the_same(spec
 def test_models_within_an_epoch_are_kept_only_when_the_level_is_near(spec, tmp_path, monkeypatch):
     kept = []
     monkeypatch.setattr(
-        "harness.execution.walk.write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength)
+        "harness.execution.erasing.write_erasure", lambda erasure, *others: kept.append(erasure.erased.strength)
     )
     slow = replace(spec, training=replace(spec.training, learning_rate=spec.training.learning_rate / 9), walk_to=9)
     found = walk(slow, Artifacts(tmp_path))[0]
@@ -146,7 +146,7 @@ def test_killed_between_walk_and_measurement_it_measures_what_the_walk_found(spe
     half = trial_results(spec, journal.read(spec.trial_id))
     assert (half.status, half.walked) == ("missing", walked)
     assert [point.strength for point in half.points] == [walked.strength]
-    monkeypatch.setattr(trial.walk.Trail, "walk", lambda *arguments: pytest.fail("walked again"))
+    monkeypatch.setattr(trial.erasing.Trail, "walk", lambda *arguments: pytest.fail("walked again"))
     trial.run_job(job, folders, lambda event: None)
     whole = trial_results(spec, journal.read(spec.trial_id))
     [point] = whole.measured
@@ -163,7 +163,7 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
 ):
     trained, job = [], None
     monkeypatch.setattr(
-        "harness.execution.walk.erase", lambda *arguments: trained.append(arguments) or erase(*arguments)
+        "harness.execution.erasing.erase", lambda *arguments: trained.append(arguments) or erase(*arguments)
     )
     for at in reversed(levels):
         until = replace(spec, until=Level(metric="ma", at=at)).identified(is_cumulative=True)
@@ -184,7 +184,7 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
     assert [bool(measured) for *_, measured in separate] == [at != 0.9999 for at in levels]
     assert all("MA 0.9999 is 1.000, and the original has" in error for _, error, measured in separate if not measured)
     trained.clear()
-    monkeypatch.setattr(f"{WALK}.MAX_KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr(f"{ERASING}.MAX_KEPT_BYTES", kept_bytes)
     assert found("together", [job]) == separate
     assert len(trained) == trainings
 

@@ -7,8 +7,8 @@ import torch
 
 from evaluators.depth import Depth
 from evaluators.relearning import Relearning
+from harness.execution.erasing import erase
 from harness.execution.tasks import ErasingTask
-from harness.execution.walk import erase
 from harness.records.artifacts import Artifacts
 from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec, small_task

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from harness.cli import main
 from harness.contracts import Checkpoint, ErasedModel
 from harness.errors import ModelError
+from harness.execution.erasing import write_erased
 from harness.execution.tasks import JudgeCache
-from harness.execution.walk import write_erased
 from harness.models.adapters import load_erased
 from harness.models.loading import check_model, load_encoder, load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_model

@@ -64,7 +64,7 @@ def erase(
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(strengths)}
-        nodes = run_on_workers("harness.execution.walk:erase_on_worker", spec, data, folder, progress)
+        nodes = run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             yield read_erasure(spec, checkpoint, nodes)
 
