@@ -108,7 +108,7 @@ def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypa
 
 @pytest.mark.soak
 def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_file, tmp_path, monkeypatch):
-    kept, count = walk.probe, iter(range(100))
+    kept, count = erasing.probe, iter(range(100))
 
     def killed(*arguments):
         if tried(tmp_path) and next(count) == 1:  # The second candidate's second: its first is lost with it.
