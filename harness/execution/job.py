@@ -16,6 +16,8 @@ from harness.base.settings import Strict
 from harness.records.journal import Candidate, Failed, Journal
 from harness.settings import Json, Study, Trial
 
+_MAX_SILENCE_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class Folders:
@@ -118,9 +120,6 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     if job.candidate is not None:
         folders.journal.append(job.candidate.record(error, 60 * minutes))
     record_failure(job, folders, watch, error, ())
-
-
-_MAX_SILENCE_SECONDS = 60.0
 
 
 class SweepProgress:

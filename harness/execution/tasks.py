@@ -20,31 +20,24 @@ import numpy as np
 import torch
 
 from harness.base.files import digest_of, write_whole
-from harness.contracts import (
-    Checkpoint,
-    Definition,
-    Evaluator,
-    Generations,
-    Json,
-    Model,
-    Number,
-    Read,
-    Sequences,
-    Tokenizer,
-)
+from harness.contracts import Checkpoint, Definition, Evaluator, Generations, Model, Number, Read, Sequences, Tokenizer
 from harness.data import sequences
 from harness.errors import TrialError
 from harness.execution import isolate
 from harness.models import loading, resolving, tokenizing
 from harness.plugins import EVALUATORS, prepares
 from harness.records.artifacts import MEMORIZED, PREPARED, Artifacts, is_prepared, memorized_key, prepared_key
-from harness.settings import HOLDOUT, VALIDATION_ROW, EvaluatorSpec, MoreTexts, Precision, Source, Trial, replace
+from harness.settings import HOLDOUT, VALIDATION_ROW, EvaluatorSpec, Json, MoreTexts, Precision, Source, Trial, replace
 from harness.toolkit import decoding, finetune, losses, scoring
 from harness.toolkit.device import JUDGE_BYTES, computing_device, device_for, judges_dtype, judging_on, room_after
 
+T = TypeVar("T")
 Texts = TypeVar("Texts", Sequences, sequences.Utility)
+Progress = Callable[[str], None]
 MAX_TEXTS = 18
 """Texts in memory."""
+TABLE_NEW_TOKENS = 200
+TABLE_TOP_K = 50
 
 
 @lru_cache(maxsize=MAX_TEXTS)
@@ -144,7 +137,7 @@ def clear_shared() -> None:
     JUDGES.clear()
 
 
-def build_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
+def build_memorized(spec: Trial, artifacts: Artifacts, progress: Progress) -> Path:
     """Return the folder of the memorised model, trained if it is missing."""
 
     def make(folder: Path) -> None:
@@ -163,14 +156,14 @@ def build_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str],
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
 
 
-def memorize_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+def memorize_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Progress) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
     model = _trained(spec, progress)
     if torch.distributed.get_rank() == 0:
         loading.save_model(model, folder)
 
 
-def load_memorized(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
+def load_memorized(spec: Trial, artifacts: Artifacts, progress: Progress) -> tuple[Model, float]:
     """Return a fresh memorised model and its MA on the forget set."""
     folder = build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
@@ -190,7 +183,7 @@ def accuracy(model: Model, sequences: Sequences, first: int = 1) -> float:
     return scoring.memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
-def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
+def _trained(spec: Trial, progress: Progress) -> Model:
     model = loading.load_model(spec.model).to(choose_device(spec))
     about = {"forget": forget_set(spec), "retain": None, "training": spec.memorized_training, "engine": spec.engine}
     # Trials of all seeds share it, and nothing stops it early.
@@ -199,12 +192,6 @@ def _trained(spec: Trial, progress: Callable[[str], None]) -> Model:
         for _ in finetune.train(task, model, losses.nll_loss, spec.memorization.epochs):
             pass
     return model
-
-
-T = TypeVar("T")
-Progress = Callable[[str], None]
-TABLE_NEW_TOKENS = 200
-TABLE_TOP_K = 50
 
 
 @dataclass
@@ -240,7 +227,7 @@ class ErasingTask(_TrialTask):
     """The contracts' `ErasureTask`, with warnings for the journal."""
 
     strengths: tuple[Number, ...]
-    progress: Callable[[str], None]
+    progress: Progress
     warnings: list[str] = field(default_factory=list)
 
     lent: ClassVar = ("strengths", "seed", "training", "engine", "forget", "retain")
@@ -287,7 +274,7 @@ class EvaluatingTask(_TrialTask):
     prepares: bool = False
     precision: Precision = "fp32"
     judge_precision: Precision = "fp32"
-    progress: Callable[[str], None] = field(default=lambda message: None)
+    progress: Progress = field(default=lambda message: None)
 
     lent: ClassVar = ("seed", "forget", "holdout", "retain", "validation", "model")
 
@@ -420,7 +407,7 @@ def lend(
     return evaluator, task
 
 
-def prepare(spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> None:
+def prepare(spec: Trial, artifacts: Artifacts, progress: Progress) -> None:
     """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
     specs = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in specs if not is_prepared(spec.model, each, artifacts)]

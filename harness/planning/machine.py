@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness import errors, settings
+from harness import errors
 from harness.base.files import digest_of, file_digest
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.settings import Trial
@@ -20,6 +20,11 @@ PROCESS_BYTES = 1 << 30
 CONTEXT_BYTES = 600 << 20
 """Of CUDA in each process."""
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
+_METRIC_PACKAGES = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
+PACKAGES = tuple(f"lethe {_MODEL_PACKAGES} {_METRIC_PACKAGES} ray optuna".split())
+_CPUINFO = Path("/proc/cpuinfo")
+_ROOM = Path(errors.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -68,13 +73,6 @@ def memory_share(machine: Machine, spec: Trial) -> int:
     return machine.memory // processes - PROCESS_BYTES
 
 
-_MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
-_METRIC_PACKAGES = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"
-PACKAGES = tuple(f"lethe {_MODEL_PACKAGES} {_METRIC_PACKAGES} ray optuna".split())
-_CPUINFO = Path("/proc/cpuinfo")
-_ROOM = Path(errors.__file__).parent
-
-
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python, of the machine and of each package."""
@@ -110,7 +108,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
     return parts
 
 
-def node_inputs(specs: Iterable[settings.Trial], plan: Path | None = None) -> dict[str, str]:
+def node_inputs(specs: Iterable[Trial], plan: Path | None = None) -> dict[str, str]:
     """Return a machine's inputs to trials in addition to specs: versions, and digests of code and plan."""
     inputs = {**versions(), "Lethe's code": digest_of([file.read_text() for file in sorted(_ROOM.rglob("*.py"))])}
     if plan is not None:
