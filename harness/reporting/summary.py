@@ -88,7 +88,8 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
     if answer.cost is None or not len(priced):
         return f"{_names(sound['label'])} {'get' if len(sound) > 1 else 'gets'} to {at}, at an unknown price."
     first, paid = priced.iloc[0], [f"{row['label']} {times(row['price'])}" for row in priced.to_dict("records")[1:]]
-    costs = "costs least" if paid else "is the only sound method that gets there"
+    only = "gets there" if len(rows) == 1 else "is the only sound method that gets there"
+    costs = ("costs least" if paid else only) + (" so far" if rows["gets_there"].eq("not run").any() else "")
     others = f"; {_names(paid, '; ')}" if paid else ""
     return f"At {at}, {first['label']} {costs}: {metrics.lower_title(answer.cost)} {times(first['price'])}{others}."
 
@@ -103,7 +104,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
             f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'}{time} would tell "
-            "which are real."
+            f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]
     if not len(reference):
