@@ -405,7 +405,6 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
 def _erase_and_probe(
     study: Study, spec: Trial, artifacts: Artifacts, findings: dict[str, Any], progress: Callable[[str], None]
 ) -> str:
-    """Add to `findings`, and return the reason of the end."""
     selection, validation = tasks.forget_set(replace(study.trial, forget=study.selection)), tasks.validation_set(spec)
     findings["original"] = shared_probe(spec, spec.model, selection, artifacts)
     findings["targets"] = {level.key: resolve_level(spec, level, selection, artifacts) for level in study.targets}

@@ -80,7 +80,6 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
 
 
 def _combinations(settings_type: type[S], block: Settings, path: str, faults: Faults) -> list[tuple[Settings, S]]:
-    """Return every combination, as given and as checked settings; each fault once."""
     grid: dict[str, list[Any]] = {}
     for name, value in block.items():
         values = value if isinstance(value, list) else [value]
