@@ -10,7 +10,6 @@ from harness.analysis.analysis import Analysis
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution import job, waves
-from harness.execution.job import SweepProgress
 from harness.library import SweepResults
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
@@ -92,7 +91,7 @@ def _finish(
         return results
     candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(results))
     jobs = len(waves.shared_jobs(results, folders)) + len(results.unfinished) + candidates
-    with _executor(executor) as execute, SweepProgress(jobs) as progress:
+    with _executor(executor) as execute, job.SweepProgress(jobs) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}

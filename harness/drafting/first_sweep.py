@@ -19,7 +19,6 @@ from harness.data import sections, sequences
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import erasing, job, tasks, waves
-from harness.execution.job import SweepProgress
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
@@ -279,7 +278,7 @@ def audited(
         journal = Journal(folders.results / "journal")
         with journal.held():
             journal.write_plan(planned)
-            with SweepProgress(len(planned.trials)) as progress:
+            with job.SweepProgress(len(planned.trials)) as progress:
                 waves.run_waves(read_results(planned, journal), folders, waves.run_inline, progress)
             measured = read_results(planned, journal)
         yield Analysis(measured)

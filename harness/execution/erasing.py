@@ -47,7 +47,7 @@ class Erasure:
 
 
 def erase(
-    spec: Trial, artifacts: Artifacts, strengths: tuple[Number, ...], progress: Callable[[str], None]
+    spec: Trial, artifacts: Artifacts, strengths: tuple[Number, ...], progress: tasks.Progress
 ) -> Generator[Erasure, None, None]:
     """Yield the erasures at these strengths; close the generator to stop early.
 
@@ -78,7 +78,7 @@ def _erased(spec: Trial, task: tasks.ErasingTask) -> Generator[ErasedModel, None
     return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task.changes)
 
 
-def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+def erase_on_worker(spec: Trial, data: Mapping[str, Any], folder: Path, progress: tasks.Progress) -> None:
     """Erase on one of several workers; the first writes each model and its notes."""
     memory = tasks.PeakMemory(tasks.choose_device(spec))
     task = tasks.ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
@@ -197,7 +197,7 @@ class Trail:
         self._ahead: Probes | None = None
         self._open = ExitStack()
 
-    def walk(self, spec: Trial, artifacts: Artifacts, progress: Callable[[str], None]) -> journal.Walked:
+    def walk(self, spec: Trial, artifacts: Artifacts, progress: tasks.Progress) -> journal.Walked:
         """Return the record of a walk to a level, whose model is then the `erasure`."""
         assert spec.walk_to is not None
         self._spec, self._artifacts, self._progress = spec, artifacts, progress
@@ -380,7 +380,7 @@ def _value_between(lower: results.Probe, upper: results.Probe, level: float, *, 
     return [value] if low < value < high else []
 
 
-def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Callable[[str], None]) -> str:
+def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: tasks.Progress) -> str:
     """Try a candidate, journal it, and return a sentence about it; probes before an exception count."""
     assert job.candidate is not None
     findings: dict[str, Any] = {"original": {}, "targets": {}, "probes": []}
@@ -403,7 +403,7 @@ def run_candidate(job: Job, folders: Folders, artifacts: Artifacts, progress: Ca
 
 
 def _erase_and_probe(
-    study: Study, spec: Trial, artifacts: Artifacts, findings: dict[str, Any], progress: Callable[[str], None]
+    study: Study, spec: Trial, artifacts: Artifacts, findings: dict[str, Any], progress: tasks.Progress
 ) -> str:
     selection, validation = tasks.forget_set(replace(study.trial, forget=study.selection)), tasks.validation_set(spec)
     findings["original"] = shared_probe(spec, spec.model, selection, artifacts)

@@ -114,7 +114,7 @@ def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run
     assert numbers(first) == [], "what it measured is in no journal"
     assert numbers(second) == clean
     if "array" in harm:
-        tasks.clear_shared()  # A later process finds the artifacts alone.
+        tasks.clear_shared()  # A later process finds only the artifacts.
         assert numbers(run(spec_of("later"))[0]) == clean
 
 
