@@ -177,16 +177,19 @@ def nearest_text(row: Mapping[Any, Any]) -> str:
 
 def _ranks_card(model: str, analysis: Analysis) -> Card:
     ranks, runs = analysis.ranked.ranking, analysis.answer.heads[model]["runs"]
-    order, collapsed, idle = [], [], []
+    order, collapsed, over, idle = [], [], [], []
     for row in ranks[ranks["model"] == model].to_dict("records"):
         if row["rank_average"] != "":
             order.append(f"{row['rank_average']} {row['label']} ({row['strength_name']} {row['strength']})")
         elif row["collapsed"] is True:
             collapsed.append(f"{row['label']} ({damage.verdict(row['collapse_class'], row['collapse_reason'])})")
+        elif row["unranked"].startswith(ranking.OVER_ERASED):
+            over.append(row["label"])
         elif row["unranked"] == ranking.ERASED_NOTHING:
             idle.append(row["label"])
     faults = [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
+    faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")

@@ -42,7 +42,7 @@ class Tradeoff(section.Section):
         if (points["method"] == RETRAINED).any():
             caption = "Perfect erasure looks like the retrained model, not like zero."
         if rules := damage.describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
-            caption += f" A hollow red point has collapsed: {rules}."
+            caption += f" A hollow red point is over-erased or has collapsed: {rules}."
         alt = "Trade-off curves: memorization against fluency, a curve for each method."
         numbers = section.details("The numbers of every point", point_table(self.analysis))
         return section.picture(pictures, "tradeoff", alt, caption) + numbers

@@ -4,6 +4,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import t as student
 
@@ -203,6 +204,14 @@ def test_the_card_says_what_was_seen_how_sure_what_to_do_and_what_is_wrong(analy
         assert sentence in card[heading], heading
     if "perplexity ×" not in card["Seen"]:
         assert "To do" not in card, "nothing is recommended"
+
+
+def test_without_levels_the_card_names_what_is_over_erased(analysed):
+    analysis = analysed(levels=(), a={"price": 1.3})
+    states = {"variant": ["a"], "label": ["A"], "model": ["miniature-m"], "rank_average": [""], "collapsed": [False]}
+    frame = pd.DataFrame(states | {"unranked": ["over-erased on 1 of 2 seeds"]})
+    object.__setattr__(analysis.ranked, "ranking", frame)
+    assert "Over-erased, so not ranked: A." in card_of(analysis)["Wrong"]
 
 
 def test_what_the_card_exports_can_be_checked_on_the_texts_in_their_file(analysed):
