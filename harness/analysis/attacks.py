@@ -91,11 +91,12 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     for (_, label), variant_tests in tests.groupby(["variant", "label"], sort=False):
         attacks = variant_tests.loc[is_back[variant_tests.index] & variant_tests["excess"].gt(0), "attack"]
         if len(attacks):
-            sentences.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks).lower()}).")
+            names = ", ".join(attacks).lower()
+            sentences.append(f"{label}: attacks recover more than from the retrained model ({names}).")
         elif variant_tests["p"].notna().all():
             quiet.append(str(label))
     if quiet:
-        nothing = "none of these attacks is found to bring back more, which proves nothing"
+        nothing = "none of these attacks is found to recover more, which proves nothing"
         sentences.append(f"{', '.join(quiet)}: {nothing}.")
     return [*sentences, ONE_RUN] if sentences and max(map(len, tests["point_ids"])) == 1 else sentences
 

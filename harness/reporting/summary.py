@@ -244,10 +244,10 @@ def _gets_there(row: Mapping[Any, Any]) -> str:
     if not row["reached"]:
         return f"no: {nearest_text(row)}".removesuffix(": ")
     broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if row[name] is True]
-    text = f"yes, but broken: {' and '.join(broken)}" if broken else "yes"
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
+    but = f", but broken: {' and '.join(broken)}" if broken else ""
     setting = "" if ";" in row["setting"] else row["setting"]  # Several, of several searches, are in answer.csv.
-    return f"{text}{part} ({', '.join(filter(None, [row['strength'], setting]))})"
+    return f"yes{part}{but} ({', '.join(filter(None, [row['strength'], setting]))})"
 
 
 def _comes_back(row: Mapping[Any, Any]) -> str:

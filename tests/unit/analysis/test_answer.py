@@ -115,8 +115,9 @@ def test_prices_and_verdicts_are_those_of_paired_runs(analysed):
 
 
 def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_compared_with_nothing(analysed):
-    broken = rows_of(analysed(seeds=3, a={"price": 1.0}, b={"price": 0.5, "over": True})).loc["b"]
-    assert (math.isnan(broken["ratio"]), broken["verdict"]) == (True, "")
+    analysis = analysed(seeds=3, a={"price": 1.0}, b={"price": [0.5, 0.5, None], "over": True})
+    assert rows_of(analysis).loc["b", ["ratio", "verdict"]].fillna(0).tolist() == [0, ""]
+    assert "yes, in 2 of 3 runs, but broken: over-erased (epochs 2)" in answer_markdown(analysis)
     analysis = analysed(seeds=4, a={"price": [1.0, 1.1, 1.2, 1.3]}, b={"price": [3.0, None, 3.7, 3.9]})
     rows = rows_of(analysis)
     assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]

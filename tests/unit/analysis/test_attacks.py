@@ -75,8 +75,8 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     assert of(frame, "twin")["excess_low"] < 0 < of(frame, "twin")["excess_high"]
     assert of(frame, "ga")["excess_low"] > 0
     assert recovery_sentences(frame, ranked.info) == [
-        "GA: more comes back than from the retrained model (relearned).",
-        "TWIN: none of these attacks is found to bring back more, which proves nothing.",
+        "GA: attacks recover more than from the retrained model (relearned).",
+        "TWIN: none of these attacks is found to recover more, which proves nothing.",
         ONE_RUN,
     ]
 
