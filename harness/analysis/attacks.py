@@ -88,12 +88,11 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
         return []
     is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < 1 - bootstrap.CONFIDENCE
     sentences, quiet = [], []
-    for (_, label), variant_tests in tests.groupby(["variant", "label"], sort=False):
-        attacks = variant_tests.loc[is_back[variant_tests.index] & variant_tests["excess"].gt(0), "attack"]
-        if len(attacks):
-            names = ", ".join(attacks).lower()
-            sentences.append(f"{label}: attacks recover more than from the retrained model ({names}).")
-        elif variant_tests["p"].notna().all():
+    for (_, label), row_tests in tests.groupby(["variant", "label"], sort=False):
+        names = row_tests.loc[is_back[row_tests.index] & row_tests["excess"].gt(0), "attack"].str.lower()
+        if len(names):
+            sentences.append(f"{label}: attacks recover more than from the retrained model ({', '.join(names)}).")
+        elif row_tests["p"].notna().all():
             quiet.append(str(label))
     if quiet:
         nothing = "none of these attacks is found to recover more, which proves nothing"

@@ -87,7 +87,7 @@ def caveats(results: Results, ranked: ranking.RankedTable, readings: Sequence[Hu
             spec = trial.spec
             sentences.append(f"{spec.label} on {spec.model.id}, seed {spec.seed}, failed: {trial.failure.reason}")
     if missing := list(results.statuses.values()).count("missing"):
-        sentences.append(f"{missing} of {len(results.trials)} trials are not finished.")
+        sentences.append(f"Not finished: {missing} of {len(results.trials)} trials.")
     sentences += results.plan.shared_texts
     sentences += filter(None, [setting_changes.changed_code_sentence(results)])
     for study in results.studies:

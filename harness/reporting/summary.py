@@ -159,7 +159,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         sentences.append(f"Not there: {_names(labels)}.")
     statuses = [*analysis.results.statuses.values()]
     if unfinished := len(statuses) - statuses.count("done"):
-        sentences.append(f"{unfinished} of {len(statuses)} trials are not finished.")
+        sentences.append(f"Not finished: {unfinished} of {len(statuses)} trials.")
     table = analysis.ranked.table
     sentences.append(damage.unmeasured_damage(table[table["model"] == model]))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
@@ -205,8 +205,8 @@ def times(ratio: float) -> str:
 
 def _names(names: Iterable[str], between: str = ", ") -> str:
     listed = list(names)
-    more = [f"{len(listed) - MAX_NAMES} more"] if len(listed) > MAX_NAMES else []
-    return between.join([*listed[:MAX_NAMES], *more])
+    shown = listed if len(listed) <= MAX_NAMES + 1 else [*listed[:MAX_NAMES], f"{len(listed) - MAX_NAMES} more"]
+    return between.join(shown)
 
 
 def head_text(model: str, analysis: Analysis) -> str:
