@@ -14,6 +14,7 @@ RECITED, OTHER = "■", "□"
 """Marks of generated words: filled if the reference has the same word in the same place."""
 MAX_LOG_LINES = 40
 _WITHHELD = "its message may quote the forget set; `report: {samples: plain}` keeps it."
+_GPU_IS_FULL = "its GPU's memory is full: lower training.micro_batch, or give each trial more of it (resources.gpus)."
 _OWN = f"{Path(errors.__file__).resolve().parent}/"
 
 
@@ -51,11 +52,11 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
     lines = []  # In the order of a traceback: the cause first.
     for related in reversed(_causes(error)):
         lines += [f"{type(related).__name__}:", *(f"  {where}" for where in _positions(related))]
-    lines = lines[-MAX_LOG_LINES:]
     if is_own(error):
-        return f"{type(error).__name__}: {error}", [*lines, *getattr(error, "log", ())]
+        return f"{type(error).__name__}: {error}", [*lines[-MAX_LOG_LINES:], *getattr(error, "log", ())]
     raised_at = "".join(f"raised at {where}; " for where in _positions(error)[-1:])
-    return f"{type(error).__name__}: {raised_at}{_WITHHELD}", lines
+    why = _GPU_IS_FULL if type(error).__name__ == "OutOfMemoryError" else _WITHHELD
+    return f"{type(error).__name__}: {raised_at}{why}", lines[-MAX_LOG_LINES:]
 
 
 def is_own(error: BaseException) -> bool:

@@ -160,8 +160,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     statuses = [*analysis.results.statuses.values()]
     if unfinished := len(statuses) - statuses.count("done"):
         sentences.append(f"Not finished: {unfinished} of {len(statuses)} trials.")
-    table = analysis.ranked.table
-    sentences.append(damage.unmeasured_damage(table[table["model"] == model]))
+    sentences.append(damage.unmeasured_damage(analysis.ranked.table.query("model == @model")))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):

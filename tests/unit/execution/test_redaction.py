@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.analysis.analysis import Analysis
 from harness.base.files import digest_of
@@ -89,13 +90,13 @@ def test_what_lethe_says_itself_is_kept_with_its_workers_logs():
     error.log = ("worker 0: plugin.py, line 3",)
     told = "TrialError: the loss is NaN. Lower training.learning_rate.", ["TrialError:", *error.log]
     assert failure_for_report(error, "redacted") == told
+    assert failure_for_report(torch.OutOfMemoryError(TEXT), "redacted")[0].endswith("more of it (resources.gpus).")
 
 
 def test_a_chain_without_end_and_a_very_wide_group_are_told_briefly():
     group = ExceptionGroup(TEXT, [ValueError(TEXT) for _ in range(10_000)])
     sentence, log = failure_for_report(group, "redacted")
-    assert sentence.startswith("ExceptionGroup: its message may quote")
-    assert len(log) <= 40
+    assert (sentence[:38], len(log) <= 40) == ("ExceptionGroup: its message may quote ", True)
 
 
 def test_an_error_of_lethes_own_that_a_plugin_raises_keeps_no_word():
@@ -103,6 +104,5 @@ def test_an_error_of_lethes_own_that_a_plugin_raises_keeps_no_word():
     with pytest.raises(DataError) as raised:
         exec(compile("raise DataError('Marguerite')", str(file), "exec"), {"DataError": DataError})
     sentence, log = failure_for_report(raised.value, "redacted")
-    assert sentence.startswith("DataError: raised at ")
-    assert "Marguerite" not in sentence + "".join(log)
+    assert ("raised at" in sentence, "Marguerite" in sentence + "".join(log)) == (True, False)
     assert "Marguerite" in failure_for_report(raised.value, "plain")[0]
