@@ -89,8 +89,8 @@ def _finish(
     measured, wave, old_specs = results, results, set[str]()
     if not tuned.list_remaining_specs(results):
         return results
-    candidates = sum(study.spec.trials - len(study.candidates) for study in tuned.unfinished_studies(results))
-    jobs = len(waves.shared_jobs(results, folders)) + len(results.unfinished) + candidates
+    ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in tuned.unfinished_studies(results)]
+    jobs = len(waves.shared_jobs(results, folders)) + len(results.unfinished) + sum(ahead)
     with _executor(executor) as execute, job.SweepProgress(jobs) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))

@@ -3,6 +3,7 @@
 import re
 import shutil
 import signal
+from contextlib import redirect_stdout
 
 import pandas as pd
 import pytest
@@ -56,7 +57,8 @@ def numbers(results):
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "tuned.yaml").write_text(SWEEP)
-    assert run(folder / "tuned.yaml", folder) == 0
+    with (folder / "said").open("w") as said, redirect_stdout(said):
+        assert run(folder / "tuned.yaml", folder) == 0
     return folder
 
 
@@ -64,11 +66,12 @@ def test_every_candidate_is_journaled_with_its_probes(undisturbed):
     found = tried(undisturbed)
     assert sorted(candidate.number for candidate in found) == [0, 1, 2, 3], "TA has its dial only"
     for candidate in found:
-        assert candidate.error is None
-        assert set(candidate.targets) == {"ma=0.8", "ma=retrained"}
+        assert (candidate.error, set(candidate.targets)) == (None, {"ma=0.8", "ma=retrained"})
         assert 0 < candidate.targets["ma=retrained"] < 0.8 < candidate.original["ma"]
         steps = [probe["optimiser_steps"] for probe in candidate.probes]
         assert steps == [8, 16][: len(steps)]
+    counts = re.findall(r"(\d+) of (\d+) jobs", (undisturbed / "said").read_text())
+    assert [done for done, jobs in counts if done == jobs] == [counts[-1][0]], "what will be chosen counts too"
 
 
 def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undisturbed):
@@ -79,8 +82,7 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
     assert [(trial.spec.variant, trial.spec.until.key) for trial in walked] == rows_and_levels
     for trial in walked:
         rows = table[table["trial_id"] == trial.spec.trial_id]
-        assert trial.status == "done"
-        assert len(rows) == trial.walked.reached
+        assert (trial.status, len(rows)) == ("done", trial.walked.reached)
         for row in rows.itertuples():
             assert (row.until, row.strength) == (trial.spec.until.key, trial.walked.strength)
             assert abs(row.ma - trial.walked.level) <= 0.02
@@ -99,10 +101,9 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
 
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):
     shutil.copytree(undisturbed / "tuned", tmp_path / "tuned")
-    before = tried(tmp_path)
     monkeypatch.setattr("harness.execution.trial.run_job", lambda *arguments: pytest.fail("a job"))
     assert run(sweep_file, tmp_path) == 0
-    assert tried(tmp_path) == before
+    assert tried(tmp_path) == tried(undisturbed)
     pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
 
 
