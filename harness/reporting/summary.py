@@ -98,7 +98,7 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
     if runs < MIN_RUNS:
         more = MIN_RUNS - runs
-        time = f" (about {math.ceil(more * seconds / 60)} min)" if seconds > 0 else ""
+        time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         return (
