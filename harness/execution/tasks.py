@@ -102,7 +102,7 @@ class JudgeCache:
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._loaded: dict[Key, tuple[object, int]] = {}
-        """With bytes on disk."""
+        """The judge and its bytes on disk."""
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, from memory if possible."""

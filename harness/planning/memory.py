@@ -192,7 +192,7 @@ def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
 
 
 def memory_need(spec: Trial) -> int | None:
-    """Return about the most bytes on its device; None if its code cannot be rehearsed."""
+    """Return an estimate of the peak bytes on its device; None if its code cannot be rehearsed."""
     try:
         if spec.is_reference:
             return measuring_bytes(spec, weights_bytes(spec.model))
