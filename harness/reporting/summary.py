@@ -203,9 +203,9 @@ def times(ratio: float) -> str:
 
 
 def _names(names: Iterable[str], between: str = ", ") -> str:
-    listed = list(names)
-    shown = listed if len(listed) <= MAX_NAMES + 1 else [*listed[:MAX_NAMES], f"{len(listed) - MAX_NAMES} more"]
-    return between.join(shown)
+    parts = list(names)
+    more = [f"{len(parts) - MAX_NAMES} more"] if len(parts) > MAX_NAMES + 1 else []
+    return between.join([*parts[:MAX_NAMES], *more] if more else parts)
 
 
 def head_text(model: str, analysis: Analysis) -> str:
