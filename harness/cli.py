@@ -421,7 +421,7 @@ def _print_ranking(analysis: Analysis) -> None:
 
 def _tell_unfinished(outcome: SweepResults) -> bool:
     from harness.base.messages import shown
-    from harness.records.tuned import unfinished_studies
+    from harness.planning.tuned import unfinished_studies
 
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""

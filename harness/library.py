@@ -16,7 +16,8 @@ from harness.analysis.damage import verdict
 from harness.analysis.metrics import MetricInfo, arrow, lower_title
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import restore_replicates
-from harness.base import csv_text, files
+from harness.analysis.table import joined_lists
+from harness.base import files
 from harness.base.messages import printable
 from harness.contracts import Checkpoint, Json, Model
 from harness.errors import DataError, ModelError
@@ -52,12 +53,12 @@ class SweepResults:
     @property
     def table(self) -> pd.DataFrame:
         """One row for each measured point, with the columns of table.csv."""
-        return csv_text.joined_lists(restore_replicates(self.ranked.table))
+        return joined_lists(restore_replicates(self.ranked.table))
 
     @property
     def ranking(self) -> pd.DataFrame:
         """One row for each model and variant: its ranks, and why it lacks one."""
-        return csv_text.joined_lists(self.ranked.ranking)
+        return joined_lists(self.ranked.ranking)
 
     @property
     def unfinished(self) -> list[TrialResults]:

@@ -11,9 +11,10 @@ from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution import job, waves
 from harness.library import SweepResults
+from harness.planning import setting_changes, tuned
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
-from harness.records import mlflow, setting_changes, tuned
+from harness.records import mlflow
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
 from harness.reporting.files import point_tags, write, write_measured

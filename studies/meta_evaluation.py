@@ -31,7 +31,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
 from harness.analysis.metrics import MetricInfo, metric_info, number
-from harness.base.csv_text import csv_text
+from harness.analysis.table import csv_text
 from harness.base.files import digest_of, write_whole
 from harness.base.messages import tell
 from harness.contracts import CloserTo, Metric, Model, Number
@@ -39,8 +39,8 @@ from harness.errors import DataError, LetheError, TrialError
 from harness.execution.tasks import MeasuredModel, measured_set
 from harness.execution.trial import run_evaluator, yield_models
 from harness.library import load_results
+from harness.planning.published import PUBLISHED
 from harness.records.artifacts import ARRAYS, Artifacts
-from harness.records.published import PUBLISHED
 from harness.records.results import PointResults, Results
 from harness.settings import ORIGINAL, RETRAINED, EvaluatorSpec, Trial
 from harness.toolkit.cached_models import PairModel

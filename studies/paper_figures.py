@@ -25,7 +25,7 @@ from matplotlib.font_manager import findfont, get_font
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from harness.base.csv_text import csv_text
+from harness.analysis.table import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import tell
 from harness.contracts import Model

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness import contracts, settings
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import MetricInfo, is_aimless, lower_title, table_metrics
-from harness.records import setting_changes, tuned
+from harness.planning import setting_changes, tuned
 from harness.records.results import PointResults, Results, measurements, point_name
 
 MIN_MAUVE_PROMPTS = 256

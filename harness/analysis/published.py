@@ -13,8 +13,8 @@ import pandas as pd
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.metrics import mean_over, read_declarations, select_metrics
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
+from harness.planning.published import PUBLISHED, Conditions, PublishedRow, published_conditions, published_tolerances
 from harness.plugins import EVALUATORS, METHODS, plain_settings
-from harness.records.published import PUBLISHED, Conditions, PublishedRow, published_conditions, published_tolerances
 from harness.records.results import PointResults, Results, TrialResults
 from harness.settings import REFERENCE_ROWS, EvaluatorSpec, Source, Trial, replace
 

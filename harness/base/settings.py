@@ -192,3 +192,15 @@ def _bare(hint: Any) -> Any:
         hint = get_args(hint)[0]
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     return _bare(kinds[0]) if get_origin(hint) in (Union, UnionType) and len(kinds) == 1 else hint
+
+
+def flatten_texts(value: Any, path: str = "") -> dict[str, str]:
+    """Return each value's text by dotted path; items of a list of mappings have their index as name."""
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
+    texts: dict[str, str] = {}
+    for name, item in value.items():
+        texts |= flatten_texts(item, f"{path}.{name}" if path else str(name))
+    return texts

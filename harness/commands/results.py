@@ -13,16 +13,17 @@ import pandas as pd
 from harness.analysis import damage, metrics, ranking
 from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer
-from harness.analysis.table import read_table
-from harness.base.csv_text import csv_text
+from harness.analysis.table import csv_text, read_table
 from harness.base.files import write_whole
 from harness.base.messages import console, tell
+from harness.base.settings import flatten_texts
 from harness.errors import DataError, unknown
 from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
-from harness.records import journal, mlflow, published
+from harness.planning import published
+from harness.planning.setting_changes import Change, find_differences, setting_changes
+from harness.records import journal, mlflow
 from harness.records.results import PointResults, Results
-from harness.records.setting_changes import Change, find_differences, flatten_texts, setting_changes
 from harness.reporting import summary
 from harness.reporting.files import point_tags, write_tables, written_files
 from harness.reporting.render import Column, render

@@ -18,9 +18,8 @@ from harness.base import files, messages
 from harness.contracts import Checkpoint, ErasedModel, Model, Number, Sequences, Strength
 from harness.errors import StorageError, TrialError
 from harness.execution import tasks
-from harness.execution.isolate import guarded_models
+from harness.execution.isolate import failure_for_report, guarded_models, is_own
 from harness.execution.job import Folders, Job
-from harness.execution.redact import failure_for_report, is_own
 from harness.models import adapters, loading
 from harness.plugins import METHODS
 from harness.records import journal, results

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.base.files import digest_of
-from harness.records import journal, tuned
+from harness.planning import tuned
+from harness.records import journal
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, Choice, Dimension, Json, Level, Study, end_of
 
 Settings = Mapping[str, Json]

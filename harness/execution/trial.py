@@ -23,7 +23,7 @@ from harness.base.files import digest_of
 from harness.contracts import ErasedModel, Evaluation, ItemKind, Json, Metric, MoreTexts, Number, Sequences
 from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
-from harness.execution import erasing, isolate, redact, tasks
+from harness.execution import erasing, isolate, tasks
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
@@ -159,8 +159,8 @@ def _run(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) -> No
         trail.stop()
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise
-        record_failure(job, folders, watch, *redact.failure_for_report(error, job.spec.samples))
-        if job.kind == "candidate" and isinstance(error, StorageError) and redact.is_own(error):
+        record_failure(job, folders, watch, *isolate.failure_for_report(error, job.spec.samples))
+        if job.kind == "candidate" and isinstance(error, StorageError) and isolate.is_own(error):
             raise  # Nothing is kept of it, nor would be of the next ones.
     else:
         watch(Event(job=job.name, kind="finished", message=message, trial_id=job.trial_id))
@@ -325,7 +325,9 @@ class _RunningTrial:
                     definition=evaluator.definition,
                     numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
-                    samples=tuple(redact.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
+                    samples=tuple(
+                        isolate.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples
+                    ),
                     notes=self._noted(notes),
                     seconds=time.perf_counter() - start_time,
                     code=plugin_digest(type(evaluator)),

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from harness.base.files import digest_of
 from harness.execution.job import CandidateTask, Event, Executor, Folders, Job, Watcher, record_failure
 from harness.execution.search import next_settings, results_awaited
+from harness.planning.tuned import unfinished_studies
 from harness.records.artifacts import MEMORIZED, Artifacts, is_prepared, memorized_key, prepared_key
 from harness.records.results import Results, TrialResults, study_results
-from harness.records.tuned import unfinished_studies
 from harness.settings import Json, Study, Trial, replace
 
 WALKED_POINTS = 10

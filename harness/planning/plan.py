@@ -12,9 +12,9 @@ from harness.errors import DataError, Fault, Faults, ModelError, unknown
 from harness.models import loading, resolving
 from harness.planning import grid, resolve, sweep_file, tuning
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults
+from harness.planning.published import published_conditions
 from harness.planning.texts import Texts, length_faults, length_limit_faults, resolve_texts
 from harness.planning.trials import build_trials, list_levels, repeated_trials, walked_templates
-from harness.records.published import published_conditions
 from harness.settings import Plan, Study, Sweep, Trial, replace
 
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")

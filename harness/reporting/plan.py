@@ -14,10 +14,10 @@ from harness.base.messages import amount, console
 from harness.errors import ConfigError
 from harness.execution.job import Folders
 from harness.execution.waves import shared_jobs
+from harness.planning import setting_changes, tuned
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.planning.memory import Row, find_unfit, gigabytes, list_large, memory_needs, row_of
 from harness.plugins import METHODS
-from harness.records import setting_changes, tuned
 from harness.records.results import Status, StudyResults
 from harness.reporting.render import Column, render
 from harness.settings import Plan, Trial

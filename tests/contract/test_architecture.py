@@ -36,7 +36,7 @@ def test_no_path_is_edited():
 
 def test_csv_is_written_in_one_place():
     writers = [path.name for path in (ROOT / "harness").rglob("*.py") if ".to_csv(" in path.read_text()]
-    assert writers == ["csv_text.py"]
+    assert writers == ["table.py"]
 
 
 def test_the_architecture_page_shows_every_folder_and_files_that_are_there():

@@ -15,7 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import StorageError
-from harness.execution import isolate, redact
+from harness.execution import isolate
 from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.ray import session
 from harness.planning import machine
@@ -180,6 +180,6 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except Exception as error:
-        sentence, log = redact.failure_for_report(error, job.spec.samples)
+        sentence, log = isolate.failure_for_report(error, job.spec.samples)
         tune.report({"raised": sentence, "log": log})
         raise

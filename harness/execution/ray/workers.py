@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution import redact
+from harness.execution import isolate
 from harness.execution.ray.session import is_on_loopback, node_name, worker_resources
 from harness.planning import machine
 from harness.settings import Trial
@@ -112,7 +112,7 @@ def _run_worker(config: dict[str, Any]) -> None:
             raise TrialError(f"its node {node_name()} {clause}.")
         resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
     except Exception as error:
-        failure = json.dumps(redact.failure_for_report(error, spec.samples))
+        failure = json.dumps(isolate.failure_for_report(error, spec.samples))
         (logs / f"{rank}.failure").write_text(failure, encoding="utf-8")
         raise
 

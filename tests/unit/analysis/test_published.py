@@ -9,8 +9,8 @@ import pytest
 from harness import cli
 from harness.analysis.published import COLLAPSED_THERE, published_frame
 from harness.contracts import Checkpoint, LoRA, Training
+from harness.planning.published import PUBLISHED, published_conditions
 from harness.records.journal import Journal
-from harness.records.published import PUBLISHED, published_conditions
 from harness.settings import MEMORY_SETTINGS, MemorizedModel, Source, Trial, replace
 
 NEO = "EleutherAI/gpt-neo-125m"

@@ -9,9 +9,8 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
-from harness.analysis.table import LEADING, TRAILING, non_dominated, read_table
+from harness.analysis.table import LEADING, TRAILING, csv_text, non_dominated, read_table
 from harness.analysis.table import table as make_table
-from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
 from harness.records.journal import Failed, Started, Stopped
 from harness.records.results import Results, trial_results

@@ -9,8 +9,8 @@ import torch
 from harness.analysis.analysis import Analysis
 from harness.base.files import digest_of
 from harness.errors import DataError, TrialError
+from harness.execution.isolate import failure_for_report
 from harness.execution.job import Folders, Job
-from harness.execution.redact import failure_for_report
 from harness.execution.waves import run_inline
 from harness.records.journal import Failed, Journal
 from harness.records.mlflow import point_run, trial_run

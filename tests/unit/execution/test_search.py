@@ -6,9 +6,9 @@ import math
 import pytest
 
 from harness.execution.search import STARTUP, next_settings, objective, results_awaited
+from harness.planning.tuned import is_over
 from harness.records.journal import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.results import is_outside, study_results
-from harness.records.tuned import is_over
 from harness.settings import Choice, Level, LogUniform, Source, Study, replace
 
 RATE = "training.learning_rate"

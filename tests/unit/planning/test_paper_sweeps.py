@@ -12,7 +12,7 @@ from harness.data.sections import Data
 from harness.data.sections import section_source as text_source
 from harness.errors import ConfigError
 from harness.planning.plan import plan
-from harness.records.published import published_conditions
+from harness.planning.published import published_conditions
 from harness.settings import Source
 
 PAPER = Path(__file__).resolve().parents[3] / "sweeps" / "paper"

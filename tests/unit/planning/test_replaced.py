@@ -4,8 +4,8 @@ import pytest
 
 from harness.cli import main as lethe
 from harness.planning.plan import plan
+from harness.planning.setting_changes import replaced_rows
 from harness.records.journal import Journal
-from harness.records.setting_changes import replaced_rows
 
 FILE = """# Which rate?
 name: rates

@@ -11,8 +11,8 @@ import pytest
 from harness.analysis.published import match_points
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
+from harness.planning.published import published_conditions
 from harness.plugins import METHODS
-from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
 from harness.settings import HOLDOUT
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning import tuning
-from harness.records.tuned import largest_candidate
+from harness.planning.tuned import largest_candidate
 from harness.settings import Choice, Level, LogUniform
 
 FILE = """# What is asked?

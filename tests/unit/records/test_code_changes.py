@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from harness.planning import setting_changes
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
-from harness.records import journal, setting_changes
+from harness.records import journal
 from harness.running import run_sweep
 
 PLUGIN = '"""A plugin."""\n\nfrom own_plugins import formulas\n\n\nclass Own:\n    """Adds."""\n\n    size = 2\n\n'
@@ -76,7 +77,7 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
     first = sweep()
     assert setting_changes.changed_code_sentence(first.results) == ""
     lines = {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
-    monkeypatch.setattr("harness.records.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
+    monkeypatch.setattr("harness.planning.setting_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
     with pytest.raises(Exception, match="Code has changed since") as refused:
         sweep()
     said = str(refused.value)

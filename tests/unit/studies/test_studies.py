@@ -10,8 +10,9 @@ import torch
 
 from harness.execution import job, waves
 from harness.miniature import WEIGHTS, manifest
+from harness.planning import published
 from harness.planning.plan import plan
-from harness.records import published, results
+from harness.records import results
 from harness.records.journal import Journal
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from studies import meta_evaluation, paper_figures

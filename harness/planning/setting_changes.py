@@ -1,12 +1,11 @@
 """Differences between trials' settings, and the rows of a sweep that new ones would replace."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from harness.base.messages import amount
+from harness.base.settings import flatten_texts
 from harness.errors import PluginError
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.journal import Journal
@@ -32,18 +31,6 @@ def _flat_settings(spec: Trial) -> dict[str, str]:
     settings = spec.model_dump(mode="json", exclude=_NOT_COMPARED)
     settings["evaluators"] = {each.name: each.model_dump(include=_OF_EVALUATOR) for each in spec.evaluators}
     return flatten_texts(settings)
-
-
-def flatten_texts(value: Any, path: str = "") -> dict[str, str]:
-    """Return each value's text by dotted path; items of a list of mappings have their index as name."""
-    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, Mapping):
-        return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
-    texts: dict[str, str] = {}
-    for name, item in value.items():
-        texts |= flatten_texts(item, f"{path}.{name}" if path else str(name))
-    return texts
 
 
 def find_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
