@@ -24,7 +24,7 @@ from harness.base.messages import console, tell
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
-    from harness.library import SweepResults
+    from harness.records import results as recorded
 
 app = typer.Typer(
     help="Erase what a language model memorised, and measure what that costs.",
@@ -47,7 +47,7 @@ Overrides = Annotated[list[str] | None, Option("--set", metavar="PATH=VALUE", he
 Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
 Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
 RESULTS = Path("results")
-ONLY = "Run only these trials: method=, model=, variant= (or only its name) or seed=; repeatable."
+ONLY = "Run only these trials: method=, model=, variant= (or only its name) or seed=; repeatable. The report has all."
 
 
 def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:
@@ -139,7 +139,6 @@ def audit(
     from harness.base.files import write_whole
     from harness.drafting.first_sweep import audited
     from harness.drafting.given_texts import Given as GivenTexts
-    from harness.library import SweepResults
     from harness.reporting.files import page
 
     given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
@@ -149,7 +148,7 @@ def audit(
         tell(write_recited(given, write_forget))
         return 0
     with audited(given, results, attacks=attacks, original=original) as analysis:
-        if _tell_unfinished(SweepResults(Path(), analysis)):
+        if _tell_unfinished(analysis.results):
             return 1
         _print_ranking(analysis)
         if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
@@ -242,20 +241,23 @@ def sweep(
     from harness.planning.sweep_file import read_sweep_file
 
     sweep_file = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
-    from harness.planning.plan import plan_sweep
+    from harness.planning.plan import choose_trials, plan_sweep
 
-    planned = plan_sweep(sweep_file, overrides or (), only or ())
+    planned = plan_sweep(sweep_file, overrides or ())
+    chosen = choose_trials(planned, only or (), sweep_file)
     if plan:
         from harness.reporting.plan import print_plan
 
-        print_plan(file, planned, results)
+        print_plan(file, chosen, results)
         return 0
     from harness.commands.results import check_of_export
+    from harness.planning.tuned import read_sweep_results
+    from harness.records.journal import Journal
     from harness.running import run_planned
 
-    outcome = run_planned(file, planned, executor=executor, results=results, replace_rows=replace, keep=keep)
+    outcome = run_planned(file, planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
     _print_ranking(outcome.analysis)
-    unfinished = _tell_unfinished(outcome)
+    unfinished = _tell_unfinished(read_sweep_results(chosen, Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return 1 if unfinished else 0
 
@@ -410,28 +412,29 @@ def _print_ranking(analysis: Analysis) -> None:
     from harness.reporting.sections.main_table import published_table, ranking_table
     from harness.reporting.summary import answer_on_terminal
 
-    if analysis.results.plan.erases:
+    erases = analysis.results.plan.erases
+    if erases:
         console().print(answer_on_terminal(analysis), "")
-    console().print(ranking_table(analysis.ranked, analysis.shown))
-    if analysis.results.plan.erases:
+    console().print(ranking_table(analysis.ranked, analysis.shown, is_below_answer=erases))
+    if erases:
         console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
     if len(analysis.published):
         console().print(render(*published_table(analysis.published), "terminal"))
 
 
-def _tell_unfinished(outcome: SweepResults) -> bool:
+def _tell_unfinished(results: recorded.Results) -> bool:
     from harness.base.messages import shown
     from harness.planning.tuned import unfinished_studies
 
-    for trial in outcome.unfinished:
+    for trial in results.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    studies = unfinished_studies(outcome.results)
+    studies = unfinished_studies(results)
     for study in studies:
         spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
         name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
         tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
-    return bool(outcome.unfinished or studies)
+    return bool(results.unfinished or studies)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from harness.execution import job, waves
 from harness.library import SweepResults
 from harness.planning import setting_changes, tuned
 from harness.planning.memory import refuse_unfit
-from harness.planning.plan import plan
+from harness.planning.plan import choose_trials, plan_sweep
+from harness.planning.sweep_file import read_sweep_file
 from harness.records import mlflow
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
@@ -40,7 +41,7 @@ def run_sweep(
     Args:
         file: The sweep file.
         overrides: Settings changed, as for `--set`: `seeds=[0,1]`.
-        only: Trials chosen, as for `--only`: `method=emso`.
+        only: Trials to run, as for `--only`: `method=emso`; the report has all that are measured.
         executor: `ray`, or `inline`: in this process, one trial after the other.
         results: The folder of all sweeps' results.
         keep: Keep the numbers of plugins whose code has changed under the same version.
@@ -52,14 +53,23 @@ def run_sweep(
         DataError: This sweep is running already, or its numbers cannot be ranked together.
         ExecutorError: Ray died; finished measurements are kept, and in the report.
     """
-    planned = plan(Path(file), overrides, only)
-    return run_planned(Path(file), planned, executor=executor, results=results, replace_rows=replace, keep=keep)
+    sweep_file = read_sweep_file(Path(file), overrides)
+    planned = plan_sweep(sweep_file, overrides)
+    chosen = choose_trials(planned, only, sweep_file)
+    return run_planned(Path(file), planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
 
 
 def run_planned(
-    file: Path, planned: Plan, *, executor: ExecutorName, results: str | PathLike[str], replace_rows: bool, keep: bool
+    file: Path,
+    planned: Plan,
+    chosen: Plan,
+    *,
+    executor: ExecutorName,
+    results: str | PathLike[str],
+    replace_rows: bool,
+    keep: bool,
 ) -> SweepResults:
-    """Run the unfinished trials of a planned sweep, as `run_sweep` does."""
+    """Run the unfinished trials that are `chosen` from a planned sweep, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
@@ -71,37 +81,36 @@ def run_planned(
         measured = tuned.read_sweep_results(planned, journal)
         if not keep and (changed := setting_changes.changed_code_sentence(measured)):
             raise ConfigError(str(file), [Fault("plugins", changed)])
-        specs = tuned.list_remaining_specs(measured)
+        specs = tuned.list_remaining_specs(tuned.read_sweep_results(chosen, journal))
         refuse_unfit(file, specs)
-        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if specs else ():
+        for sentence in (*one_step_epochs(chosen), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
+        journal.write_plan(measured.plan)
         try:
-            measured = _finish(planned, measured, folders, executor, tracking)
+            if specs:
+                _finish(planned, chosen, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             error.add_note(write_measured(planned, journal, folders.results))
             raise
-        return _reported(measured, folders.results, tracking)
+        return _reported(tuned.read_sweep_results(planned, journal), folders.results, tracking)
 
 
 def _finish(
-    planned: Plan, results: Results, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
-) -> Results:
-    folders.journal.write_plan(results.plan)
-    measured, wave, old_specs = results, results, set[str]()
-    if not tuned.list_remaining_specs(results):
-        return results
-    ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in tuned.unfinished_studies(results)]
-    jobs = len(waves.shared_jobs(results, folders)) + len(results.unfinished) + sum(ahead)
+    planned: Plan, chosen: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
+) -> None:
+    wave = measured = tuned.read_sweep_results(chosen, folders.journal)
+    old_specs = set[str]()
+    ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in tuned.unfinished_studies(wave)]
+    jobs = len(waves.shared_jobs(wave, folders)) + len(wave.unfinished) + sum(ahead)
     with _executor(executor) as execute, job.SweepProgress(jobs) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}
-            measured = tuned.read_sweep_results(planned, folders.journal)
-            folders.journal.write_plan(measured.plan)
+            measured = tuned.read_sweep_results(chosen, folders.journal)
+            folders.journal.write_plan(tuned.read_sweep_results(planned, folders.journal).plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in old_specs)
             wave = replace(measured, trials=new, studies=())
-    return measured
 
 
 def _executor(name: ExecutorName) -> AbstractContextManager[job.Executor]:

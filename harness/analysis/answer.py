@@ -71,15 +71,16 @@ def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
     originals, retrained = (table[table["method"] == method] for method in (ORIGINAL, RETRAINED))
-    erasing = [spec for spec in results.plan.trials if spec.table_model == model and not spec.is_reference]
+    erasing = [trial for trial in results.trials if trial.spec.table_model == model and not trial.spec.is_reference]
     paid = list(_log_prices(retrained, originals, cost).values())
     levels: dict[str, tuple[float, float, float]] = {}
     for level in results.plan.until:
         rows, name = {"unseen": (originals, "unseen_ma")}.get(str(level.at), (retrained, "ma"))
         means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
         levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
-    texts = next(((spec.measured or spec.forget).rows for spec in erasing), 0)
-    head = {"texts": texts, "runs": len({(spec.model.id, spec.seed) for spec in erasing}), "levels": levels}
+    texts = next(((trial.spec.measured or trial.spec.forget).rows for trial in erasing), 0)
+    runs = {(trial.spec.model.id, trial.spec.seed) for trial in erasing if _ran(trial)}
+    head = {"texts": texts, "runs": len(runs), "levels": levels}
     head |= {"recited": _mean(originals, "ma"), "unseen_ma": _mean(originals, "unseen_ma")}
     price = math.exp(np.mean(paid)) if paid else math.nan
     return head | {"retrained_ma": _mean(retrained, "ma"), "retrained_price": price}
@@ -129,6 +130,10 @@ def _place(row: Mapping[str, Any]) -> tuple[int, float]:
     return (2, 0.0) if not row["reached"] else (int(row["broken"] is True), price)
 
 
+def _ran(trial: TrialResults) -> bool:
+    return bool(trial.measured) or trial.walked is not None
+
+
 def _walk(
     walks: Sequence[TrialResults], measured: Sequence[PointResults], variant: str, results: Results
 ) -> dict[str, Any]:
@@ -142,7 +147,7 @@ def _walk(
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
     row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
-    row |= {"runs": len(walks) or sum(len(study.spec.seeds) for study in studies)}
+    row["runs"] = len([trial for trial in walks if _ran(trial)])
     strengths = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}

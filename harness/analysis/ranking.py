@@ -76,6 +76,11 @@ class RankedTable:
         """Warnings to print before any number: nothing to erase, or nothing erased."""
         if self.is_of_references:
             return recitation.recitation_sentences(self.recitations, "answer")
+        return self.idle_warnings + recitation.recitation_sentences(self.recitations, "warning")
+
+    @property
+    def idle_warnings(self) -> list[str]:
+        """A warning if no method erased anything from a model; below an answer, which says the others."""
         reasons_by_model = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in reasons_by_model if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
@@ -83,7 +88,7 @@ class RankedTable:
             f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
             "training.learning_rate, or have them searched (tune)."
         )
-        return ([sentence] if idle else []) + recitation.recitation_sentences(self.recitations, "warning")
+        return [sentence] if idle else []
 
     @cached_property
     def on_recited_texts(self) -> Self:

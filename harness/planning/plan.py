@@ -44,10 +44,11 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     Raises:
         ConfigError: With all faults of form; or, if there are none, all faults of substance.
     """
-    return plan_sweep(sweep_file.read_sweep_file(path, overrides), overrides, only)
+    file = sweep_file.read_sweep_file(path, overrides)
+    return choose_trials(plan_sweep(file, overrides), only, file)
 
 
-def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Plan:
     """Plan a sweep file that was read already; as `plan`."""
     checked, faults = check_form(file), Faults()
     sweep, templates, evaluators, tune = checked.sweep, checked.templates, checked.evaluators, checked.sweep.tune
@@ -80,9 +81,6 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = (), only: 
     has_grid = not (tune or is_only_walked)
     trials = build_trials(name, sweep, models, texts, templates if has_grid else (), walks, evaluators, judges)
     studies = tuning.build_studies(sweep, tune, checked.studies, models, texts, trials) if tune else []
-    trials, studies = _apply_only(trials, studies, only, faults)
-    if faults:
-        raise file.refuse(faults)
     return Plan(
         sweep=name,
         question=file.question,
@@ -137,30 +135,37 @@ def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: S
     return sweep.tune is not None or any(training.early_stop is not None for training in trainings)
 
 
-def _apply_only(
-    trials: Sequence[Trial], studies: Sequence[Study], only: Sequence[str], faults: Faults
-) -> tuple[list[Trial], list[Study]]:
-    """Return the trials and studies that match any value of every key in `--only`; a study keeps the selected seeds."""
-    values_by_key: dict[str, set[str]] = {}
+def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile) -> Plan:
+    """Return a plan with the trials and studies that match any value of every key in `--only`.
+
+    A study keeps the chosen seeds.
+
+    Raises:
+        ConfigError: A key or a value is not in the sweep.
+    """
+    values_by_key, faults = dict[str, set[str]](), Faults()
     for choice in only:
         key, value = choice.split("=", 1) if "=" in choice else ("variant", choice)
         if key not in SELECTABLE:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             faults.add(f"--only {choice}", f"does not say which trials to run. {example}")
             continue
-        specs = [*trials, *(study.trial for study in studies if key != "seed")]
+        specs = [*planned.trials, *(study.trial for study in planned.studies if key != "seed")]
         values = {value for spec in specs for value in SELECTABLE[key](spec)}
         if value not in values:
             faults.add(f"--only {choice}", unknown(f"{key} of this sweep", value, values))
         values_by_key.setdefault(key, set()).add(value)
+    if faults:
+        raise file.refuse(faults)
     seeds = values_by_key.get("seed")
     values_of_studies = {key: values for key, values in values_by_key.items() if key != "seed"}
-    selected_studies: list[Study] = []
-    for study in studies:
+    studies: list[Study] = []
+    for study in planned.studies:
         study_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
         if study_seeds and _is_selected(study.trial, values_of_studies):
-            selected_studies.append(replace(study, seeds=study_seeds))
-    return [spec for spec in trials if _is_selected(spec, values_by_key)], selected_studies
+            studies.append(replace(study, seeds=study_seeds))
+    trials = tuple(spec for spec in planned.trials if _is_selected(spec, values_by_key))
+    return replace(planned, trials=trials, studies=tuple(studies))
 
 
 def _is_selected(spec: Trial, values_by_key: Mapping[str, set[str]]) -> bool:

@@ -65,13 +65,15 @@ def written_files(folder: Path) -> list[Path]:
 def write_tables(ranked: ranking.RankedTable, question: str, folder: Path, answer: str = "") -> list[Path]:
     """Write ranking.csv, table.md (the answer, then the table) and table.tex; return the files."""
     page_rows = ranked.on_recited_texts
-    words = [*ranked.headline_warnings, summary.caption(page_rows.table)]
+    caption = summary.caption(page_rows.table)
+    below_answer = [*(ranked.idle_warnings if answer else ranked.headline_warnings), caption]
+    words = " ".join([*ranked.headline_warnings, caption, question])
     bounds = [f"{name}{end}" for name in ranking.rank_names(ranked.info) for end in ("_low", "_high")]
     names = ["model", "method", "variant", "strength", *ranking.rank_names(ranked.info), *bounds]
     names += ["collapsed", "collapse_class", "collapse_reason", "recited", "unranked"]
     texts = {"ranking.csv": csv_text(ranked.ranking[names])}
-    texts["table.md"] = main_table.main_markdown(page_rows, question, " ".join(words), answer)
-    texts["table.tex"] = main_table.main_latex(page_rows, " ".join([*words, question]))
+    texts["table.md"] = main_table.main_markdown(page_rows, question, " ".join(below_answer), answer)
+    texts["table.tex"] = main_table.main_latex(page_rows, words)
     return [write_whole(folder / name, text) for name, text in texts.items()]
 
 

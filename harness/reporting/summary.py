@@ -96,14 +96,17 @@ def _what_was_seen(rows: pd.DataFrame, sound: pd.DataFrame, priced: pd.DataFrame
 
 def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: Analysis) -> str:
     runs, seconds = analysis.answer.heads[model]["runs"], analysis.answer.seconds_per_run
+    if not runs:
+        return ""
     if runs < MIN_RUNS:
         more = MIN_RUNS - runs
         time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
+        luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
         return (
-            f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}. Differences below "
-            f"×{BAND:g} may be luck{alike}. {'Two more seeds' if runs == 1 else 'One more seed'}{time} would tell "
+            f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}.{luck} "
+            f"{'Two more seeds' if runs == 1 else 'One more seed'}{time} would tell "
             f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -157,15 +160,19 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
         near = [nearest_text(row) if len(missed) == 1 else f"nearest {row['nearest']:.2f}" for row in missed]
         labels = (f"{row['label']} ({text})" for row, text in zip(missed, near, strict=True))
         sentences.append(f"Not there: {_names(labels)}.")
-    statuses = [*analysis.results.statuses.values()]
-    if unfinished := len(statuses) - statuses.count("done"):
-        sentences.append(f"Not finished: {unfinished} of {len(statuses)} trials.")
+    sentences.append(_what_is_unfinished(analysis))
     sentences.append(damage.unmeasured_damage(analysis.ranked.table.query("model == @model")))
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
         sentences.append("The seeds share one search: its luck is in no interval.")
     return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
+
+
+def _what_is_unfinished(analysis: Analysis) -> str:
+    statuses = [*analysis.results.statuses.values()]
+    unfinished = len(statuses) - statuses.count("done")
+    return f"Not finished: {unfinished} of {len(statuses)} trials." if unfinished else ""
 
 
 def nearest_text(row: Mapping[Any, Any]) -> str:
@@ -190,11 +197,12 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults += [f"Collapsed, so not ranked: {_names(collapsed)}."] if collapsed else []
     faults += [f"Over-erased, so not ranked: {_names(over)}."] if over else []
     faults += [f"Erased nothing beyond noise: {_names(idle)}."] if idle else []
+    faults.append(_what_is_unfinished(analysis))
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
     do = "To see what each method pays where all erase equally, add to the sweep file:" if runs else ""
     card = [("Seen", finding, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]
-    return [*card, ("Wrong", " ".join(faults), "")]
+    return [*card, ("Wrong", " ".join(filter(None, faults)), "")]
 
 
 def times(ratio: float) -> str:

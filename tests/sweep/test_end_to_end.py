@@ -110,6 +110,19 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
         again.curves("miniature-s", x="mauve", y="ma")
 
 
+def test_a_sweep_that_runs_in_parts_reports_every_part_and_what_is_left(sweep_file, tmp_path, capsys):
+    parts = ["--set", "seeds=[0,1]", "--set", "methods={gradient_ascent: {epochs: [1]}}"]
+    assert run(sweep_file, tmp_path, *parts, "--only", "seed=0") == 0, "what was not asked for has not failed"
+    said = capsys.readouterr().out
+    assert "One training run: a hint." in said
+    assert "Not finished: 3 of 7 trials." in said
+    assert run(sweep_file, tmp_path, *parts, "--only", "seed=1") == 0
+    said = capsys.readouterr().out
+    assert "2 training runs." in said
+    assert "Not finished" not in said
+    assert table(tmp_path).query("variant == 'gradient_ascent'")["seed"].tolist() == [0, 1]
+
+
 @pytest.mark.soak
 def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
     asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]

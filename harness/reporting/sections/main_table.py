@@ -72,9 +72,12 @@ def main_latex(ranked: ranking.RankedTable, caption: str) -> str:
     return fill_template("harness.reporting", "templates/main_table.tex.j2", table=table, caption=caption)
 
 
-def ranking_table(whole: ranking.RankedTable, page_rows: ranking.RankedTable) -> RenderableType:
+def ranking_table(
+    whole: ranking.RankedTable, page_rows: ranking.RankedTable, *, is_below_answer: bool = False
+) -> RenderableType:
     """Return every model's warnings and ranked rows for the terminal, or its recitation if nothing was erased."""
-    parts = [Text("\n".join(whole.headline_warnings), style="bold")] if whole.headline_warnings else []
+    warnings = whole.idle_warnings if is_below_answer else whole.headline_warnings
+    parts = [Text("\n".join(warnings), style="bold")] if warnings else []
     if whole.is_of_references and len(whole.table):
         recited = recited_frame(whole)
         return Group(*parts, render(recited, recited_columns(recited), "terminal"), Text(caption(whole.table)))

@@ -156,6 +156,8 @@ def test_where_nothing_tells_the_ranks_stay_and_are_marked_wherever_they_stand(a
     assert printed(ranked).startswith(UNKNOWN)
     assert (tmp_path / "table.md").read_text().split("\n\n")[1].startswith(UNKNOWN)
     assert rf"\caption{{{UNKNOWN}" in (tmp_path / "table.tex").read_text()
+    write_tables(ranked, "What?", tmp_path, answer=f"{UNKNOWN}.")
+    assert (tmp_path / "table.md").read_text().count(UNKNOWN) == 1, "an answer above the table has said it"
 
 
 BY_TEXTS = [
