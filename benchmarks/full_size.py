@@ -27,7 +27,7 @@ from benchmarks.gpu_check import SHAPES, Bench
 from benchmarks.measuring import Ratio
 from evaluators.memorization import WINDOW_TOKENS, table_windows
 from harness.contracts import Precision
-from harness.data.sections import DEFAULT_TOKENS
+from harness.data.sources import DEFAULT_TOKENS
 from harness.execution.tasks import TABLE_NEW_TOKENS
 from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file

@@ -14,17 +14,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer import Argument, Option
 
 from harness import errors
-from harness.base.messages import console, tell
-
-if TYPE_CHECKING:
-    from harness.analysis.analysis import Analysis
-    from harness.records import results as recorded
+from harness.base.messages import tell
 
 app = typer.Typer(
     help="Erase what a language model memorised, and measure what that costs.",
@@ -137,6 +133,7 @@ def audit(
 ) -> int:
     """Measure whether a model recites texts; nothing is erased."""
     from harness.base.files import write_whole
+    from harness.commands.results import print_ranking, tell_unfinished
     from harness.drafting.first_sweep import audited
     from harness.drafting.given_texts import Given as GivenTexts
     from harness.reporting.files import page
@@ -148,9 +145,9 @@ def audit(
         tell(write_recited(given, write_forget))
         return 0
     with audited(given, results, attacks=attacks, original=original) as analysis:
-        if _tell_unfinished(analysis.results):
+        if tell_unfinished(analysis.results):
             return 1
-        _print_ranking(analysis)
+        print_ranking(analysis)
         if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
             tell("For a surer answer, name texts of that kind that the model never saw: --unseen FILE.")
         if report is not None:
@@ -250,14 +247,14 @@ def sweep(
 
         print_plan(file, chosen, results)
         return 0
-    from harness.commands.results import check_of_export
+    from harness.commands.results import check_of_export, print_ranking, tell_unfinished
     from harness.planning.tuned import read_sweep_results
     from harness.records.journal import Journal
     from harness.running import run_planned
 
     outcome = run_planned(file, planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
-    _print_ranking(outcome.analysis)
-    unfinished = _tell_unfinished(read_sweep_results(chosen, Journal(outcome.folder / "journal")))
+    print_ranking(outcome.analysis)
+    unfinished = tell_unfinished(read_sweep_results(chosen, Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return 1 if unfinished else 0
 
@@ -286,22 +283,11 @@ def collate(
     out: Annotated[Path | None, Option(help="Write the files here; default: results into themselves.")] = None,
 ) -> int:
     """Make tables and report again, from a journal or a table.csv; results are also copied to MLflow."""
-    from harness.commands.results import collate_table, copy_to_mlflow
+    from harness.commands.results import collate_folder, collate_table
 
     if not path.exists():
         raise errors.DataError(f"{path} does not exist. Give a sweep's results folder or a table.csv.")
-    if not path.is_dir():
-        tell(*collate_table(path, out))
-        return 0
-    from harness.analysis.analysis import Analysis
-    from harness.library import read_folder
-    from harness.reporting.files import write
-
-    analysis = Analysis(read_folder(path))
-    files = write(analysis, out or path)
-    _print_ranking(analysis)
-    tell(*files)
-    return 0 if out else copy_to_mlflow(analysis, path.resolve())
+    return (collate_folder if path.is_dir() else collate_table)(path, out)
 
 
 @verb()
@@ -311,20 +297,9 @@ def verify(folder: Folder) -> int:
     Ends with 0 only if every cell is compared and lies within its tolerance. Published figures of a collapsed model are
     set aside: only its collapse flag is compared.
     """
-    from harness.commands.results import complete_tables
-    from harness.reporting.sections.main_table import verified_table
+    from harness.commands.results import verify_table
 
-    cells = complete_tables(folder)
-    console().print(verified_table(cells), "")
-    inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))
-    set_aside = int(cells["is_set_aside"].sum())
-    unlike = len(cells) - inside - outside - set_aside
-    tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
-    if set_aside:
-        tell(f"{set_aside} are set aside: the published figures say nothing there.")
-    if unlike:
-        tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
-    return 0 if inside and not outside + unlike else 1
+    return verify_table(folder)
 
 
 @verb()
@@ -404,37 +379,6 @@ def dashboard(
     from harness.records.mlflow import serve_dashboard
 
     serve_dashboard(results, port, host)
-
-
-def _print_ranking(analysis: Analysis) -> None:
-    from harness.reporting.render import render
-    from harness.reporting.sections.attacks import attacks_on_terminal
-    from harness.reporting.sections.main_table import published_table, ranking_table
-    from harness.reporting.summary import answer_on_terminal
-
-    erases = analysis.results.plan.erases
-    if erases:
-        console().print(answer_on_terminal(analysis), "")
-    console().print(ranking_table(analysis.ranked, analysis.shown, is_below_answer=erases))
-    if erases:
-        console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
-    if len(analysis.published):
-        console().print(render(*published_table(analysis.published), "terminal"))
-
-
-def _tell_unfinished(results: recorded.Results) -> bool:
-    from harness.base.messages import shown
-    from harness.planning.tuned import unfinished_studies
-
-    for trial in results.unfinished:
-        spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
-        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    studies = unfinished_studies(results)
-    for study in studies:
-        spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
-        tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
-    return bool(results.unfinished or studies)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ import pandas as pd
 from scipy import stats
 
 from harness.base.files import write_whole
-from harness.statistics.bootstrap import draws, interval, row_intervals
-from harness.statistics.item_values import Floats, ItemValues
+from harness.statistics.bootstrap import Floats, ItemValues, draws, interval, row_intervals
 from harness.statistics.protocol import Judgement, judge_methods
 
 Generator = np.random.Generator

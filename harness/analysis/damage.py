@@ -16,7 +16,7 @@ from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import MetricInfo, lower_title
 from harness.contracts import Metric
 from harness.settings import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, Collapse
-from harness.statistics import bootstrap, item_values
+from harness.statistics import bootstrap
 
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 Side = Literal["inside", "below", "above"]
@@ -169,7 +169,7 @@ def _points_by_run(table: pd.DataFrame, method: str) -> dict[tuple[Any, ...], st
     return points
 
 
-def _rise(point_id: str, original: str, metric: Metric, evidence: Evidence) -> item_values.ItemValues | None:
+def _rise(point_id: str, original: str, metric: Metric, evidence: Evidence) -> bootstrap.ItemValues | None:
     values = evidence.point_values([point_id, original], metric)
     if values is None:
         return None
@@ -177,11 +177,11 @@ def _rise(point_id: str, original: str, metric: Metric, evidence: Evidence) -> i
     return replace(values, values_RN=rise_1N, weights_RN=values.weights_RN[:1], low=-math.inf, high=math.inf)
 
 
-def _is_above(one: item_values.ItemValues | None, other: item_values.ItemValues | None, by: float = 0.0) -> bool | None:
+def _is_above(one: bootstrap.ItemValues | None, other: bootstrap.ItemValues | None, by: float = 0.0) -> bool | None:
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
     error = math.hypot(*one.standard_errors(), *other.standard_errors())
-    if item_values.estimate(one) - item_values.estimate(other) <= by + error:  # No interval excludes 0: none is drawn.
+    if bootstrap.estimate(one) - bootstrap.estimate(other) <= by + error:  # No interval excludes 0: none is drawn.
         return False
     low, _ = bootstrap.interval(bootstrap.draws(one) - bootstrap.draws(other))
     return None if math.isnan(low) else low > by

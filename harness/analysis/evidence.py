@@ -15,7 +15,7 @@ from harness.base.files import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.statistics import bootstrap, item_values
+from harness.statistics import bootstrap
 
 ROWS_AT_ONCE = 64
 """Points whose intervals are drawn together, in about ten megabytes."""
@@ -42,7 +42,7 @@ class Evidence:
         """Return a point's items of a metric; None where it has none."""
         return self.by_point.get(point_id, {}).get(metric.name)
 
-    def of(self, rows: pd.DataFrame, metric: Metric) -> item_values.ItemValues | None:
+    def of(self, rows: pd.DataFrame, metric: Metric) -> bootstrap.ItemValues | None:
         """Return the items of one variant's rows (seeds or replicates); None where a row has none.
 
         An item that a row lacks is NaN there.
@@ -51,7 +51,7 @@ class Evidence:
 
     def point_values(
         self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
-    ) -> item_values.ItemValues | None:
+    ) -> bootstrap.ItemValues | None:
         """Return the items of points; `models_R` as in `ItemValues`."""
         items_by_point = [items for point_id in point_ids if (items := self.items(point_id, metric)) is not None]
         if len(items_by_point) < len(point_ids):
@@ -71,9 +71,9 @@ class Evidence:
         weights_RN = np.stack([items.weights_N for items in items_by_point])
         about: Any = {"items": self._names[ids], "aggregate": metric.aggregate, "low": metric.low, "high": metric.high}
         rows: Any = {"values_RN": values_RN, "weights_RN": weights_RN, "models_R": models_R}
-        return item_values.ItemValues(clusters_N=clusters_N, **rows, **about)
+        return bootstrap.ItemValues(clusters_N=clusters_N, **rows, **about)
 
-    def draws(self, rows: pd.DataFrame, metric: Metric) -> item_values.Floats:
+    def draws(self, rows: pd.DataFrame, metric: Metric) -> bootstrap.Floats:
         """Return draws (D,) of a metric's mean over one variant's rows; NaN where not known.
 
         Without items, several rows are drawn, and one row gets the metric's declared noise, of its own.
@@ -174,7 +174,7 @@ def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evide
     return columns
 
 
-def split_rows(values: item_values.ItemValues, first: int) -> tuple[item_values.ItemValues, item_values.ItemValues]:
+def split_rows(values: bootstrap.ItemValues, first: int) -> tuple[bootstrap.ItemValues, bootstrap.ItemValues]:
     """Return the values of the first replicates, and of the others."""
     parts = []
     for part in (slice(None, first), slice(first, None)):

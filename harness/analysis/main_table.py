@@ -16,7 +16,7 @@ from harness.analysis.seeds import ranked_rows, repeats_of_points, strengths
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems
 from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
-from harness.statistics import bootstrap, item_values
+from harness.statistics import bootstrap
 
 NEEDS = {"memorized_model": "w/ MM", "retain_data": "w/ RD", "none": "w/o REF"}
 """Title in the paper of each `reference`."""
@@ -169,7 +169,7 @@ def _rows(rows: pd.DataFrame, memorized: Membership, evidence: Evidence, metric:
                 values, ends = group_evidence.of(repeats, bounded), (math.nan, math.nan)
                 if values is not None and first["method"] != ORIGINAL:  # It agrees with itself by definition.
                     ends = bootstrap.interval(bootstrap.draws(values))
-                row[group] = item_values.estimate(values) if values is not None else math.nan
+                row[group] = bootstrap.estimate(values) if values is not None else math.nan
                 row[f"{group}_low"], row[f"{group}_high"] = ends
             yield row
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness import errors, settings
 from harness.metric import CloserTo, Group, Metric, parse_metric
 from harness.records.results import Results, measurements
-from harness.statistics.item_values import Floats, by_model
+from harness.statistics.bootstrap import Floats, by_model
 
 NOTHING = "–"
 MetricInfo = Mapping[str, Metric]

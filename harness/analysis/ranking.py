@@ -27,7 +27,7 @@ from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, is_aimless
 from harness.analysis.seeds import ranked_rows, rename_replicates, strengths, worst_class
 from harness.contracts import Metric
 from harness.statistics import bootstrap
-from harness.statistics.item_values import Floats
+from harness.statistics.bootstrap import Floats
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")

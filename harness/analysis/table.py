@@ -18,7 +18,7 @@ from harness.contracts import Metric
 from harness.errors import DataError
 from harness.records.results import PointResults, Results, TrialResults
 from harness.settings import ORIGINAL, REFERENCE_ROWS, Compare, Plan
-from harness.statistics.item_values import Floats
+from harness.statistics.bootstrap import Floats
 
 LEADING = (
     "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",

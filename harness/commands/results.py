@@ -15,22 +15,58 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.answer import Answer
 from harness.analysis.table import csv_text, read_table
 from harness.base.files import write_whole
-from harness.base.messages import console, tell
+from harness.base.messages import console, shown, tell
 from harness.base.settings import flatten_texts
 from harness.errors import DataError, unknown
 from harness.library import find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.planning import published
 from harness.planning.setting_changes import Change, find_differences, setting_changes
+from harness.planning.tuned import unfinished_studies
 from harness.records import journal, mlflow
 from harness.records.results import PointResults, Results
 from harness.reporting import summary
-from harness.reporting.files import point_tags, write_tables, written_files
+from harness.reporting.files import point_tags, write, write_tables, written_files
 from harness.reporting.render import Column, render
-from harness.reporting.sections.main_table import ranking_table
+from harness.reporting.sections import main_table
+from harness.reporting.sections.attacks import attacks_on_terminal
 from harness.reporting.sections.repeat import versions
 from harness.settings import HOLDOUT, Level
 from harness.statistics import protocol
+
+
+def print_ranking(analysis: Analysis) -> None:
+    """Print the answer, if something was erased, and the ranked rows."""
+    erases = analysis.results.plan.erases
+    if erases:
+        console().print(summary.answer_on_terminal(analysis), "")
+    console().print(main_table.ranking_table(analysis.ranked, analysis.shown, is_below_answer=erases))
+    if erases:
+        console().print(*attacks_on_terminal(analysis.attacks, analysis.info), sep="\n")
+    if len(analysis.published):
+        console().print(render(*main_table.published_table(analysis.published), "terminal"))
+
+
+def tell_unfinished(results: Results) -> bool:
+    """Tell what is left to run or failed, and return whether anything is."""
+    for trial in results.unfinished:
+        spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
+        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+    studies = unfinished_studies(results)
+    for study in studies:
+        spec, progress = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+        name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
+        tell(f"missing: {name}: {progress}, and none is chosen until the search is over ({spec.trial_id})")
+    return bool(results.unfinished or studies)
+
+
+def collate_folder(folder: Path, out: Path | None) -> int:
+    """Write a sweep's report again, or write it elsewhere, and return the exit code."""
+    analysis = Analysis(read_folder(folder))
+    files = write(analysis, out or folder)
+    print_ranking(analysis)
+    tell(*files)
+    return 0 if out else copy_to_mlflow(analysis, folder.resolve())
 
 
 def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
@@ -46,12 +82,12 @@ def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     return 0
 
 
-def collate_table(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table; collapse flags are computed unless it has their classes. Return the files."""
+def collate_table(path: Path, out: Path | None) -> int:
+    """Rank a table; collapse flags are computed unless it has their classes. Return the exit code."""
     table, info = read_table(path)
     has_classes = table["collapse_class"].any()
     ranked = ranking.rank(table if has_classes else damage.flag(table, info), info)
-    console().print(ranking_table(ranked, ranked.on_recited_texts))
+    console().print(main_table.ranking_table(ranked, ranked.on_recited_texts))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []
@@ -62,7 +98,23 @@ def collate_table(path: Path, out: Path | None) -> list[Path]:
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:
                 tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
-    return write_tables(ranked, path.stem, out) if out else []
+    tell(*(write_tables(ranked, path.stem, out) if out else ()))
+    return 0
+
+
+def verify_table(folder: Path) -> int:
+    """Print the published table next to ours, and return the exit code."""
+    cells = complete_tables(folder)
+    console().print(main_table.verified_table(cells), "")
+    inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))
+    set_aside = int(cells["is_set_aside"].sum())
+    unlike = len(cells) - inside - outside - set_aside
+    tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    if set_aside:
+        tell(f"{set_aside} are set aside: the published figures say nothing there.")
+    if unlike:
+        tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
+    return 0 if inside and not outside + unlike else 1
 
 
 def complete_tables(folder: Path) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from harness.analysis.damage import MAX_EXCESS
 from harness.analysis.recitation import TOKENS
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
-from harness.data import sections, sequences
+from harness.data import sequences, sources
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
 from harness.execution import erasing, job, tasks, waves
@@ -192,7 +192,7 @@ def _resources(cpus: int) -> str:
 def _retain_texts(texts: given_texts.ReadTexts, retain: str | None, count: int) -> str:
     source = given_texts.named_source(retain or given_texts.MINIATURE, texts.given.field)
     if retain:
-        longest = max(texts.lengths, default=sections.MINIATURE_TOKENS[1])
+        longest = max(texts.lengths, default=sources.MINIATURE_TOKENS[1])
         least = sequences.least_tokens(longest)
         lengths = given_texts.read_lengths(source, "retain", texts.model, longest)
         if not (fitting := sum(length >= least for length in lengths)):

@@ -10,7 +10,7 @@ import yaml
 
 from harness.base.files import parse_path, quote_text
 from harness.contracts import Checkpoint
-from harness.data import rows, sections, sources
+from harness.data import rows, sources
 from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature import read_manifest
 from harness.models import loading, resolving
@@ -62,7 +62,7 @@ class ReadTexts(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return parts of a sweep file: `models`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
-        given, (prefix, length) = self.given, sections.MINIATURE_TOKENS
+        given, (prefix, length) = self.given, sources.MINIATURE_TOKENS
         cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
         model = {"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model
         holdout = flow(named_source(given.unseen, given.field)) if given.unseen else ""
@@ -81,7 +81,7 @@ def read_given(given: Given, most_texts: int) -> ReadTexts:
     settings = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
         return ReadTexts(given, model, {**block, **settings}, ())
-    usual = (sections.MINIATURE_TOKENS if is_miniature(model.id) else sections.DEFAULT_TOKENS)[1]
+    usual = (sources.MINIATURE_TOKENS if is_miniature(model.id) else sources.DEFAULT_TOKENS)[1]
     lengths = read_lengths(block, "forget", model, min(given.sequence_tokens or usual, loading.positions(model)))
     count, prefix = given.sequences or most_texts, given.prefix_tokens or choose_prefix(given.texts, lengths)
     cut = {"prefix_tokens": prefix, "sequence_tokens": given.sequence_tokens or max(lengths)}

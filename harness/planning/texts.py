@@ -6,7 +6,7 @@ from typing import Literal
 from harness.base.files import digest_of
 from harness.base.messages import amount, first_names
 from harness.contracts import Checkpoint, Sequences
-from harness.data import rows, sections, sequences, sources
+from harness.data import rows, sequences, sources
 from harness.errors import DataError, Fault, Faults, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
@@ -43,7 +43,7 @@ def resolve_texts(
             section: TextSource | None = getattr(data, role)
             try:
                 if section is not None:
-                    rows.check_rows(sections.section_source(section, role), role)
+                    rows.check_rows(sources.section_source(section, role), role)
             except DataError as error:
                 faults.add(f"data.{role}", str(error))
         return {}, (), {}
@@ -70,11 +70,11 @@ def resolve_texts(
 
 def length_faults(data: Data) -> Iterator[Fault]:
     """Yield prefixes that leave no continuation."""
-    forget = sections.section_source(data.forget, "forget")
+    forget = sources.section_source(data.forget, "forget")
     for role in sources.AS_THEY_STAND:
         section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
-            source = sections.section_source(section, role, forget)
+            source = sources.section_source(section, role, forget)
             prefix, length = source.prefix_tokens, source.sequence_tokens
             if prefix >= length:
                 reason = f"must be below sequence_tokens ({length}), so that a continuation is left; got {prefix}."
@@ -88,11 +88,11 @@ def _read_texts(
     data, texts, is_sound = sweep.data, dict[str, Source](), True
     loaded: dict[sources.Role, Sequences | sequences.Utility] = {}
     for role in sources.ROLES:
-        section: TextSource | None = getattr(data, role) or sections.default_section(data, role, texts)
+        section: TextSource | None = getattr(data, role) or sources.default_section(data, role, texts)
         if section is None:
             continue
-        forget = texts.get("forget") or sections.section_source(data.forget, "forget")
-        source = sections.section_source(section, role, forget)
+        forget = texts.get("forget") or sources.section_source(data.forget, "forget")
+        source = sources.section_source(section, role, forget)
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         is_default = role == "validation" and data.validation is None and source.source != "miniature"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from harness.base.files import known_digest, write_whole
 from harness.errors import DataError
 from harness.metric import exponential
-from harness.statistics.item_values import Floats
+from harness.statistics.bootstrap import Floats
 
 _TEXTS, _NUMBERS = ("metric", "item", "cluster"), ("value", "weight")
 _SCHEMA = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.float64()))

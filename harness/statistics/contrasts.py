@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaln, expit, log_expit, stdtr, stdtrit
 
-from harness.statistics.item_values import ItemValues, by_model
+from harness.statistics.bootstrap import ItemValues, by_model
 
 LEVEL = 0.05
 """Level of every test."""

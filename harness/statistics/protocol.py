@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import chdtri, stdtr, stdtrit
 from scipy.stats import nct
 
-from harness.statistics import contrasts, item_values
+from harness.statistics import bootstrap, contrasts
 
 Verdict = Literal["cheaper", "dearer", "equivalent", "can't tell yet"]
 
@@ -49,7 +49,7 @@ class Judgement(NamedTuple):
 
 
 def judge_methods(
-    differences_by_method: Mapping[str, item_values.Floats], item_variances: Mapping[str, float], margin: float
+    differences_by_method: Mapping[str, bootstrap.Floats], item_variances: Mapping[str, float], margin: float
 ) -> dict[str, Judgement]:
     """Return the verdict on each method's paired differences of log price to the reference.
 

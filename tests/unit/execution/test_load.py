@@ -8,8 +8,7 @@ import pytest
 from harness.analysis.analysis import Analysis
 from harness.reporting.files import write
 from harness.reporting.sections import repeat
-from harness.statistics.bootstrap import draws, interval, row_intervals
-from harness.statistics.item_values import ItemValues
+from harness.statistics.bootstrap import ItemValues, draws, interval, row_intervals
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "exp_mean"])

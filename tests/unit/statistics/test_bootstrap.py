@@ -7,8 +7,15 @@ import pytest
 from scipy import stats
 
 from harness.statistics import bootstrap
-from harness.statistics.bootstrap import cluster_draws, draws, interval, replicate_draws, row_intervals
-from harness.statistics.item_values import by_model, estimate
+from harness.statistics.bootstrap import (
+    by_model,
+    cluster_draws,
+    draws,
+    estimate,
+    interval,
+    replicate_draws,
+    row_intervals,
+)
 from tests.unit.statistics.values import MODELS, N, item_values
 
 SIMULATIONS = 400

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.statistics.bootstrap import ItemValues
 from harness.statistics.contrasts import paired_contrast
-from harness.statistics.item_values import ItemValues
 from harness.statistics.protocol import MAX_RUNS, POWER, deviation_bounds, judge_methods, power, runs_needed
 from studies.error_rates import MAX_FALSE_PAGES, against_themselves, upper_bound
 

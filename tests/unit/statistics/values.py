@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harness.statistics.item_values import ItemValues
+from harness.statistics.bootstrap import ItemValues
 
 N = 256
 MODELS = np.repeat(np.arange(4), 2)

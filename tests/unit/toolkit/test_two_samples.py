@@ -7,9 +7,8 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from harness.statistics.bootstrap import row_intervals
+from harness.statistics.bootstrap import ItemValues, row_intervals
 from harness.statistics.contrasts import paired_contrast
-from harness.statistics.item_values import ItemValues
 from harness.toolkit import auc_items
 
 
