@@ -172,7 +172,7 @@ def init(
     out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
 ) -> None:
     """Write a commented sweep file for a model and texts; it plans without a fault."""
-    from harness.base.files import usable_name, write_whole
+    from harness.base.files import usable_name
     from harness.drafting import first_sweep, given_texts
 
     name = usable_name(Path(texts).name.partition(".")[0])
@@ -180,12 +180,7 @@ def init(
     if file.exists():
         raise errors.DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
     given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
-    with given_texts.faults_of_given(given):
-        content, left_out = first_sweep.first_sweep(given, name, file, retain, utility, is_probed=not no_probe)
-    write_whole(file, content, "the sweep file")
-    for method, reason in left_out.items():
-        tell(f"Left out: {method}: {reason}")
-    tell(f"{file} is written. To see what it would run: python -m harness.sweep {file} --plan")
+    first_sweep.write_sweep_file(given, name, file, retain, utility, is_probed=not no_probe)
 
 
 @verb(state="Finished models are kept: run the same command again to continue.")
@@ -206,7 +201,7 @@ def twins(
     batch: Annotated[int, Option(min=1, help="Forget texts in a step, with as many retain texts.")] = 8,
 ) -> None:
     """Teach a model texts, train its twin as long without them, and write a sweep file that erases them."""
-    from harness.base.files import usable_name, write_whole
+    from harness.base.files import usable_name
     from harness.drafting import first_sweep, given_texts
     from harness.drafting.twins import make_twins, read_lessons
     from harness.settings import Training
@@ -215,12 +210,9 @@ def twins(
     training = Training(learning_rate=learning_rate, global_batch=batch, micro_batch=min(batch, 16))
     lessons = read_lessons(given, retain, training, epochs)
     entries = make_twins(lessons, out, seed or [0])
-    file = out / "sweep.yaml"
     taught = given._replace(model=entries[0]["id"], tokenizer=None, models=entries, sequences=len(lessons.forget))
-    with given_texts.faults_of_given(taught):
-        content, _ = first_sweep.first_sweep(taught, usable_name(out.name), file, retain, utility, is_probed=False)
-    write_whole(file, content, "the sweep file")
-    tell(f"{file} is written. To see what it would run: lethe sweep {file} --plan")
+    sweep_file = out / "sweep.yaml"
+    first_sweep.write_sweep_file(taught, usable_name(out.name), sweep_file, retain, utility, is_probed=False)
 
 
 @verb(state="What is measured is kept: run the same command again to continue.", input_errors=(errors.ConfigError,))
@@ -247,16 +239,11 @@ def sweep(
 
         print_plan(file, chosen, results)
         return 0
-    from harness.commands.results import check_of_export, print_ranking, tell_unfinished
-    from harness.planning.tuned import read_sweep_results
-    from harness.records.journal import Journal
+    from harness.commands.results import tell_outcome
     from harness.running import run_planned
 
     outcome = run_planned(file, planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
-    print_ranking(outcome.analysis)
-    unfinished = tell_unfinished(read_sweep_results(chosen, Journal(outcome.folder / "journal")))
-    tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
-    return 1 if unfinished else 0
+    return tell_outcome(outcome, chosen)
 
 
 @verb()

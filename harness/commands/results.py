@@ -18,11 +18,11 @@ from harness.base.files import write_whole
 from harness.base.messages import console, shown, tell
 from harness.base.settings import flatten_texts
 from harness.errors import DataError, unknown
-from harness.library import find_point, load_results, read_folder
+from harness.library import SweepResults, find_point, load_results, read_folder
 from harness.metric import exponential
 from harness.planning import published
 from harness.planning.setting_changes import Change, find_differences, setting_changes
-from harness.planning.tuned import unfinished_studies
+from harness.planning.tuned import read_sweep_results, unfinished_studies
 from harness.records import journal, mlflow
 from harness.records.results import PointResults, Results
 from harness.reporting import summary
@@ -31,8 +31,16 @@ from harness.reporting.render import Column, render
 from harness.reporting.sections import main_table
 from harness.reporting.sections.attacks import attacks_on_terminal
 from harness.reporting.sections.repeat import versions
-from harness.settings import HOLDOUT, Level
+from harness.settings import HOLDOUT, Level, Plan
 from harness.statistics import protocol
+
+
+def tell_outcome(outcome: SweepResults, chosen: Plan) -> int:
+    """Tell a sweep's answer, and what is left of its chosen trials; return the exit code."""
+    print_ranking(outcome.analysis)
+    is_unfinished = tell_unfinished(read_sweep_results(chosen, journal.Journal(outcome.folder / "journal")))
+    tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
+    return int(is_unfinished)
 
 
 def print_ranking(analysis: Analysis) -> None:
@@ -98,7 +106,8 @@ def collate_table(path: Path, out: Path | None) -> int:
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:
                 tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
-    tell(*(write_tables(ranked, path.stem, out) if out else ()))
+    if out:
+        tell(*write_tables(ranked, path.stem, out))
     return 0
 
 

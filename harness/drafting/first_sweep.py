@@ -13,6 +13,7 @@ from harness import plugins
 from harness.analysis.analysis import Analysis
 from harness.analysis.damage import MAX_EXCESS
 from harness.analysis.recitation import TOKENS
+from harness.base.files import write_whole
 from harness.base.messages import amount, printable, tell
 from harness.contracts import Checkpoint, Method, Number
 from harness.data import sequences, sources
@@ -120,19 +121,22 @@ def choose_sizes(model: Checkpoint) -> Sizes:
     return ON_A_CPU if is_slow else USUAL
 
 
-def first_sweep(
+def write_sweep_file(
     given: given_texts.Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
-) -> tuple[str, dict[str, str]]:
-    """Return a new sweep file, and the reason for each method that is left out."""
-    parts = _file_parts(given, name, out, retain, utility)
-    content, left_out = _planned_file(parts, out)
-    if is_probed:
-        planned = plan.plan_sweep(sweep_file.parse_sweep_file(content, out))
-        recalls = measure_recalls(planned.trials)
-        tell(first_answer(recalls))
-        parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
-        content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
-    return content, left_out
+) -> None:
+    """Write a new sweep file, and tell the reason for each method that is left out."""
+    with given_texts.faults_of_given(given):
+        parts = _file_parts(given, name, out, retain, utility)
+        content, left_out = _planned_file(parts, out)
+        if is_probed:
+            planned = plan.plan_sweep(sweep_file.parse_sweep_file(content, out))
+            recalls = measure_recalls(planned.trials)
+            tell(first_answer(recalls))
+            parts["levels"] = choose_levels(*(recalls[row].ma for row in (ORIGINAL, HOLDOUT) if row in recalls))
+            content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
+    write_whole(out, content, "the sweep file")
+    notes = [f"Left out: {method}: {reason}" for method, reason in left_out.items()]
+    tell(*notes, f"{out} is written. To see what it would run: lethe sweep {out} --plan")
 
 
 def choose_levels(ma: float, unseen_ma: float | None = None) -> list[Number | str]:

@@ -123,7 +123,6 @@ def _evaluator_specs(
     sources: Texts,
     retrained: Checkpoint | None,
 ) -> tuple[EvaluatorSpec, ...]:
-    """Return evaluators, each with a key of all that decides its numbers but the model."""
     specs = []
     for name, evaluator in evaluators.items():
         settings = plugins.plain_settings(evaluator)

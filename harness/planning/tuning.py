@@ -42,7 +42,6 @@ def study_templates(
 def _space(
     key: str, block: Mapping[str, Any], entries: Mapping[str, Any], plugin: type[Method], faults: Faults
 ) -> dict[str, Dimension] | None:
-    """Return a row's dimensions, declared or given and not fixed by the row; None if faulty."""
     strength, path = plugin.strength.field, f"methods.{key}"
     example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
     if isinstance(block.get(strength), list):
