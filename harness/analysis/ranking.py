@@ -80,7 +80,7 @@ class RankedTable:
 
     @property
     def idle_warnings(self) -> list[str]:
-        """A warning if no method erased anything from a model; below an answer, which says the others."""
+        """A warning if no method erased anything from a model."""
         reasons_by_model = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in reasons_by_model if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""

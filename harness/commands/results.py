@@ -36,7 +36,7 @@ from harness.statistics import protocol
 
 
 def tell_outcome(outcome: SweepResults, chosen: Plan) -> int:
-    """Tell a sweep's answer, and what is left of its chosen trials; return the exit code."""
+    """Tell a sweep's answer and what is left; return the exit code."""
     print_ranking(outcome.analysis)
     is_unfinished = tell_unfinished(read_sweep_results(chosen, journal.Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
@@ -56,7 +56,7 @@ def print_ranking(analysis: Analysis) -> None:
 
 
 def tell_unfinished(results: Results) -> bool:
-    """Tell what is left to run or failed, and return whether anything is."""
+    """Tell what is left to run or failed; return whether anything is."""
     for trial in results.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")

@@ -30,9 +30,9 @@ from harness.models import adapters
 from harness.models.loading import load_model, save_model
 from harness.planning import machine
 from harness.plugins import METHODS, plugin_digest
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import Artifacts, erased_key
 from harness.records.items import MetricItems, aggregated
-from harness.records.journal import Measurement, Point, Started, Stopped, erased_key, own_commit
+from harness.records.journal import Measurement, Point, Started, Stopped, own_commit
 from harness.records.results import trial_results
 from harness.settings import EvaluatorSpec, Trial
 from harness.toolkit.cached_models import PairModel

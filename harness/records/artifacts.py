@@ -133,3 +133,8 @@ def memorized_key(spec: Trial) -> str:
     training, engine = spec.memorized_training.identity(), str(spec.engine)
     epochs, texts = spec.memorization.epochs, spec.forget.digest
     return files.digest_of([MEMORIZED_VERSION, spec.model.digest, texts, epochs, training, engine])
+
+
+def erased_key(point_id: str, code: str) -> str:
+    """Return the artifact name of an erased model, which depends on the digest of the method's code."""
+    return f"{point_id}-{code}" if code else point_id

@@ -197,11 +197,6 @@ def own_commit() -> str:
     return answer.stdout.strip()
 
 
-def erased_key(point_id: str, code: str) -> str:
-    """Return the artifact name of an erased model, which depends on the digest of the method's code."""
-    return f"{point_id}-{code}" if code else point_id
-
-
 def cpu_kind(hardware: Mapping[str, str]) -> str:
     """Return a machine's processor, which decides the last digits of trained weights; '' if unknown.
 

@@ -403,8 +403,6 @@ def _open_copy(folder: Path, plan: Plan, condition: str = "") -> Iterator[_Copy]
 
 @dataclass(frozen=True)
 class _Copy:
-    """A sweep's runs in MLflow that were looked up."""
-
     client: MlflowClient
     experiment: str
     root: Path

@@ -9,19 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from harness.contracts import Json, Number
 from harness.errors import DataError, did_you_mean
+from harness.records.artifacts import erased_key
 from harness.records.items import MetricItems
-from harness.records.journal import (
-    Candidate,
-    Failed,
-    Journal,
-    Measurement,
-    Point,
-    Record,
-    Started,
-    Stopped,
-    Walked,
-    erased_key,
-)
+from harness.records.journal import Candidate, Failed, Journal, Measurement, Point, Record, Started, Stopped, Walked
 from harness.settings import PROBED_ERASURE, PROBED_UTILITY, EvaluatorSpec, Level, Plan, Study, Trial
 
 Probe = Mapping[str, Json]

@@ -8,18 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness import toolkit
 from harness.contracts import Sequences, Training
 from harness.errors import TrialError
 from harness.models.blocks import FAMILIES, blocks
 from harness.settings import replace
-from harness.toolkit import (
-    gradients_by_layer,
-    loss_gradient,
-    mlp_matrices,
-    second_moments,
-    token_negative_entropy,
-    token_nll,
-)
+from harness.toolkit import gradients_by_layer, loss_gradient, mlp_matrices, second_moments, token_nll
 from harness.toolkit.finetune import micro_batches
 from tests.unit.families import make_tiny
 from tests.unit.tasks import random_rows
@@ -32,7 +26,7 @@ def nll(batch, logits_BSV):
 
 
 def negative_entropy(batch, logits_BSV):
-    return batch.mean(token_negative_entropy(logits_BSV))
+    return batch.mean(toolkit.token_negative_entropy(logits_BSV))
 
 
 LOSSES = (nll, negative_entropy)
