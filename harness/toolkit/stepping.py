@@ -115,7 +115,7 @@ _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """A mask or a position may suit a single row by chance."""
 Stepper: TypeAlias = "ReadingStepper | CacheStepper | PairStepper"
-"""Rows of one model that advance together.
+"""Rows of one model, decoded one token at a time.
 
 `join` adds rows that continue source rows, each as long as the live rows. `step` appends one token to every live row,
 and returns the next logits_RV.

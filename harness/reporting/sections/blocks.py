@@ -56,11 +56,11 @@ def heat_map(frame: pd.DataFrame, width: float) -> Figure:
         image = ax.imshow(grid, aspect="auto", cmap="Blues", vmin=0, vmax=rows["rounds"].iloc[0])
         start, ticks = 0, []
         for kind, columns in groupby(kinds):
-            width = len(list(columns))
-            ticks.append((start + (width - 1) / 2, kind))
-            start += width
+            count = len(list(columns))
+            ticks.append((start + (count - 1) / 2, kind))
+            start += count
             ax.axvline(start - 0.5, color=style.FAINT, linewidth=0.8)
-        ax.set_xticks([at for at, _ in ticks], [kind for _, kind in ticks], rotation=90 if width < 6 else 0)
+        ax.set_xticks([at for at, _ in ticks], [kind for _, kind in ticks], rotation=90)
         ax.set_ylabel("layer")
         style.panel_title(ax, f"{label} on {model}: in how many of {rows['rounds'].iloc[0]} rounds")
         figure.colorbar(image, ax=ax, ticks=MaxNLocator(4, integer=True))
