@@ -69,7 +69,7 @@ def run_planned(
     replace_rows: bool,
     keep: bool,
 ) -> SweepResults:
-    """Run the unfinished trials that are `chosen` from a planned sweep, as `run_sweep` does."""
+    """Run a planned sweep's `chosen` trials, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
@@ -100,9 +100,7 @@ def _finish(
 ) -> None:
     wave = measured = tuned.read_sweep_results(chosen, folders.journal)
     old_specs = set[str]()
-    ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in tuned.unfinished_studies(wave)]
-    jobs = len(waves.shared_jobs(wave, folders)) + len(wave.unfinished) + sum(ahead)
-    with _executor(executor) as execute, job.SweepProgress(jobs) as progress:
+    with _executor(executor) as execute, job.SweepProgress(waves.count_jobs(wave, folders)) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}

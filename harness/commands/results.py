@@ -44,7 +44,7 @@ def tell_outcome(outcome: SweepResults, chosen: Plan) -> int:
 
 
 def print_ranking(analysis: Analysis) -> None:
-    """Print the answer, if something was erased, and the ranked rows."""
+    """Print the answer and the ranked rows."""
     erases = analysis.results.plan.erases
     if erases:
         console().print(summary.answer_on_terminal(analysis), "")
@@ -69,7 +69,7 @@ def tell_unfinished(results: Results) -> bool:
 
 
 def collate_folder(folder: Path, out: Path | None) -> int:
-    """Write a sweep's report again, or write it elsewhere, and return the exit code."""
+    """Write a sweep's report again; return the exit code."""
     analysis = Analysis(read_folder(folder))
     files = write(analysis, out or folder)
     print_ranking(analysis)
@@ -112,7 +112,7 @@ def collate_table(path: Path, out: Path | None) -> int:
 
 
 def verify_table(folder: Path) -> int:
-    """Print the published table next to ours, and return the exit code."""
+    """Print the published table next to ours; return the exit code."""
     cells = complete_tables(folder)
     console().print(main_table.verified_table(cells), "")
     inside, outside = (int(cells["is_inside"].eq(side).sum()) for side in (True, False))

@@ -24,7 +24,6 @@ from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
-from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.render import fill_template
 from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Choice, LogUniform, Trial
@@ -279,12 +278,12 @@ def audited(
                 )
             tell(compare_recalls(recalls, measure_recalls(planned.trials, checkpoint)))
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
-        journal = Journal(folders.results / "journal")
-        with journal.held():
-            journal.write_plan(planned)
-            with job.SweepProgress(len(planned.trials)) as progress:
-                waves.run_waves(read_results(planned, journal), folders, waves.run_inline, progress)
-            measured = read_results(planned, journal)
+        with folders.journal.held():
+            folders.journal.write_plan(planned)
+            left = read_results(planned, folders.journal)
+            with job.SweepProgress(waves.count_jobs(left, folders)) as progress:
+                waves.run_waves(left, folders, waves.run_inline, progress)
+            measured = read_results(planned, folders.journal)
         yield Analysis(measured)
 
 

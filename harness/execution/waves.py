@@ -73,6 +73,12 @@ def shared_jobs(results: Results, folders: Folders) -> list[Job]:
     return jobs
 
 
+def count_jobs(results: Results, folders: Folders) -> int:
+    """Return the number of jobs left, with the trials that follow from unfinished studies."""
+    ahead = [one.spec.trials - len(one.candidates) + len(one.spec.targets) for one in unfinished_studies(results)]
+    return len(shared_jobs(results, folders)) + len(results.unfinished) + sum(ahead)
+
+
 def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     """Return the unfinished trials as jobs: references first, then the longest first.
 

@@ -136,7 +136,7 @@ def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: S
 
 
 def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile) -> Plan:
-    """Return the plan of the trials and studies that match any value of every key in `--only`, or refuse the file."""
+    """Return a plan with what matches any value of every key in `--only`, or refuse the file."""
     values_by_key, faults = dict[str, set[str]](), Faults()
     for choice in only:
         key, value = choice.split("=", 1) if "=" in choice else ("variant", choice)
