@@ -283,8 +283,7 @@ def audited(
             left = read_results(planned, folders.journal)
             with job.SweepProgress(waves.count_jobs(left, folders)) as progress:
                 waves.run_waves(left, folders, waves.run_inline, progress)
-            measured = read_results(planned, folders.journal)
-        yield Analysis(measured)
+            yield Analysis(read_results(planned, folders.journal))
 
 
 class Recall(NamedTuple):

@@ -233,7 +233,8 @@ def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame
     """Return a model's table at a level, without empty columns."""
     rows = answer.at(model, level)
     records = rows.to_dict("records")
-    texts = {"there": [_gets_there(row) for row in records], "back": [_comes_back(row) for row in records]}
+    runs = answer.heads[model]["runs"]
+    texts = {"there": [_gets_there(row, runs) for row in records], "back": [_comes_back(row) for row in records]}
     labels = rows["label"].mask(rows["is_reference"].astype(bool), rows["label"] + " (reference)")
     frame = rows.assign(**texts, label=labels).replace("", None)
     columns = [
@@ -245,13 +246,14 @@ def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame
     return frame, [column for column in columns if column.name in ("there", "price") or frame[column.name].any()]
 
 
-def _gets_there(row: Mapping[Any, Any]) -> str:
+def _gets_there(row: Mapping[Any, Any], runs: int) -> str:
     if row["gets_there"] == "not run":
         return "not run"
     if not row["reached"]:
         return f"no: {nearest_text(row)}".removesuffix(": ")
     broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if row[name] is True]
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
+    part += f", {row['runs']} of {runs} run so far" if row["runs"] < runs else ""
     but = f", but broken: {' and '.join(broken)}" if broken else ""
     setting = "" if ";" in row["setting"] else row["setting"]  # Several, of several searches, are in answer.csv.
     return f"yes{part}{but} ({', '.join(filter(None, [row['strength'], setting]))})"
