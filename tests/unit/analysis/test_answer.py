@@ -57,7 +57,7 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     about |= {"forget": given["forget"]} if "forget" in given else {}
                     spec = make_row(name, seed=seed, trial_id=f"{name}-{seed}-{place}", **about)
                     trials.append(spec)
-                    if "waits" in given:
+                    if seed >= given.get("waits", seeds):
                         continue
                     is_missed = price is None or "miss" in given
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
@@ -123,6 +123,7 @@ def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_c
     assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]
     assert rows.loc["b", "ratio"] == pytest.approx((3.0 * 3.7 * 3.9 / (1.0 * 1.2 * 1.3)) ** (1 / 3))
     assert "yes, in 3 of 4 runs" in answer_markdown(analysis)
+    assert "yes, 1 of 3 run so far (epochs 2)" in answer_markdown(analysed(seeds=3, a={"price": 1.0}, b={"waits": 1}))
 
 
 def test_fewer_than_three_runs_and_other_levels_have_no_verdict(analysed):
@@ -183,7 +184,7 @@ CARDS = [
         "Wrong": "Over-erased, so not recommended: GD. Not there: NPO (nearest 0.83 at epochs 10, stop).",
     }),
     ({"gd": {"price": 1.3}}, {"Seen": "GD gets there: perplexity ×1.3.", "How sure": "tell how far the price varies."}),
-    ({"gd": {"price": 1.3}, "npo": {"waits": True}}, {
+    ({"gd": {"price": 1.3}, "npo": {"waits": 0}}, {
         "Seen": "At MA 0.75, GD is the only sound method that gets there so far: perplexity ×1.3.",
         "Wrong": "Not finished: 1 of 4 trials.",
     }),
