@@ -154,7 +154,7 @@ class Memorization(contracts.Evaluator):
         el_means, texts_by_row = means_by_row(written_by, overlaps, len(forget))
         ma_means, positions_by_row = means_by_row(hit_rows, hits, len(forget))
         ss_means, _ = means_by_row(written_by, self._similarities(task, generated, reference), len(forget))
-        # Of a longer sequence more texts and positions are read, each of which counts the same.
+        # A longer sequence has more texts and positions, each of which counts the same.
         weights = {f"el_{self.n}": texts_by_row, "ma": positions_by_row, "ss": texts_by_row}
         return {f"el_{self.n}": el_means, "ma": ma_means, "ss": ss_means}, weights
 

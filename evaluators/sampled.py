@@ -139,7 +139,7 @@ def leak_probability(log_p: ArrayLike, tries: int) -> np.ndarray:
         >>> leak_probability(log_p, 1).round(13).tolist(), leak_probability([*log_p, -np.inf], 100).round(13).tolist()
         ([0.3, 1e-12], [1.0, 1e-10, 0.0])
     """
-    with np.errstate(divide="ignore"):  # Of p = 1 the logarithm of a miss is −∞, and the leak 1.
+    with np.errstate(divide="ignore"):  # For p = 1 the logarithm of a miss is −∞, and the leak 1.
         log_miss = np.log1p(-np.exp(np.minimum(log_p, 0.0)))
     return np.asarray(-np.expm1(tries * log_miss))
 

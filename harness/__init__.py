@@ -19,7 +19,7 @@ if find_spec("torch") is None or find_spec("rich") is None:
         f"Lethe's packages are not installed for this Python ({sys.executable}). In Lethe's folder, `make setup` makes "
         "an environment that has them, and `. .venv/bin/activate` makes it this terminal's."
     )
-    # Of `python -m harness.sweep` a traceback would hide the sentence.
+    # A traceback of `python -m harness.sweep` would hide the sentence.
     raise SystemExit(_PROBLEM) if sys.argv[:1] == ["-m"] else ModuleNotFoundError(_PROBLEM)
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ class Metric:
     items: ItemKind | None = None
     """Items with values in `Evaluation.per_item`."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
-    """Of the items."""
+    """From items to the number."""
     attack: str = ""
     """Column in the table of attacks: `4 bits`."""
 

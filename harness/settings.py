@@ -643,12 +643,12 @@ class Source(Strict):
     sequences: int | None = None
     sequence_tokens: int = 200
     prefix_tokens: int = 100
-    """Of a utility text: its prompt's."""
+    """A utility text's prompt."""
     digest: str = ""
     rows: int = 0
     longest: int = 0
     half: Literal["all", "selection", "report"] = "all"
-    """Of a forget set: what a search looks at, or the rest."""
+    """Part of a forget set: one for searches, and the rest."""
     sample_seed: int | None = None
     not_memorized: Source | None = None
 

@@ -178,7 +178,7 @@ def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
         own = next((counts for point, counts in counted if point.spec.method == settings.ORIGINAL), None)
         original = f"{_share_changed(own)} of the original's, and " if own else ""
         yield (
-            f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
+            f"{model} is measured in {precision}, which changes greedy choices of fp32 on the texts: "
             f"{original}at most {_share_changed(largest)} ({point_name(most)})."
         )
 

@@ -96,7 +96,7 @@ class Sizes(NamedTuple):
     texts: int
     """More take long and hardly change results."""
     tokens: int | None
-    """Of the longest text; None: the usual ones."""
+    """The longest text's; None: the usual ones."""
     prompts: int
     reference_tokens: int
     el_prefixes: int

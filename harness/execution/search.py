@@ -91,7 +91,7 @@ def sampled_settings(
 
     Finished candidates above the target rank by their distance only; others are kept away from.
     """
-    with warnings.catch_warnings(action="ignore"):  # Of what Optuna calls experimental.
+    with warnings.catch_warnings(action="ignore"):  # Optuna warns of its experimental parts.
         import optuna
         from optuna.trial import TrialState, create_trial
 

@@ -21,7 +21,7 @@ DEFAULT_JUDGES = dict.fromkeys(CAUSAL_ROLES, "miniature-judge") | dict.fromkeys(
 """Embedded judge of each role."""
 MODEL_FILES = (
     *("config.json", "generation_config.json", "*.safetensors"),
-    *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
+    *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # A sentence encoder's.
 )
 TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "added_tokens.json", "special_tokens_map.json")
 OWN_TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")

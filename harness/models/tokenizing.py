@@ -19,7 +19,7 @@ from harness.errors import ModelError
 from harness.models import loading, resolving
 
 LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-"""Of Gemma 2, Granite and Cohere."""
+"""Settings of Gemma 2, Granite, Cohere."""
 
 
 def token_lists(

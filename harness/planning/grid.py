@@ -14,7 +14,7 @@ from harness.errors import Fault, Faults, PluginError, unknown
 from harness.settings import MEMORY_SETTINGS, NAME, REFERENCE_ROWS, Dimension, Training
 
 MAX_COMBINATIONS = 10_000
-"""Of the lists of one row: each would run for every model and seed."""
+"""Limit of one row's lists: each combination would run for every model and seed."""
 
 S = TypeVar("S")
 Settings = Mapping[str, Any]

@@ -16,9 +16,9 @@ from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.settings import Trial
 
 PROCESS_BYTES = 1 << 30
-"""Of a worker process before its first tensor."""
+"""A worker process before its first tensor."""
 CONTEXT_BYTES = 600 << 20
-"""Of CUDA in each process."""
+"""CUDA in each process."""
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _MODEL_PACKAGES = "torch transformers numpy safetensors tokenizers peft accelerate deepspeed"
 _METRIC_PACKAGES = "sentence-transformers mauve-text faiss-cpu scikit-learn lm_eval rapidfuzz datasets"

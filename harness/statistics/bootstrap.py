@@ -1,6 +1,6 @@
 """Values of a metric by item, draws of their mean over items and replicates, and its interval.
 
-A nested bootstrap. Items are drawn by clusters, the same for all replicates. Of three seeds resampling would say too
+A nested bootstrap. Items are drawn by clusters, the same for all replicates. Resampling three seeds would say too
 little (its 95 % intervals cover 75 %), so the replicates add Student's t: one combination of their deviations for each
 draw. Every method and metric has the same, so differences of draws are paired.
 
@@ -218,7 +218,7 @@ def draws(item_values: ItemValues) -> Floats:
         )
         deviations_D = _corrected(deviations_D, influences_C, item_values.known_clusters())
         for end, tail_D in _tails(item_values.averaged()):
-            # Of the deviations in the order of their ranks, one half is at least as far out as the tail.
+            # One half of the deviations, in the order of their ranks, is at least as far out as the tail.
             half, further = (slice(None, DRAWS // 2), np.minimum) if end == 0 else (slice(DRAWS // 2, None), np.maximum)
             order = np.argsort(deviations_D, kind="stable")[half]
             deviations_D[order] = further(deviations_D[order], tail_D[half])

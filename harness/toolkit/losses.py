@@ -21,7 +21,7 @@ class Batch:
     total: int
     """In the global batch."""
     total_sequences: int
-    """Of the global batch, with a counted prediction."""
+    """In the global batch, with a counted prediction."""
 
     @property
     def targets_BS(self) -> torch.Tensor:

@@ -248,9 +248,9 @@ def auc_items(
     """Return a value for each member, then for each other text, whose mean is the AUC of telling them apart.
 
     A is the share of pairs in which the member scores higher (or lower); ties count half. V_i is that share for member
-    i, W_j for other j. Of N members and M others, member i has the pseudo-value A + (V_i − A)·(N + M) / N, and another
-    A + (W_j − A)·(N + M) / M. NaN is unknown. Declare `items="sequence_and_holdout"`. Variance and covariances of the
-    means are DeLong's, with N and M for his N − 1 and M − 1.
+    i, W_j for other j. With N members and M others, member i has the pseudo-value A + (V_i − A)·(N + M) / N, and
+    another A + (W_j − A)·(N + M) / M. NaN is unknown. Declare `items="sequence_and_holdout"`. Variance and covariances
+    of the means are DeLong's, with N and M for his N − 1 and M − 1.
 
     Source:
         E. R. DeLong et al., Biometrics 44, 1988.

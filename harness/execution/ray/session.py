@@ -124,7 +124,7 @@ def is_on_loopback() -> bool:
     return bool(ray.util.get_node_ip_address() == "127.0.0.1")
 
 
-# Of a trial that waits for its workers, then measures.
+# For a trial that waits for its workers, then measures.
 _OWN_SHARE = 0.01
 _WORKERS_CPUS = 0.9
 _ROUNDING = 1e-9
