@@ -237,7 +237,7 @@ def standardized(logits_TV: torch.Tensor, tokens_T: torch.Tensor) -> torch.Tenso
     """
     log_p_TV = logits_TV.log_softmax(-1)
     p_TV = log_p_TV.exp()
-    # What has no probability adds nothing, though its logarithm may be infinite.
+    # An impossible token adds nothing, though its logarithm may be infinite.
     finite_TV = log_p_TV.masked_fill(p_TV == 0, 0.0)
     mean_T1 = (p_TV * finite_TV).sum(-1, keepdim=True)
     variance_T = (p_TV * (finite_TV - mean_T1) ** 2).sum(-1).clamp(min=MIN_VARIANCE)

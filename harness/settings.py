@@ -336,7 +336,7 @@ class Data(Strict):
     """The texts of a sweep."""
 
     forget: ForgetSource = _asked("what to erase?", "forget: {source: miniature}")
-    """What to erase."""
+    """Texts to erase."""
     holdout: HoldoutSource | None = None
     """Unseen texts of the forget set's kind."""
     retain: HeldSource | None = None
@@ -733,7 +733,7 @@ class Trial(Strict):
     evaluators: tuple[EvaluatorSpec, ...] = ()
     judges: Mapping[str, Checkpoint]
     retrained: Checkpoint | None = None
-    """What the `retrained` row measures, or whose MA is the level; `model` is the original."""
+    """The model of the `retrained` row, or whose MA is the level; `model` is the original."""
     cpus: int = 1
     gpus: float = 0.0
     time_limit: float | None = None

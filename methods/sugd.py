@@ -57,7 +57,7 @@ class SequentialGradientDifference(RetainMethod):
             for state in passes:
                 if state.number in strengths or state.stop_reason:
                     epochs = strengths.get(state.number, state.number / passes_of_epoch)
-                    notes = {**state.notes, "epoch": state.number / len(chunks)}  # What it costs: times the forget set.
+                    notes = {**state.notes, "epoch": state.number / len(chunks)}  # Passes over the forget set.
                     yield ErasedModel(epochs, model, notes, state.changed_blocks, state.stop_reason)
                 if state.number >= last:
                     return

@@ -62,7 +62,7 @@ def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
     stream = sys.stderr if is_error else sys.stdout
     try:
         print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
-    except OSError:  # What a command makes is in files.
+    except OSError:  # A command's results are in files.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

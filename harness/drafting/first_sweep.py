@@ -328,7 +328,7 @@ def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]
     ma, ma_before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
     answer = f"Against the original: MA of the texts {ma_before:.2f} → {ma:.2f}"
     if unseen is None:
-        return f"{answer}. What it lost of similar texts is not known: name unseen ones with --unseen FILE."
+        return f"{answer}. Its loss of similar texts is not known: name unseen ones with --unseen FILE."
     rise = unseen.nll - original[HOLDOUT].nll
     answer += f", NLL of unseen texts {original[HOLDOUT].nll:.1f} → {unseen.nll:.1f}. "
     if ma > unseen.ma + erasing.TOLERANCE:

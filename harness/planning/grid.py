@@ -143,7 +143,7 @@ def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]
             faults.add(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
     variants = [template.variant for template in templates if {template.key, template.variant} & {*controls}]
     if templates and {*variants} == {template.variant for template in templates}:
-        faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
+        faults.add("ranking.controls", "names every row, so nothing is left to be ranked: leave out the methods.")
     return tuple(dict.fromkeys(variants))
 
 

@@ -136,7 +136,7 @@ def _is_steered(sweep: Sweep, templates: Sequence[grid.TrialTemplate], models: S
 
 
 def choose_trials(planned: Plan, only: Sequence[str], file: sweep_file.SweepFile) -> Plan:
-    """Return a plan with what matches any value of every key in `--only`, or refuse the file."""
+    """Return a plan of the trials that match any value of every key in `--only`, or refuse it."""
     values_by_key, faults = dict[str, set[str]](), Faults()
     for choice in only:
         key, value = choice.split("=", 1) if "=" in choice else ("variant", choice)
@@ -206,7 +206,7 @@ def replicate_faults(
             earlier = twins[model.retrained.digest]
             different.append(f"not the retrained model, which is that of {earlier} and would count twice")
         if different:
-            reason = f"cannot be averaged with {first.path} as replicates of '{name}'. What differs:"
+            reason = f"cannot be averaged with {first.path} as replicates of '{name}'. Differences:"
             yield Fault(model.path, f"{reason} {', '.join(different)}.")
 
 

@@ -86,7 +86,7 @@ def _checkpoint(
     names = (*others, *resolving.named_models())
     try:
         checkpoint = resolve()
-        # A check imports transformers' models, which takes seconds. What Lethe or a package ships is whole.
+        # A check imports transformers' models, which takes seconds. Those of Lethe and of packages are whole.
         shipped = resolving.named_models() if check is loading.check_model else ("minilm",)
         if checkpoint.id not in shipped:
             check(checkpoint)
@@ -109,7 +109,7 @@ def method_faults(
         training_path = f"{path}.training.lora" if template.training.lora else path
         trains_no_lora = template.training.lora and not plugin.searched_training
         if trains_no_lora:
-            why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
+            why = f"'{template.method}' trains nothing itself, and the model behind it is trained whole: remove lora."
             yield Fault(training_path, why)
         for model in models:
             if refusal := method.refuses(loading.configuration(model.checkpoint)):

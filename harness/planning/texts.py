@@ -17,8 +17,8 @@ MIN_HALVED = 4
 LENGTHS = dict.fromkeys(("forget", "retain", "validation"), "sequence_tokens") | {"utility": "reference_tokens"}
 """Setting of the length of a role's texts; a holdout's are never longer than the forget set's."""
 NEXT_TEXTS = (
-    "is left out, so what follows data.utility's texts is taken: what ends trainings or chooses settings must not be "
-    "what is reported. Name other texts, lower data.utility.prompts, or end no training early "
+    "is left out, so the texts after data.utility's are taken: those that end trainings or choose settings must not "
+    "be reported on. Name other texts, lower data.utility.prompts, or end no training early "
     "(training.early_stop: null). "
 )
 """Prefix of the reason why those cannot be used."""
@@ -154,13 +154,13 @@ MAX_SEEN_SHARE = 0.05
 """Allowed share of texts seen in training or a search, which may lower their loss by about one nat."""
 NAMED_TEXTS = 5
 APART: Mapping[tuple[sources.Role, sources.Role], str] = {
-    ("holdout", "forget"): "what the original recites of them may be what it knows of those",
-    ("retain", "forget"): "training would keep what it is to erase",
-    ("utility", "forget"): "what they say of utility is what was erased",
-    ("validation", "forget"): "what ends a training early is what it is to erase",
-    ("retain", "utility"): "training learns what utility is measured on",
-    ("retain", "validation"): "training learns what it is stopped or chosen by",
-    ("validation", "utility"): "what trainings are stopped or chosen by is what is reported",
+    ("holdout", "forget"): "the original may recite them because it knows those",
+    ("retain", "forget"): "training would keep texts that it is to erase",
+    ("utility", "forget"): "utility would be measured on erased texts",
+    ("validation", "forget"): "texts to be erased would end a training early",
+    ("retain", "utility"): "training learns the texts that utility is measured on",
+    ("retain", "validation"): "training learns the texts that stop or choose it",
+    ("validation", "utility"): "the texts that stop or choose trainings are reported on",
 }
 """Pairs of roles that must be apart, and the consequence of overlap."""
 

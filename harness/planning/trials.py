@@ -60,7 +60,7 @@ def build_trials(
     inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
     erasure_evaluators: dict[str, Evaluator] = {}
     for key, evaluator in evaluators.items():
-        # What reads the holdout would compare unseen texts with themselves.
+        # Readers of the holdout would compare unseen texts with themselves.
         if "erasure" in {metric.group for metric in evaluator.metrics} and names.HOLDOUT not in evaluator.reads:
             erasure_evaluators[key] = evaluator
     required: set[str] = {role for evaluator in erasure_evaluators.values() for role in evaluator.reads}

@@ -85,8 +85,8 @@ def tuning_faults(sweep: Sweep, tune: Tune) -> Iterator[Fault]:
     search_seeds = {search_seed(tune.seed, number) for number in range(len(list_searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
         if seed in search_seeds:
-            reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {names.SEARCH_SEEDS:,}), and what is "
-            yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
+            reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {names.SEARCH_SEEDS:,}), and no "
+            yield Fault(f"seeds.{index}", f"{reason}reported trial may be one of the search: choose another.")
 
 
 def level_faults(
@@ -96,10 +96,10 @@ def level_faults(
     for name, levels in until.items():
         for model in models:
             if names.UNSEEN in levels and model.path in texts and names.HOLDOUT not in texts[model.path]:
-                reason = "asks for what the original has on unseen texts, and the sweep has none: add data.holdout."
+                reason = "asks for the original's MA on unseen texts, and the sweep has none: add data.holdout."
                 yield Fault(f"until.{name}", f"{names.UNSEEN} {reason}")
             if names.RETRAINED in levels and model.retrained is None:
-                reason = f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it"
+                reason = f"asks for the retrained model's MA, and '{model.checkpoint.id}' has none: name it"
                 yield Fault(f"until.{name}", f"{names.RETRAINED} {reason}, {model.path}: {{id: ..., retrained: ...}}.")
 
 

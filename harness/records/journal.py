@@ -261,17 +261,17 @@ class Journal:
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
                     f"{path}, line {number} is whole, but no record of this version of Lethe ({error}). Use the "
-                    "version that wrote it, or remove that line: what it recorded is done again."
+                    "version that wrote it, or remove that line: its work is done again."
                 ) from None
             if isinstance(record, Measurement) and record.items:
                 file = self._items_file(record)
                 if not is_intact(file, record.items):
-                    self._warn(f"{file} is missing or damaged: what it belongs to is measured again.")
+                    self._warn(f"{file} is missing or damaged: its point is measured again.")
                     continue
             if record is not None:
                 records.append(record)
             elif line and number != len(lines):
-                self._warn(f"{path}, line {number} is broken and left out: what it recorded is done again.")
+                self._warn(f"{path}, line {number} is broken and left out: its work is done again.")
         return records
 
     def write_plan(self, plan: Plan) -> None:

@@ -305,7 +305,7 @@ def connect(root: Path) -> MlflowClient:
     """Return a client of the server in MLFLOW_TRACKING_URI, or of the results folder's database."""
     from mlflow import MlflowClient
 
-    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is reported once, by the caller.
+    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # The caller reports a failure once.
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     if server := _server():
         return MlflowClient(server)

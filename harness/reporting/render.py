@@ -169,7 +169,7 @@ def _text(value: Any, column: Column) -> str:
             return number(float(value), column.metric).replace("-", "−")
         case "change":
             text = f"{value:+.3f}".replace("-", "−").replace("inf", "∞")
-            return text if text.strip("+−0.") else text[1:]  # What rounds to 0 has no sign.
+            return text if text.strip("+−0.") else text[1:]  # A rounded 0 has no sign.
         case "ratio":
             return f"×{value:.2f}".replace("inf", "∞")
         case "percent":

@@ -101,7 +101,7 @@ def test_another_tokenizer_is_no_replicates(check, make_replicate):
         (folder / "tokenizer.json").write_text(json.dumps(content))
     spelled = (f"{{id: {folder}/original, retrained: {folder}/retrained, replicate_of: b}}" for folder in (one, two))
     [(where, found)] = check(models=f"[{', '.join(spelled)}]").items()
-    assert (where, "What differs: tokenizer" in found) == ("models.1", True)
+    assert (where, "Differences: tokenizer" in found) == ("models.1", True)
 
 
 def test_the_same_weights_are_no_second_replicate(check, make_replicate):

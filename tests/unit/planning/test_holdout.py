@@ -144,10 +144,10 @@ def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make
 
 LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
 KEPT = {
-    "retain": (f"{LETTERS}}}", "(6 of the 6 there): training would keep what it is to erase"),
+    "retain": (f"{LETTERS}}}", "(6 of the 6 there): training would keep texts that it is to erase"),
     "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts (number 1, 2) are in data.f"),
     "validation": (f"{LETTERS}, start: 5}}", "1 of its 5 texts (number 1) is in data.forget too"),
-    "utility": (f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}", "say of utility is what was erased"),
+    "utility": (f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}", "would be measured on erased texts"),
 }
 
 

@@ -71,12 +71,8 @@ def test_faults_of_levels(check, changes, path, reason):
 def test_levels_of_what_the_sweep_lacks_are_faults(check, sound, tmp_path):
     twin = sound.replace(", retrained: OTHER", "")
     found = check("until={ma: [retrained]}", text=twin)
-    assert found["until.ma"].startswith(
-        "retrained asks for what the retrained model has, and 'MODEL' has none: name it"
-    )
+    assert found["until.ma"].startswith("retrained asks for the retrained model's MA, and 'MODEL' has none: name it")
     texts = tmp_path / "mine.jsonl"
     texts.write_text("\n".join(f'{{"text": "{number:03} {"some other words " * 12}{number}"}}' for number in range(4)))
     forget = f"data.forget={{source: jsonl, path: {texts}, prefix_tokens: 20, sequence_tokens: 50}}"
-    assert check("until={ma: [unseen]}", forget)["until.ma"].startswith(
-        "unseen asks for what the original has on unseen"
-    )
+    assert check("until={ma: [unseen]}", forget)["until.ma"].startswith("unseen asks for the original's MA on unseen")

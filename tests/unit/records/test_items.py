@@ -163,7 +163,7 @@ def test_a_measurement_whose_items_are_damaged_is_measured_again(tmp_path, measu
     damaged = {"flip": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], "cut": content[:middle]}
     file.write_bytes(damaged[damage]) if damage in damaged else file.unlink()
     assert journal.read("t1") == []
-    assert "k1.parquet is missing or damaged: what it belongs to is measured again" in caplog.text
+    assert "k1.parquet is missing or damaged: its point is measured again" in caplog.text
     with pytest.raises(DataError, match="missing or damaged"):
         journal.items(record)
     journal.append_measurement(measurement, kept(evaluation()))
