@@ -229,7 +229,7 @@ def sweep(
     """Run the unfinished trials of a sweep, and write its report."""
     from harness.planning.sweep_file import read_sweep_file
 
-    sweep_file = read_sweep_file(file, overrides or ())  # No YAML is refused before torch is imported.
+    sweep_file = read_sweep_file(file, overrides or ())  # Broken YAML is refused before torch is imported.
     from harness.planning.plan import choose_trials, plan_sweep
 
     planned = plan_sweep(sweep_file, overrides or ())

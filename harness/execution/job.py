@@ -26,7 +26,7 @@ class Folders:
     results: Path
     artifacts: Path
     inputs: Mapping[str, str] | None = None
-    """A cluster driver's, which every node must share."""
+    """Inputs of a cluster's driver, which every node must share."""
 
     @classmethod
     def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Self:
