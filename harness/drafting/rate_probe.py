@@ -113,7 +113,7 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
 def _cheaper(study: Study) -> Study:
     validation = study.trial.validation
     fewer = min(VALIDATION_TEXTS, validation.rows)
-    validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.
+    validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # The digest was that of all.
     return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
 
 
