@@ -233,17 +233,17 @@ def sweep(
     from harness.planning.plan import choose_trials, plan_sweep
 
     planned = plan_sweep(sweep_file, overrides or ())
-    chosen = choose_trials(planned, only or (), sweep_file)
+    part = choose_trials(planned, only or (), sweep_file)
     if plan:
         from harness.reporting.plan import print_plan
 
-        print_plan(file, chosen, results)
+        print_plan(file, planned, part, results)
         return 0
     from harness.commands.results import tell_outcome
     from harness.running import run_planned
 
-    outcome = run_planned(file, planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
-    return tell_outcome(outcome, chosen)
+    outcome = run_planned(file, planned, part, executor=executor, results=results, replace_rows=replace, keep=keep)
+    return tell_outcome(outcome, part)
 
 
 @verb()
@@ -274,7 +274,7 @@ def collate(
 
     if not path.exists():
         raise errors.DataError(f"{path} does not exist. Give a sweep's results folder or a table.csv.")
-    return (collate_folder if path.is_dir() else collate_table)(path, out)
+    return collate_folder(path, out) if path.is_dir() else collate_table(path, out)
 
 
 @verb()

@@ -55,21 +55,21 @@ def run_sweep(
     """
     sweep_file = read_sweep_file(Path(file), overrides)
     planned = plan_sweep(sweep_file, overrides)
-    chosen = choose_trials(planned, only, sweep_file)
-    return run_planned(Path(file), planned, chosen, executor=executor, results=results, replace_rows=replace, keep=keep)
+    part = choose_trials(planned, only, sweep_file)
+    return run_planned(Path(file), planned, part, executor=executor, results=results, replace_rows=replace, keep=keep)
 
 
 def run_planned(
     file: Path,
     planned: Plan,
-    chosen: Plan,
+    part: Plan,
     *,
     executor: ExecutorName,
     results: str | PathLike[str],
     replace_rows: bool,
     keep: bool,
 ) -> SweepResults:
-    """Run a planned sweep's `chosen` trials, as `run_sweep` does."""
+    """Run the unfinished trials of a `part` of a plan, as `run_sweep` does."""
     folders = job.Folders.of_sweep(results, planned.sweep)
     journal = folders.journal
     tracking = mlflow.LiveCopy(folders.results)
@@ -81,30 +81,28 @@ def run_planned(
         measured = tuned.read_sweep_results(planned, journal)
         if not keep and (changed := setting_changes.changed_code_sentence(measured)):
             raise ConfigError(str(file), [Fault("plugins", changed)])
-        specs = tuned.list_remaining_specs(tuned.read_sweep_results(chosen, journal))
+        specs = tuned.list_remaining_specs(tuned.read_sweep_results(part, journal))
         refuse_unfit(file, specs)
-        for sentence in (*one_step_epochs(chosen), *planned.shared_texts) if specs else ():
+        for sentence in (*one_step_epochs(part), *planned.shared_texts) if specs else ():
             tell(sentence, is_error=True)
         journal.write_plan(measured.plan)
         try:
             if specs:
-                _finish(planned, chosen, folders, executor, tracking)
+                _finish(planned, part, folders, executor, tracking)
         except (KeyboardInterrupt, ExecutorError, StorageError) as error:
             error.add_note(write_measured(planned, journal, folders.results))
             raise
         return _reported(tuned.read_sweep_results(planned, journal), folders.results, tracking)
 
 
-def _finish(
-    planned: Plan, chosen: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy
-) -> None:
-    wave = measured = tuned.read_sweep_results(chosen, folders.journal)
+def _finish(planned: Plan, part: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy) -> None:
+    wave = measured = tuned.read_sweep_results(part, folders.journal)
     old_specs = set[str]()
     with _executor(executor) as execute, job.SweepProgress(waves.count_jobs(wave, folders)) as progress:
         while tuned.list_remaining_specs(wave):
             waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}
-            measured = tuned.read_sweep_results(chosen, folders.journal)
+            measured = tuned.read_sweep_results(part, folders.journal)
             folders.journal.write_plan(tuned.read_sweep_results(planned, folders.journal).plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in old_specs)

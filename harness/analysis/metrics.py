@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness import errors, settings
 from harness.metric import CloserTo, Group, Metric, parse_metric
 from harness.records.results import Results, measurements
-from harness.statistics.bootstrap import Floats, by_model
+from harness.statistics.bootstrap import Floats, average_by_model
 
 NOTHING = "–"
 MetricInfo = Mapping[str, Metric]
@@ -217,9 +217,9 @@ def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
     models_R = pd.factorize(rows["replicate" if "replicate" in rows.columns else "model"])[0]
     numbers_R = rows[metric.name].to_numpy(dtype=float)
     if metric.aggregate == "mean":
-        return float(by_model(numbers_R, models_R).mean())
+        return float(average_by_model(numbers_R, models_R).mean())
     with np.errstate(divide="ignore", over="ignore"):
-        return float(np.exp(by_model(np.log(numbers_R), models_R).mean()))
+        return float(np.exp(average_by_model(np.log(numbers_R), models_R).mean()))
 
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:

@@ -35,10 +35,10 @@ from harness.settings import HOLDOUT, Level, Plan
 from harness.statistics import protocol
 
 
-def tell_outcome(outcome: SweepResults, chosen: Plan) -> int:
+def tell_outcome(outcome: SweepResults, part: Plan) -> int:
     """Tell a sweep's answer and what is left; return the exit code."""
     print_ranking(outcome.analysis)
-    is_unfinished = tell_unfinished(read_sweep_results(chosen, journal.Journal(outcome.folder / "journal")))
+    is_unfinished = tell_unfinished(read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
     return int(is_unfinished)
 

@@ -280,9 +280,9 @@ def audited(
         folders = job.Folders.of_sweep(Path(root).resolve(), planned.sweep)
         with folders.journal.held():
             folders.journal.write_plan(planned)
-            left = read_results(planned, folders.journal)
-            with job.SweepProgress(waves.count_jobs(left, folders)) as progress:
-                waves.run_waves(left, folders, waves.run_inline, progress)
+            so_far = read_results(planned, folders.journal)
+            with job.SweepProgress(waves.count_jobs(so_far, folders)) as progress:
+                waves.run_waves(so_far, folders, waves.run_inline, progress)
             yield Analysis(read_results(planned, folders.journal))
 
 

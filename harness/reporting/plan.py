@@ -129,16 +129,16 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machin
     return Group(_terminal_table(rows), Text(NOTE))
 
 
-def print_plan(file: Path, planned: Plan, results: Path) -> None:
-    """Print every trial with its state and memory; refuse one that cannot fit this machine."""
+def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
+    """Print each chosen trial with its state and memory; refuse one that cannot fit this machine."""
     folders = Folders.of_sweep(results, planned.sweep)
-    measured = tuned.read_sweep_results(planned, folders.journal)
+    measured = tuned.read_sweep_results(part, folders.journal)
     to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
     if measured.studies:
         terminal.print(studies_table(measured.studies), "")
-    trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in planned.studies)]
+    trials = [*measured.plan.trials, *(tuned.largest_candidate(study) for study in part.studies)]
     machine = this_machine()
     sized = list_large(trials, machine) if machine else trials
     needs = memory_needs(sized)
@@ -149,7 +149,8 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     )
     rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
-    for sentence in filter(None, (replaced, setting_changes.changed_code_sentence(measured))):
+    changed_code = setting_changes.changed_code_sentence(tuned.read_sweep_results(planned, folders.journal))
+    for sentence in filter(None, (replaced, changed_code)):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
     if faults := find_unfit(tuned.list_remaining_specs(measured), machine, needs):
         raise ConfigError(str(file), faults)

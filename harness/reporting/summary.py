@@ -253,7 +253,7 @@ def _gets_there(row: Mapping[Any, Any], runs: int) -> str:
         return f"no: {nearest_text(row)}".removesuffix(": ")
     broken = [name.replace("_", "-") for name in ("collapsed", "over_erased") if row[name] is True]
     part = f", in {row['reached']} of {row['runs']} runs" if row["reached"] < row["runs"] else ""
-    part += f", {row['runs']} of {runs} run so far" if row["runs"] < runs else ""
+    part += f", {row['runs']} of {runs} runs done" if row["runs"] < runs else ""
     but = f", but broken: {' and '.join(broken)}" if broken else ""
     setting = "" if ";" in row["setting"] else row["setting"]  # Several, of several searches, are in answer.csv.
     return f"yes{part}{but} ({', '.join(filter(None, [row['strength'], setting]))})"

@@ -128,7 +128,7 @@ class ItemValues:
         return replace(self, values_RN=values_N[None], weights_RN=weights_N[None], models_R=None)
 
 
-def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
+def average_by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
     """Return the mean over each model's seeds along the last axis (..., M); unchanged if there is one model.
 
     Seeds of one model are no separate evidence about other models.
@@ -144,7 +144,7 @@ def estimate(item_values: ItemValues) -> float:
 
     The mean of an `exp_mean` is geometric. NaN where a replicate has no known item.
     """
-    return float(item_values.estimates(by_model(item_values.item_means(), item_values.models_R).mean()))
+    return float(item_values.estimates(average_by_model(item_values.item_means(), item_values.models_R).mean()))
 
 
 CONFIDENCE = 0.95
@@ -210,11 +210,12 @@ def draws(item_values: ItemValues) -> Floats:
         B. Efron, "Better Bootstrap Confidence Intervals", 1987, equation 2.3, with the acceleration 7.3 of each
         cluster's influence; T. C. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, for the width.
     """
-    means_M = by_model(item_values.item_means(), item_values.models_R)
+    means_M = average_by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         deviations_DR = _drawn_item_means(item_values) - item_values.item_means()
         deviations_D, influences_C = (
-            by_model(parts, item_values.models_R).mean(axis=1) for parts in (deviations_DR, item_values.influences().T)
+            average_by_model(parts, item_values.models_R).mean(axis=1)
+            for parts in (deviations_DR, item_values.influences().T)
         )
         deviations_D = _corrected(deviations_D, influences_C, item_values.known_clusters())
         for end, tail_D in _tails(item_values.averaged()):
@@ -358,7 +359,7 @@ def replicate_draws(
     Source:
         Student, "The probable error of a mean", 1908: t of R - 1 degrees of freedom.
     """
-    point_R = by_model(estimates_R, models_R)
+    point_R = average_by_model(estimates_R, models_R)
     if len(point_R) < 2:
         return np.full(DRAWS, np.nan)
     with np.errstate(invalid="ignore"):

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaln, expit, log_expit, stdtr, stdtrit
 
-from harness.statistics.bootstrap import ItemValues, by_model
+from harness.statistics.bootstrap import ItemValues, average_by_model
 
 LEVEL = 0.05
 """Level of every test."""
@@ -89,8 +89,8 @@ def paired_contrast(a: ItemValues, b: ItemValues) -> Contrast | None:
     a, b = a.only(known_RN), b.only(known_RN)
     clusters, models_R = a.known_clusters(), a.models_R
     with np.errstate(invalid="ignore"):
-        difference_M = by_model(a.item_means() - b.item_means(), models_R)
-        influences_C = by_model((a.influences() - b.influences()).T, models_R).mean(axis=1)
+        difference_M = average_by_model(a.item_means() - b.item_means(), models_R)
+        influences_C = average_by_model((a.influences() - b.influences()).T, models_R).mean(axis=1)
     difference, models = float(difference_M.mean()), len(difference_M)
     if not (math.isfinite(difference) and np.isfinite(influences_C).all() and clusters > 1):
         return None

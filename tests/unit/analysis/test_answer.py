@@ -123,7 +123,7 @@ def test_a_run_that_missed_the_level_does_not_void_its_row_and_a_broken_row_is_c
     assert rows.loc["b", ["reached", "runs", "verdict"]].tolist() == [3, 4, "dearer"]
     assert rows.loc["b", "ratio"] == pytest.approx((3.0 * 3.7 * 3.9 / (1.0 * 1.2 * 1.3)) ** (1 / 3))
     assert "yes, in 3 of 4 runs" in answer_markdown(analysis)
-    assert "yes, 1 of 3 run so far (epochs 2)" in answer_markdown(analysed(seeds=3, a={"price": 1.0}, b={"waits": 1}))
+    assert "yes, 1 of 3 runs done (epochs 2)" in answer_markdown(analysed(seeds=3, a={"price": 1.0}, b={"waits": 1}))
 
 
 def test_fewer_than_three_runs_and_other_levels_have_no_verdict(analysed):

@@ -70,8 +70,9 @@ def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path,
     assert f"gradient_ascent, task_arithmetic ({RATE}). To keep both" in errors
     assert "--set name=rates_2. To show the new ones instead, say --replace" in errors
     assert {path: path.read_bytes() for path in journal.folder.iterdir() if path in before} == before
-    assert lethe([*arguments, "--plan"]) == 0
-    assert RATE in " ".join(capsys.readouterr().out.split())
+    for part in ([], ["--only", "method=original"]):
+        assert lethe([*arguments, "--plan", *part]) == 0
+        assert RATE in " ".join(capsys.readouterr().out.split()), "the report would drop them whatever runs"
 
     class ReachedError(Exception):
         pass

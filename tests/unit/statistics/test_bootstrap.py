@@ -89,7 +89,7 @@ def test_models_count_alike_however_many_seeds_they_have():
     values = item_values([[1.0, 1.0], [3.0, 3.0], [6.0, 6.0]], models_R=np.array([0, 0, 1]))
     assert estimate(values) == pytest.approx(4.0)
     assert draws(values).mean() != pytest.approx(4.0, abs=1e-6)  # Two models: the noise of one degree of freedom.
-    assert bootstrap.by_model(np.array([1.0, 3.0]), np.array([5, 5])).tolist() == [1.0, 3.0]
+    assert bootstrap.average_by_model(np.array([1.0, 3.0]), np.array([5, 5])).tolist() == [1.0, 3.0]
 
 
 def test_what_is_rarely_right_covers_whatever_its_share_is():
