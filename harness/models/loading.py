@@ -180,7 +180,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     config = read_config(local)
     if is_causal:
         check_causal(config, local)
-        options["attn_implementation"] = "eager"
+        options["attn_implementation"] = _choose_attention(config)
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
@@ -198,6 +198,11 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
         unfit = f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}."
         raise ModelError(f"{unfit} {remedy}")
     return model.eval()
+
+
+def _choose_attention(config: Config) -> str | None:
+    # transformers takes torch's fused attention where the family has it, which not every version lets cap its logits.
+    return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
@@ -232,7 +237,8 @@ def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
         if getattr(config, "attention_types", None):
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    attention = _choose_attention(config)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32).eval()
 
 
 @lru_cache(maxsize=8)

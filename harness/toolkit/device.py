@@ -31,8 +31,8 @@ def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterat
 
     Right padding needs no mask: earlier positions of a causal model never see it.
     """
-    device = next(model.parameters()).device
-    at_once = rows_at_once(count_vocabulary(model), sequences.tokens_NT.shape[1], device, most)
+    device, longest = next(model.parameters()).device, sequences.tokens_NT.shape[1]
+    at_once = rows_at_once(count_vocabulary(model), longest, device, most=min(most, read_at_once(longest, device)))
     for start in range(0, len(sequences), at_once):
         lengths_B = sequences.lengths_N[start : start + at_once]
         tokens_BT = sequences.tokens_NT[start : start + at_once, : int(lengths_B.max())]
