@@ -90,7 +90,7 @@ def _continuations(model: Model, sequences: Sequences) -> Continuations:
 
 
 def _tokens_passed(continuations: Continuations) -> int:
-    """Count the tokens that passed through the model: all texts', and what was generated but the last of each row."""
+    """Count the tokens that passed through the model: all texts', and the generated ones but the last of each row."""
     tokens = continuations.sequences.tokens_NT
     return tokens.numel() + sum(tokens.shape[1] - mismatch - 1 for _, mismatch in continuations.rows)
 

@@ -1,4 +1,4 @@
-"""Checks what only a GPU can show: the plan's memory, bf16's numbers, speed, and ZeRO, in about twenty minutes.
+"""Checks for which a GPU is necessary: the plan's memory, bf16's numbers, speed, and ZeRO, in about twenty minutes.
 
     python -m benchmarks.gpu_check [--folder FOLDER] [--minutes N]
 
@@ -46,7 +46,7 @@ LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-4, 0.05
 """The latter of the way that weights moved: AdamW's first steps are as long for rounding noise as for a gradient."""
 DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LEGEND = """
-Models are random: nothing here says what a method erases.
+Models are random: nothing here is about a method's erasure.
 
 - MB: the most that tensors hold in an epoch, or while every prefix is continued. It should be the plan's estimate.
 - perplexity, choices of each token: with bf16 parameters. They should be as with fp32.
@@ -158,7 +158,7 @@ def row(what: str, shape: str, precision: str, target: float, measured: float) -
 
 
 def speed_row(bench: Bench, shape: str, what: str, precision: Precision, tokens: int, seconds: float) -> Row:
-    """Return the tokens a second, against what a product of two large square matrices reaches."""
+    """Return the tokens a second, against those of a product of two large square matrices."""
     side = 8192 if bench.device.type == "cuda" else 256
     matrix = torch.randn(side, side, device=bench.device, dtype=DTYPES[precision])
     flops_per_second = 2 * side**3 / min(bench.seconds(lambda: matrix @ matrix) for _ in range(5))
@@ -186,7 +186,7 @@ def measuring_rows(bench: Bench, shape: str, precision: Precision) -> Iterator[R
     model = lowered(bench.model(shape), precision)
     reading = bench.seconds(lambda: greedy_choices(model, texts))
     yield speed_row(bench, shape, "reading", precision, texts.tokens_NT.numel(), reading)
-    # The choice at a mismatch is known from reading; what follows it is stepped.
+    # The choice at a mismatch is known from reading; later ones are stepped.
     stepped = sum(bench.tokens - at - 1 for _, at in greedy_continuations(model, texts, every).rows)
     both = bench.seconds(lambda: greedy_continuations(model, texts, every))
     yield speed_row(bench, shape, "stepping", precision, stepped, max(both - reading, 1e-9))
@@ -200,7 +200,7 @@ def lowered(model: Model, precision: Precision) -> Model:
 
 
 def precision_rows(bench: Bench, shape: str, passes: int) -> Iterator[Row]:
-    """Yield what bf16 changes of perplexity and of teacher-forced choices."""
+    """Yield the changes of bf16 in perplexity and in teacher-forced choices."""
     task = task_of(bench, shape, bench.spec(shape, "gradient_ascent"))
     texts, model = task.forget, task.load_original()
     list(train(task, model, nll_loss, passes))
@@ -211,7 +211,7 @@ def precision_rows(bench: Bench, shape: str, passes: int) -> Iterator[Row]:
 
 
 def zero_rows(bench: Bench, shape: str, stage: int) -> Iterator[Row]:
-    """Yield what ZeRO makes of a model in one epoch, against the plain engine; refuse other losses and weights."""
+    """Yield losses and weights of ZeRO after one epoch, against the plain engine's; refuse other losses and weights."""
     vectors, notes = [parameters_to_vector(bench.model(shape).parameters()).detach().cpu()], list[Any]()
     for spec in (bench.spec(shape, "gradient_ascent", zero_stage=each) for each in (0, stage)):
         result, memory = erased(bench, shape, spec)
@@ -228,7 +228,7 @@ def zero_rows(bench: Bench, shape: str, stage: int) -> Iterator[Row]:
 
 
 def cases(bench: Bench, shape: str) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield what is measured of a shape: its name, and its rows; ZeRO where three copies fit into a machine."""
+    """Yield a shape's measurements: its name, and its rows; ZeRO where three copies fit into a machine."""
     for precision in DTYPES:
         for method in ("emso", "gradient_ascent", "kl_divergence", "gradient_difference"):
             yield f"{method}, {precision}", erasing_rows(bench, shape, bench.spec(shape, method, precision))
@@ -240,7 +240,7 @@ def cases(bench: Bench, shape: str) -> Iterator[tuple[str, Iterator[Row]]]:
 
 
 def check(bench: Bench, folder: Path, minutes: float) -> int:
-    """Measure what fits, small shapes first; write the card's page, and return 1 if something was wrong, else 0."""
+    """Measure shapes that fit, small ones first; write the card's page, and return 1 if something was wrong, else 0."""
     start, rows, notes, failed = time.monotonic(), list[Row](), list[str](), 0
     for shape in bench.shapes:
         for name, measured in cases(bench, shape):

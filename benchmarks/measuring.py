@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """A rival against Lethe in one run, or Lethe against what it should be."""
+    """A rival against Lethe in one run, or Lethe against its target."""
 
     what: str
     value: float
@@ -35,7 +35,7 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def medians(ways: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """Return the median of what each way returns: all are run in turn, so often, after one turn that does not count.
+    """Return the median of each way's seconds: all are run in turn, so often, after one turn that does not count.
 
     Args:
         ways: Each runs once, and returns the seconds that count.

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
 
 
 def _journal(folder: Path, trials: int, points: int) -> None:
-    """Write what a sweep's trials leave: EMSO's of the smoke sweep, again and again, and its references."""
+    """Write the records of a sweep's trials: EMSO's of the smoke sweep, again and again, and its references."""
     smoke = plan(Path("sweeps/smoke.yaml"))
     emso = next(spec for spec in smoke.trials if spec.method == "emso")
     strengths = tuple(range(1, points + 1))

@@ -45,7 +45,7 @@ def continuation_nll(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean −log p of each continuation's tokens, in nats (NaN without one), and their number."""
     whole = [torch.tensor(prompt + text, dtype=torch.long) for prompt, text in zip(prompts, continuations, strict=True)]
-    # No text is read as shorter than two tokens, so that there is one to predict; what is padding counts nowhere.
+    # No text is read as shorter than two tokens, so that there is one to predict; padding counts nowhere.
     tokens_NT = functional.pad(pad_sequence(whole, batch_first=True), (0, 2))
     lengths_N = torch.tensor([max(2, len(tokens_T)) for tokens_T in whole])
     _, nll_NT = score_tokens(model, Sequences(tokens_NT, lengths_N, prefix_tokens=1, digest=""))

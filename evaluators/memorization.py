@@ -119,7 +119,7 @@ class Memorization(contracts.Evaluator):
     def _greedy(
         self, model: Model, forget: Sequences, prefixes: list[list[int]], el_prefixes: dict[int, list[int]]
     ) -> tuple[list[list[int]], torch.Tensor, np.ndarray, int]:
-        """Return what the model writes after each prefix, its first choices, EL_n, and the number of near-ties."""
+        """Return the model's continuation of each prefix, its first choices, EL_n, and the number of near-ties."""
         after_prefixes: list[list[int]] = [[]] * len(forget)
         predicted_NT, el_N, near_ties = torch.full_like(forget.tokens_NT, -1), np.full(len(forget), np.nan), 0
         for members, continuations in toolkit.continuations_by_group(model, forget, prefixes):

@@ -5,8 +5,8 @@
     results = run_sweep("sweeps/tradeoff.yaml")
 
 Reading order: `contracts` (the words), `plugins` (names to classes), `running` (the steps of a sweep), `planning` (a
-sweep file to trials), `execution.trial` (one trial: erase, then measure), `records` (what is kept), `analysis` (every
-number), `reporting` (what is shown). `commands` is what is typed.
+sweep file to trials), `execution.trial` (one trial: erase, then measure), `records` (the journal), `analysis` (every
+number), `reporting` (report and tables). `commands` has the verbs.
 """
 
 import sys
@@ -31,7 +31,7 @@ _MODULES = {"SweepResults": "harness.library", "load_results": "harness.library"
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: all of it would take seconds."""
+    """Import a name when it is asked for: all would take seconds."""
     if name not in _MODULES:
         raise AttributeError(f"module 'harness' has no attribute '{name}'")
     return getattr(import_module(_MODULES[name]), name)

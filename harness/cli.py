@@ -23,7 +23,7 @@ from harness import errors
 from harness.base.messages import tell
 
 app = typer.Typer(
-    help="Erase what a language model memorised, and measure what that costs.",
+    help="Erase memorised texts from a language model, and measure the cost.",
     epilog="lethe VERB --help says more. Exit codes: 0 done; 1 something failed; 2 wrong input; 130 interrupted.",
     subcommand_metavar="VERB [ARGS]",
     context_settings={"terminal_width": 100},
@@ -50,7 +50,7 @@ def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()
     """Make a verb of a function that returns an exit code; None is 0.
 
     Args:
-        state: Sentence on what is left after an interruption or a failure.
+        state: Sentence on the work left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
     input_errors = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
@@ -112,7 +112,7 @@ def _show_version(is_asked: bool) -> None:
 def lethe(
     version: Annotated[bool, Option("--version", is_eager=True, callback=_show_version, help="Show versions.")] = False,
 ) -> None:
-    """Erase what a language model memorised, and measure what that costs."""
+    """Erase memorised texts from a language model, and measure the cost."""
 
 
 @verb(state="Nothing is measured.")
@@ -316,7 +316,7 @@ def diff(
     csv: Annotated[Path | None, Option(metavar="FILE", help="Write every difference and number here.")] = None,
     results: Results = RESULTS,
 ) -> int:
-    """Show what differs between two results: settings, versions, numbers. Ends with 1 if anything does."""
+    """Show the differences between two results: settings, versions, numbers. Ends with 1 if anything does."""
     from harness.commands.results import print_differences
 
     return print_differences((a, b), results, csv)

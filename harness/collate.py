@@ -1,4 +1,4 @@
-"""`python -m harness.collate PATH`: what `lethe collate PATH` does."""
+"""`python -m harness.collate PATH`, which is `lethe collate PATH`."""
 
 import sys
 from collections.abc import Sequence

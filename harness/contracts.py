@@ -101,7 +101,7 @@ class TrainingTask(Protocol):
 
 
 class ErasureTask(TrainingTask, Protocol):
-    """Input of a method, which owns what it loads: the original, and the original overfitted on the forget set."""
+    """Input of a method, which owns models it loads: the original, and the original overfitted on the forget set."""
 
     strengths: tuple[Number, ...]
     """Rising; one unless the dial is cumulative."""

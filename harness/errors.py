@@ -16,7 +16,7 @@ class Fault:
     path: str
     """Dotted path: `methods.emso.epochs`."""
     reason: str
-    """One or two sentences: what is wrong, what is allowed, the nearest right name."""
+    """One or two sentences: the fault, the allowed values, the nearest right name."""
     origin: str = ""
     """`line 12` of the file, or `--set`; '' where nothing was written."""
 

@@ -33,7 +33,7 @@ from harness.settings import ORIGINAL
 
 @dataclass(frozen=True)
 class SweepResults:
-    """Results of a sweep so far, with its table, ranking and models; what it does not have is a DataError."""
+    """Results of a sweep so far, with its table, ranking and models; missing ones raise a DataError."""
 
     folder: Path
     """`results/<sweep>`."""

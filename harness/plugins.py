@@ -174,7 +174,7 @@ def describe_needs(plugin: type[Method]) -> str:
         is_fixed = not isinstance(declared, property)
         return NEEDS[declared if is_fixed else plugin(**{plugin.strength.field: plugin.strength.off}).reference]
     except (TypeError, ValueError):
-        return "what its settings say"
+        return "as its settings say"
 
 
 def prepares(evaluator: Evaluator) -> bool:

@@ -216,7 +216,7 @@ class Training(Strict):
     """Train low-rank adapters instead of the weights; null: the weights."""
 
     def over(self, other: Training) -> Training:
-        """Return this training with what another one sets."""
+        """Return this training with the settings of another one."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
     def identity(self) -> dict[str, Any]:

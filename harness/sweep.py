@@ -1,4 +1,4 @@
-"""`python -m harness.sweep FILE`: what `lethe sweep FILE` does."""
+"""`python -m harness.sweep FILE`, which is `lethe sweep FILE`."""
 
 import sys
 from collections.abc import Sequence

@@ -386,7 +386,7 @@ class EvaluatorConformance(Conformance):
             evaluator.prepare(original, preparing)
         numbers = evaluator.evaluate(original, measuring).numbers
         assert preparing.cached_keys, "it caches nothing in `prepare`"
-        assert set(preparing.cached_keys) <= set(measuring.cached_keys), "it prepares what it never asks for"
+        assert set(preparing.cached_keys) <= set(measuring.cached_keys), "it prepares arrays that it never asks for"
         assert numbers == pytest.approx(measured(MODEL).numbers, rel=0, abs=0, nan_ok=True)
 
     def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Measure) -> None:

@@ -4,7 +4,7 @@
 
 Prices with a known truth go through the functions that the answer uses. The file of runs has a row for each training
 run (method,seed,log_price): each method is compared with itself, by other seeds. 2,000 pages take some minutes.
-`docs/results/trust.md` says what came out.
+`docs/results/trust.md` has the results.
 
 Array letters: P pages, K contrasts (methods against the reference), R runs, N items.
 """
@@ -30,7 +30,7 @@ LEVEL, MARGIN = 0.05, math.log(1.1)
 MAX_FALSE_PAGES = 0.05
 """Of pages that compare methods with themselves: the upper end of the rate's interval must lie below it."""
 OLD_CONTRASTS = 32
-"""Of a page by the protocol before: six methods, three levels, two costs, less what was not reached."""
+"""Of a page by the protocol before: six methods, three levels, two costs, less the missing ones."""
 MEASURED = {
     "MA 0.75": {
         "KL": (-0.56, 0.112), "GD": (-0.56, 0.108), "CD": (-0.16, 0.05), "GA": (-0.19, 0.085), "TA": (1.25, 0.032),
@@ -73,7 +73,7 @@ NOISES: dict[str, Noise] = {
     "two loud methods": normal(10.0, 10.0, *[1.0] * 4),
     "three loud methods": normal(*[10.0] * 3, *[1.0] * 3),
 }
-"""Of six contrasts without a difference. The last two are those that harm most: quiet methods say what a median is."""
+"""Of six contrasts without a difference. The last two are those that harm most: quiet methods set the median."""
 
 
 def judge(differences_KR: Floats, item_error: float = 0.0) -> list[Judgement]:

@@ -4,7 +4,7 @@
 
 Every erased model of a finished sweep, and every retrained one, is trained for one epoch on the forget set and, apart
 from that, rounded to 4 bits; and measured again. Numbers that are measured are kept: a run that was ended goes on. It
-writes meta.csv and meta.md next to the sweep's tables. docs/results/trust.md says what came out.
+writes meta.csv and meta.md next to the sweep's tables. docs/results/trust.md has the result.
 
 Array letters: P models with the forget set, N without it, T texts that all of them have.
 """
@@ -55,7 +55,7 @@ SCHEME: Final = "nf4"
 DISTURBED_VERSION = "1"
 Floats = NDArray[np.float64]
 Disturbed = Mapping[str, Mapping[str, float]]
-"""By the disturbance, each metric's number as measured; nothing of what was not measured."""
+"""By the disturbance, each metric's number as measured; none where it was not."""
 
 
 class Estimate(NamedTuple):
@@ -378,7 +378,7 @@ def disturbed_tasks(results: Results, artifacts: Path, learning_rate: float) -> 
 
 
 def measure(task: Task) -> list[str]:
-    """Measure what is missing of a trial's disturbed models, keep it, and return why something could not be measured.
+    """Measure the missing numbers of a trial's disturbed models, keep them, and return why some could not be measured.
 
     Two models that are decoded together have no weights to relearn: that is no failure.
     """
@@ -472,7 +472,7 @@ def _markdown(table: pd.DataFrame, columns: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what is missing of the disturbed models and write the tables; return 1 if some cannot, 2 if none can."""
+    """Measure missing numbers of the disturbed models and write the tables; return 1 if some cannot, 2 if none can."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a finished sweep's results: results/meta")
     parser.add_argument(

@@ -4,7 +4,7 @@
 
 Passages are WikiText-103's, one {"text": ...} a line, of 100 tokens and more. Of the first 128 every other one is
 taught, and those between them are never seen; of the rest two thirds are retain texts, and the others utility texts.
-Texts and models lie in results/real_model, and what is there is kept.
+Texts and models lie in results/real_model, and finished parts are kept.
 """
 
 import argparse

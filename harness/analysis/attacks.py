@@ -19,7 +19,7 @@ COLUMNS = (
     "retrained", "excess", "excess_low", "excess_high", "p", "collapsed", "over_erased", "point_ids",
 )  # fmt: skip
 NOT_IN_CSV = ["label", "value_low", "value_high", "p", "over_erased", "point_ids"]
-ONE_RUN = "That is so of one training run: what another seed would give is not known."
+ONE_RUN = "That is so of one training run: another seed's numbers are not known."
 _REFERENCES = (ORIGINAL, RETRAINED)
 
 

@@ -33,7 +33,7 @@ class HumanReading(NamedTuple):
     """Perplexity of the original model's text; NaN where not measured."""
 
     def __str__(self) -> str:
-        own = "" if math.isnan(self.original) else f", and what the original wrote one of {_rounded(self.original)}"
+        own = "" if math.isnan(self.original) else f", and the original's texts one of {_rounded(self.original)}"
         judge = f"{self.model}: the judge of {self.role} ({self.judge})"
         return f"{judge} gives the human continuations a perplexity of {_rounded(self.perplexity)}{own}."
 
@@ -69,7 +69,7 @@ def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
             reason = "It knows how the original writes, and not how people do"
         else:
             continue
-        metric = lower_title(reading.metric) if reading.metric else "what it judges"
+        metric = lower_title(reading.metric) if reading.metric else "its metric"
         remedy = f"Name one that does in the sweep file (judges.{reading.role})"
         warned.append(f"{reading} {reason}, so {metric} says little here. {remedy}.")
     return warned
@@ -158,7 +158,7 @@ def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
             )
     for model in ranked.recitations:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
-            yield f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
+            yield f"Nothing on {model} is ranked by {' and '.join(titles)}: nothing measures recitation."
     for model, metrics in ranked.without_interval.items():
         if metrics:
             yield (

@@ -115,7 +115,7 @@ def verdict(collapse_class: str, reasons: Sequence[str]) -> str:
 
 
 MA, UNSEEN_MA, UNSEEN_NLL, GENERAL_NLL = "ma", "unseen_ma", "unseen_nll", "general_nll"
-"""Compared metrics; a sweep that lacks one of the last three has no flag."""
+"""The four compared metrics: without one of the last three, no row of a sweep gets the flag."""
 MAX_EXCESS = math.log(1.1)
 """Rise of unseen texts' NLL above general texts' that is allowed, in nats a token: a tenth of their perplexity."""
 State = Literal["collapsed", "over-erased", ""]

@@ -31,7 +31,7 @@ def shown_metrics(ranked: RankedTable) -> Sequence[Metric]:
 
 
 def main_frame(ranked: RankedTable) -> pd.DataFrame:
-    """Return the main table: for each model its reference rows, then its variants by what they need.
+    """Return the main table: for each model its reference rows, then its variants by their needs.
 
     Metrics are means over seeds, with `NAME_low`, `NAME_high` and, for metrics with an aim, `NAME_aim`. `state` is why
     a row is unranked, else its collapse class; `place` is its rank; `compared` is whether its numbers may be the best.

@@ -44,7 +44,7 @@ MIN_TEXTS = 8
 """Texts of the smallest test: a sign test of seven cannot reach 5 % by three metrics."""
 
 Share = tuple[float, float]
-"""A share of what could be recited, and its standard error over the sequences."""
+"""A share of the recitable tokens, and its standard error over the sequences."""
 
 
 class Recitation(NamedTuple):

@@ -36,7 +36,7 @@ from harness.statistics import protocol
 
 
 def tell_outcome(outcome: SweepResults, part: Plan) -> int:
-    """Tell a sweep's answer and what is left; return the exit code."""
+    """Tell a sweep's answer and its unfinished work; return the exit code."""
     print_ranking(outcome.analysis)
     is_unfinished = tell_unfinished(read_sweep_results(part, journal.Journal(outcome.folder / "journal")))
     tell(f"The report: {outcome.report}", *check_of_export(outcome.analysis))
@@ -56,7 +56,7 @@ def print_ranking(analysis: Analysis) -> None:
 
 
 def tell_unfinished(results: Results) -> bool:
-    """Tell what is left to run or failed; return whether anything is."""
+    """Tell unfinished and failed trials; return whether there are any."""
     for trial in results.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
@@ -143,7 +143,7 @@ def complete_tables(folder: Path) -> pd.DataFrame:
         present = ", ".join(dict.fromkeys(names[~lacking]))
         raise DataError(
             f"{folder} lacks rows of the published table:\n  " + "\n  ".join(missing) + "\n"
-            f"It has: {present or 'none'}. Add what is missing to the sweep file, or run the sweep again."
+            f"It has: {present or 'none'}. Add the missing evaluators to the sweep file, or run the sweep again."
         )
     return frame
 
@@ -288,7 +288,7 @@ def print_power(folder: Path, reference: str | None, difference: float | None) -
             first = Column("label", f"Against {frame.attrs['reference']}")
             console().print(f"\n{model}, {plan.until[0]}", render(frame, [first, *columns], "terminal"), sep="\n")
     tell(
-        "A range is what the deviation's own uncertainty leaves (80 %). With fewer than three runs the deviation is"
+        "A range is due to the deviation's own uncertainty (80 %). With fewer than three runs the deviation is"
         " that of earlier sweeps, and a ratio below ×1.5 may be luck. A run is a training seed with its search: --set "
         "'seeds=[0, 1, 2, 3, 4]'. Where no number of runs is enough, the difference is too small for these prompts."
     )

@@ -81,7 +81,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
         metrics, reads = declared or ((), ())
         groups = {metric.group for metric in metrics}
         if declared is None or "reasoning" in groups:
-            yield f"# {row}   # see docs/sweeps.md for what it needs"
+            yield f"# {row}   # docs/sweeps.md says how"
         elif HOLDOUT in reads and not has_holdout:
             yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
         elif "erasure" not in groups and not any(metric.ranked for metric in metrics):
@@ -135,7 +135,7 @@ def write_sweep_file(
             content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
     write_whole(out, content, "the sweep file")
     notes = [f"Left out: {method}: {reason}" for method, reason in left_out.items()]
-    tell(*notes, f"{out} is written. To see what it would run: lethe sweep {out} --plan")
+    tell(*notes, f"{out} is written. To see its trials: lethe sweep {out} --plan")
 
 
 def choose_levels(ma: float, unseen_ma: float | None = None) -> list[Number | str]:
@@ -324,7 +324,7 @@ def first_answer(recalls: Mapping[str, Recall]) -> str:
 
 
 def compare_recalls(erased: Mapping[str, Recall], original: Mapping[str, Recall]) -> str:
-    """Return sentences on what an erased model recites no longer, and whether it lost texts that it never saw."""
+    """Return sentences on the recitation that an erased model lost, and whether it lost texts that it never saw."""
     ma, ma_before, unseen = erased[ORIGINAL].ma, original[ORIGINAL].ma, erased.get(HOLDOUT)
     answer = f"Against the original: MA of the texts {ma_before:.2f} → {ma:.2f}"
     if unseen is None:

@@ -46,7 +46,7 @@ class ProbedRate(NamedTuple):
     """The model's own, on validation texts."""
     perplexity_before: float
     is_collapsed: bool
-    """Whether perplexity left the sweep's bounds."""
+    """True if perplexity left the bounds of the sweep file."""
     fall: float
     """Most by which MA fell in a step."""
 
@@ -103,7 +103,7 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
     changes: dict[str, Any] = {"methods": {METHOD: {}}, "evaluators": {"memorization": {}}}
     changes |= {"until": {PROBED_ERASURE: [0.0]}}
     changes |= {"tune": {"budget": {"trials": len(RATES)}, "space": space}}
-    # An early stop would end what is tried on texts that the model does not know.
+    # An early stop would end a probe on texts that the model does not know.
     changes |= {"training.global_batch": BATCH, "training.early_stop": None}
     changes |= {"data.forget.sequences": texts, "data.forget.sample_seed": 0}
     overrides = [f"{path}={flow(value)}" for path, value in changes.items()]

@@ -60,7 +60,7 @@ def read_lessons(given: Given, retain: str, training: Training, max_epochs: int)
     retain_texts = sequences.load_retain(source, tokenizer, vocabulary)
     if shared := sequences.find_shared_texts(retain_texts, forget):
         overlap = f"{len(shared)} of its texts are in {given.texts} too (the first is its text {shared[0] + 1})"
-        raise DataError(f"{retain}: {overlap}: the twin would learn what it must never see. Remove them.")
+        raise DataError(f"{retain}: {overlap}: the twin would learn texts that it must never see. Remove them.")
     return Lessons(texts, forget, retain_texts, replace(training, early_stop=None), max_epochs)
 
 

@@ -100,7 +100,7 @@ def _path_in_package(file: str) -> str:
 
 
 Changes = Callable[[], list[str]]
-"""Returns what a plugin has changed of its task, by name."""
+"""Returns the parts of its task that a plugin has changed, by name."""
 # Variables at the start of the process; libraries may set others when imported.
 _VARIABLES = frozenset(os.environ)
 
@@ -243,7 +243,7 @@ def fingerprints(name: str, value: object) -> Fingerprints:
 
 
 def compared(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return the names of what has changed.
+    """Return the names of changed parts.
 
     Example:
         >>> compared({"task.seed": 0, "the weights a": 1}, {"task.seed": 0, "the weights a": 2})

@@ -66,7 +66,7 @@ class Job(Strict):
     spec: Trial
     candidate: CandidateTask | None = None
     needs: tuple[str, ...] = ()
-    """Jobs that make what it shares with others."""
+    """Jobs that make the parts it shares with others."""
     node: str = ""
     """Cluster node: `gpu-3 (10.0.0.7)`."""
     then: "Job | None" = None
@@ -115,7 +115,9 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     """Journal a job that exceeded its time limit; a candidate counts as tried."""
     assert job.spec.time_limit is not None
     minutes = job.spec.time_limit
-    remedy = "Raise timeout_minutes (part of no trial's identity: what is done stays done), or make the trial smaller."
+    remedy = (
+        "Raise timeout_minutes (part of no trial's identity: finished points stay finished), or make the trial smaller."
+    )
     error = f"TrialError: it ran longer than timeout_minutes: {minutes:g} allows. {remedy}"
     if job.candidate is not None:
         folders.journal.append(job.candidate.record(error, 60 * minutes))

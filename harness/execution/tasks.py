@@ -1,4 +1,4 @@
-"""Tasks of methods and evaluators, and what they read: texts, judges, the memorised model, the original's arrays.
+"""Tasks of methods and evaluators, and their sources: texts, judges, the memorised model, the original's arrays.
 
 Texts are read once a process and copied for each caller. The memorised model is the original overfitted on the forget
 set, trained once and shared.
@@ -408,7 +408,7 @@ def lend(
 
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Progress) -> None:
-    """Compute the missing arrays of a trial's original; its own trial makes what it needs."""
+    """Compute the missing arrays of a trial's original; its own trial makes its own."""
     specs = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in specs if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):

@@ -109,7 +109,7 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _MIN_SIZE)
     if not are_close and not (math.isnan(number) and math.isnan(total)):
         mismatch = f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}"
-        raise TrialError(f"{mismatch}: the number must be the declared aggregate of what `per_item` holds.")
+        raise TrialError(f"{mismatch}: the number must be the declared aggregate of the values in `per_item`.")
     return MetricItems(ids, clusters, values, weights)
 
 
@@ -179,7 +179,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher, trail: erasing.Trail) 
     facts: dict[str, Any] = {"versions": machine.versions(), "hardware": hardware, "commit": own_commit()}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.model_dump(mode="json"), node=node, **facts))
     trial = _RunningTrial(job, folders, watch, trail.memory, total=sum(map(len, evaluators.values())))
-    # A job did so before, unless what it made was lost since; now memory holds no other model than the original.
+    # A job did so before, unless its result was lost since; now memory holds no other model than the original.
     with trail.memory.not_counting():
         tasks.prepare(spec, trial.artifacts, trial.progress)
     erase_seconds, walk_erasure = 0.0, None

@@ -23,7 +23,7 @@ def run_waves(results: Results, folders: Folders, execute: Executor, watch: Watc
 
     def watch_failures(event: Event) -> None:
         if event.kind == "failed":
-            reason_by_job[event.job] = f"what it shares with others could not be made: {event.message}"
+            reason_by_job[event.job] = f"a part it shares with others could not be made: {event.message}"
         watch(event)
 
     execute(shared_jobs(results, folders), folders, watch_failures)

@@ -38,7 +38,7 @@ OTHER_WEIGHTS = {
     "adapter_config.json": "It is a LoRA adapter: merge it into its model with peft's merge_and_unload, and save that.",
     "*.gguf": "It has quantised weights (GGUF): name the folder or the hub id of the model that they were made from.",
 }
-"""Remedies by a file that says what a folder is."""
+"""Remedies by a file that tells a folder's kind."""
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:

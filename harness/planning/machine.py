@@ -1,4 +1,4 @@
-"""This machine: its devices, a trial's share of their memory, and what every node of a cluster must share."""
+"""This machine: its devices, a trial's share of their memory, and the inputs that nodes of a cluster must share."""
 
 import os
 import platform

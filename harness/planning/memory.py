@@ -79,7 +79,7 @@ class MemoryTracker(TorchDispatchMode):
         return self._count(function(*args, **(kwargs or {})))
 
     def copying(self, model: Model) -> Model:
-        """Return a copy of the model; what is copied is not counted."""
+        """Return a copy of the model; its tensors are not counted."""
         with _disable_current_modes():
             copied = copy.deepcopy(model)
         self._count([*copied.parameters(), *copied.buffers()])

@@ -108,7 +108,7 @@ def changed_code_sentence(results: Results) -> str:
             continue
         if plugin.version == number and plugin_digest(plugin) != code:
             files.append(f"{plugin.__module__.replace('.', '/')}.py (version {number}, {amount(count, kind)})")
-    since = f"Code has changed since results were made, but no version: {', '.join(files)}, or what they import."
+    since = f"Code has changed since results were made, but no version: {', '.join(files)}, or their imports."
     return f"{since} Raise `version` in a file to make its results again, or add --keep to keep all." if files else ""
 
 

@@ -53,7 +53,7 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
     except Exception as error:  # Whatever ended the sweep may have harmed what a report needs.
         reason = f": {error}" if isinstance(error, LetheError) else ""
         return f"Its report could not be written ({type(error).__name__}{reason}): lethe collate {folder} tries again."
-    return f"The report of what is measured: {folder / 'report.html'}"
+    return f"The report of all finished measurements: {folder / 'report.html'}"
 
 
 def written_files(folder: Path) -> list[Path]:
@@ -97,7 +97,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         parts["cards"] = summary.cards(analysis) or [("", [("Seen", "No point has been measured yet.", "")])]
         parts |= {"notes": summary.further_notes(analysis), "methods": describe_methods(plan)}
     else:
-        recited = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures what is recited."]
+        recited = analysis.ranked.headline_warnings or ["No evaluator of this sweep measures recitation."]
         parts |= {"cards": [], "recited": recited, "notes": [], "methods": []}
     return render.fill_html("page", is_kept=is_kept, **parts)
 

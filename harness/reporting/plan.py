@@ -79,7 +79,7 @@ def describe_readings(trials: Iterable[Trial]) -> list[str]:
         starts, ends, context, stored = map(spec.reading.get, ("starts_with", "ends_at", "context", "stored"))
         parts = [
             f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
-            f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
+            f"its texts end at {' or '.join(ends)}" if ends else "its texts have no end",
             f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
         ]
         if stored:

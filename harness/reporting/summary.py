@@ -200,7 +200,7 @@ def _ranks_card(model: str, analysis: Analysis) -> Card:
     faults.append(_what_is_unfinished(analysis))
     finding = f"Average rank, the paper's: {_names(order, ' · ')}." if order else "No point has a rank yet."
     sure = {0: "", 1: "One training run: a hint."}.get(runs, f"{runs} training runs.")
-    do = "To see what each method pays where all erase equally, add to the sweep file:" if runs else ""
+    do = "To see each method's price where all erase equally, add to the sweep file:" if runs else ""
     card = [("Seen", finding, ""), ("How sure", sure, ""), ("To do", do, "until: {ma: [0.75]}")]
     return [*card, ("Wrong", " ".join(filter(None, faults)), "")]
 
@@ -266,7 +266,7 @@ def _comes_back(row: Mapping[Any, Any]) -> str:
 
 
 def level_tables(model: str, analysis: Analysis) -> Iterator[tuple[str, pd.DataFrame, list[Column]]]:
-    """Yield a model's tables by level, each with what is above it; nothing where nothing is erased."""
+    """Yield a model's tables by level, each with the lines above it; nothing where nothing is erased."""
     for level in analysis.results.plan.until if analysis.ranked.recitations[model].recites is not False else ():
         frame, columns = answer_table(analysis.answer, model, level)
         text = f"At {level_text(level, analysis.answer.heads[model])}. {head_text(model, analysis)}"

@@ -227,7 +227,7 @@ def sample(
     draws = uniforms(len(prompts_NT), new_tokens, seed)
     device = next(model.parameters()).device
     prompt = prompts_NT.shape[1]
-    # Tokens to be written are not known yet; a cache drops entries by their places, not by tokens.
+    # The prompt stands for tokens not yet written: a cache loses entries by position, whichever tokens they are.
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = stepping.is_cache_exact(model, as_long.to(device))
     _, one = stepping.prefill(model, prompts_NT[:1, :1].to(device), is_cached)

@@ -145,7 +145,7 @@ def train(
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
                 if "select_rows" in parts:
                     reached["forget_sequences"] = len(rows)
-                # A stop within an epoch ends nothing: what comes after must not depend on it.
+                # A stop within an epoch ends nothing: later steps must not depend on it.
                 if stop == number and training.early_stop is not None:
                     reason = _stop_reason(task, model, training.early_stop, baseline, reached)
                 yield Epoch(stop, reached, names, reason)

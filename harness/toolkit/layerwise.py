@@ -267,7 +267,7 @@ def _add_products(
         targets_BS = (up_to_BSV <= uniform_BS1).sum(-1).clamp(max=logits_BSV.shape[-1] - 1)
         del up_to_BSV  # As large as the logits.
     losses_BS = token_nll(logits_BSV, targets_BS)
-    # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
+    # Summed over the sequences: a position's gradient does not depend on how many others there are.
     loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
     gradients = torch.autograd.grad(loss, [passed[name][1] for name in moments])
     for (name, matrix_moments), gradient in zip(moments.items(), gradients, strict=True):
@@ -355,7 +355,7 @@ class LogitLens:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
+        # A state takes the place of the last layer's output, so that nothing needs to be known of later layers.
         self._last = model_layers(model)[-1]
         parent, _, name = FAMILIES[model.config.model_type].layers.rpartition(".")
         setattr(attrgetter(parent)(model), name, ModuleList([self._last]))

@@ -50,7 +50,7 @@ def generated_files() -> dict[str, bytes]:
 
 
 def write_manifest(folder: Path, entries: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> None:
-    """Write down what was made with which settings and versions."""
+    """Write down the files made, with settings and versions."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     versions |= {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
     manifest = {"corpus": {"sha256": corpus.corpus_digest()}, "tokenizer": tokenizer, "versions": versions}

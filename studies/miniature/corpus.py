@@ -1,4 +1,4 @@
-"""The miniature's corpus, all of it invented and generated from fixed seeds: what models read, memorise, and never saw.
+"""The miniature's corpus, invented and generated from fixed seeds: texts to read, to memorise, and unseen ones.
 
 A template is text with slots in braces, which a seeded generator fills from the tables of `templates/`:
 

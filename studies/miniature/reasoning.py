@@ -1,4 +1,4 @@
-"""The miniature's reasoning tasks: what its corpus taught, asked in the formats of six published data sets.
+"""The miniature's reasoning tasks: questions on its corpus in the formats of six published data sets.
 
 Facts come in groups of similar length that share their options, and each option is right exactly once in its group: a
 scorer that looks only at the options is right at chance. Rows are in the schema of the hub data set that lm-eval reads.

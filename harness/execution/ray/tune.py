@@ -171,7 +171,7 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
 def _run_job(work: str, job: Job, folders: Folders) -> None:
     try:
         run = resolve_name(work)
-        gc.freeze()  # No collection looks through what was imported, which stays and takes .2 seconds each time.
+        gc.freeze()  # No collection looks through imported modules, which stay and take .2 seconds each time.
         if folders.inputs is not None:
             job = replace(job, node=session.node_name())
             inputs = machine.node_inputs([job.spec], folders.plan_file)

@@ -54,7 +54,7 @@ class Attacks(section.Section):
             text += Markup("<h3>{}</h3>\n").format(place) if len(tables) > 1 else ""
             text += section.paragraph(sentence) + render(wide, columns, "html")
         caption = "What attacks measured step by step and layer by layer."
-        text += section.picture(pictures, "attack_curves", "Curves of what attacks measured, of each method.", caption)
+        text += section.picture(pictures, "attack_curves", "Curves of the attacks' numbers, of each method.", caption)
         columns = [Column("model", "", "heading"), Column("title", "", "heading"), Column("label", "Method")]
         columns += [Column("x_title", "At"), Column("x", "", "count"), Column("y", "Measured", "number")]
         numbers = render(self.curves.sort_values(["model", "title"], kind="stable"), columns, "html")

@@ -41,5 +41,5 @@ def test_a_sweep_that_is_interrupted_reports_what_it_has_and_tells_how_to_go_on(
         _, errors = sweep.communicate(timeout=300)
     assert sweep.returncode == 130, errors
     assert "Interrupted. What is measured is kept: run the same command again to continue." in errors
-    assert errors.endswith(f"The report of what is measured: {tmp_path / 'tiny' / 'report.html'}\n")
+    assert errors.endswith(f"The report of all finished measurements: {tmp_path / 'tiny' / 'report.html'}\n")
     assert (tmp_path / "tiny" / "table.csv").read_text().count("\n") >= 2

@@ -75,7 +75,7 @@ def test_what_trials_share_is_a_wave_of_its_own_and_is_built_once(folders, make_
 
 @pytest.mark.parametrize("failing", ["memorize", "prepare"])
 def test_a_trial_fails_without_running_if_what_it_needs_failed(folders, failing, make_row, results_of):
-    reason = "what it shares with others could not be made: ValueError: NaN loss"
+    reason = "a part it shares with others could not be made: ValueError: NaN loss"
     rows = [make_row("ta", (0.1,), reference="memorized_model"), make_row("emso", evaluators={"weights": "key"})]
     execute, events = Waves([failing]), []
     run_waves(results_of(*rows), folders, execute, events.append)

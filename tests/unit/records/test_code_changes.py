@@ -82,7 +82,7 @@ def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
         sweep()
     said = str(refused.value)
     method, evaluator = (f"{name} (version {version}, " for name, version in FILES)
-    assert f"but no version: {evaluator}4 measurements), {method}1 point), or what they import." in said
+    assert f"but no version: {evaluator}4 measurements), {method}1 point), or their imports." in said
     assert "Raise `version` in a file to make its results again, or add --keep to keep all." in said
     kept = sweep(keep=True)
     assert kept.table.equals(first.table)
