@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from harness.cli import end
-from harness.cli import main as lethe
+from harness.cli import end, main as lethe
 
 
 def main(argv: Sequence[str]) -> int:

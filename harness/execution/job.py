@@ -115,9 +115,7 @@ def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
     """Journal a job that exceeded its time limit; a candidate counts as tried."""
     assert job.spec.time_limit is not None
     minutes = job.spec.time_limit
-    remedy = (
-        "Raise timeout_minutes (part of no trial's identity: finished points stay finished), or make the trial smaller."
-    )
+    remedy = "Raise timeout_minutes (part of no trial's identity: finished points stay), or make the trial smaller."
     error = f"TrialError: it ran longer than timeout_minutes: {minutes:g} allows. {remedy}"
     if job.candidate is not None:
         folders.journal.append(job.candidate.record(error, 60 * minutes))

@@ -180,7 +180,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     config = read_config(local)
     if is_causal:
         check_causal(config, local)
-        options["attn_implementation"] = _choose_attention(config)
+        options["attn_implementation"] = _attention(config)
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
@@ -200,7 +200,7 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     return model.eval()
 
 
-def _choose_attention(config: Config) -> str | None:
+def _attention(config: Config) -> str | None:
     # transformers takes torch's fused attention where the family has it, which not every version lets cap its logits.
     return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
@@ -237,8 +237,7 @@ def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
         if getattr(config, "attention_types", None):
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
-    attention = _choose_attention(config)
-    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config), dtype=torch.float32).eval()
 
 
 @lru_cache(maxsize=8)

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, get_args
 
-from harness import errors, plugins
-from harness import settings as names
+from harness import errors, plugins, settings as names
 from harness.base.files import digest_of
 from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.models import resolving, tokenizing

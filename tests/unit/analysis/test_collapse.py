@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from evaluators.generation import Generation
-from harness.analysis.damage import flag as flag_by
-from harness.analysis.damage import side
+from harness.analysis.damage import flag as flag_by, side
 from harness.analysis.metrics import sort_by_column
 from harness.analysis.table import read_table
 from harness.settings import Collapse

@@ -9,8 +9,7 @@ import pytest
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
-from harness.analysis.table import LEADING, TRAILING, csv_text, non_dominated, read_table
-from harness.analysis.table import table as make_table
+from harness.analysis.table import LEADING, TRAILING, csv_text, non_dominated, read_table, table as make_table
 from harness.contracts import Checkpoint
 from harness.records.journal import Failed, Started, Stopped
 from harness.records.results import Results, trial_results

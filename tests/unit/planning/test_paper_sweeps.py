@@ -8,8 +8,7 @@ import yaml
 
 from evaluators.reasoning import Reasoning
 from harness.contracts import Training
-from harness.data.sources import Data
-from harness.data.sources import section_source as text_source
+from harness.data.sources import Data, section_source as text_source
 from harness.errors import ConfigError
 from harness.planning.plan import plan
 from harness.planning.published import published_conditions

@@ -6,8 +6,7 @@ import multiprocessing
 from dataclasses import asdict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harness.contracts import Metric
 from harness.errors import DataError, PluginError

@@ -16,8 +16,7 @@ from harness import cli
 from harness.analysis.curves import method_style
 from harness.errors import DataError
 from harness.library import find_point
-from harness.records import artifacts
-from harness.records import mlflow as tracking
+from harness.records import artifacts, mlflow as tracking
 from harness.records.journal import Failed, Journal, Started, Stopped
 from harness.records.mlflow import EXPERIMENT, LiveCopy, copy_sweep, copy_trial, describe_failure, describe_store
 from harness.reporting.files import point_tags

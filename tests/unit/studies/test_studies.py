@@ -16,8 +16,7 @@ from harness.records import results
 from harness.records.journal import Journal
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from studies import meta_evaluation, paper_figures
-from studies.miniature import __main__ as miniature
-from studies.miniature import corpus
+from studies.miniature import __main__ as miniature, corpus
 from studies.miniature.pretraining import SIZES
 
 SWEEP = """# Which metric tells?

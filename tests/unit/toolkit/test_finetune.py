@@ -16,8 +16,7 @@ from harness.settings import replace
 from harness.toolkit import LossTerms, chosen_sequences, trained_briefly
 from harness.toolkit.engines import shares_of_worker
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
-from harness.toolkit.losses import nll_loss as loss
-from harness.toolkit.losses import token_nll
+from harness.toolkit.losses import nll_loss as loss, token_nll
 from tests.unit import tasks
 from tests.unit.tasks import weights
 
