@@ -180,7 +180,9 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     config = read_config(local)
     if is_causal:
         check_causal(config, local)
-        options["attn_implementation"] = _attention(config)
+        # A family's fused attention may train to other bits each time on a GPU, and may leave out a cap on its logits.
+        is_eager = torch.cuda.is_available() or getattr(config, "attn_logit_softcapping", None)
+        options["attn_implementation"] = "eager" if is_eager else None
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
@@ -198,11 +200,6 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
         unfit = f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}."
         raise ModelError(f"{unfit} {remedy}")
     return model.eval()
-
-
-def _attention(config: Config) -> str | None:
-    # transformers takes torch's fused attention where the family has it, which not every version lets cap its logits.
-    return "eager" if getattr(config, "attn_logit_softcapping", None) else None
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
@@ -225,7 +222,7 @@ def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
-    """Return the causal LM of the configuration, without its weights, with so many `layers`."""
+    """Return the eager causal LM of the configuration, without weights, with so many `layers`."""
     from transformers import AutoModelForCausalLM
 
     config = read_config(checkpoint)
@@ -237,7 +234,7 @@ def unloaded_model(checkpoint: Checkpoint, layers: int | None = None) -> Model:
         if getattr(config, "attention_types", None):
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
-    return AutoModelForCausalLM.from_config(config, attn_implementation=_attention(config), dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
 
 
 @lru_cache(maxsize=8)
