@@ -180,9 +180,8 @@ def _whole_model(auto_class: str, local: Checkpoint, may_lack: str = "^$", **opt
     config = read_config(local)
     if is_causal:
         check_causal(config, local)
-        # A family's fused attention may train to other bits each time on a GPU, and may leave out a cap on its logits.
-        is_eager = torch.cuda.is_available() or getattr(config, "attn_logit_softcapping", None)
-        options["attn_implementation"] = "eager" if is_eager else None
+        # transformers takes torch's attention where a family has it, which may leave out a cap on its logits.
+        options["attn_implementation"] = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)  # Faults are in the error below.
     options |= {"dtype": "float32", "use_safetensors": True, "trust_remote_code": False}
