@@ -5,7 +5,7 @@
 All take the same steps: AdamW on all weights, the NLL of all tokens, 16 sequences a step, in fp32, without a schedule.
 They run in one process on the same model, in turn, `--repeats` times; seconds are medians. Lethe's loop reads no
 validation text here, and Trainer logs, saves and evaluates nothing. Each takes the texts in an order of its own, so
-that their weights differ a little. The plain loop is the time of the arithmetic.
+that their weights differ a little. The plain loop takes the time of the arithmetic.
 """
 
 from __future__ import annotations

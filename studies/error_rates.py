@@ -28,9 +28,9 @@ Generator = np.random.Generator
 Noise = Callable[[Generator, int], Floats]
 LEVEL, MARGIN = 0.05, math.log(1.1)
 MAX_FALSE_PAGES = 0.05
-"""Of pages that compare methods with themselves: the upper end of the rate's interval must lie below it."""
+"""Share of pages that compare methods with themselves: the upper end of its interval must lie below."""
 OLD_CONTRASTS = 32
-"""Of a page by the protocol before: six methods, three levels, two costs, less the missing ones."""
+"""Contrasts on a page by the protocol before: six methods, three levels, two costs, less the missing ones."""
 MEASURED = {
     "MA 0.75": {
         "KL": (-0.56, 0.112), "GD": (-0.56, 0.108), "CD": (-0.16, 0.05), "GA": (-0.19, 0.085), "TA": (1.25, 0.032),
@@ -73,7 +73,7 @@ NOISES: dict[str, Noise] = {
     "two loud methods": normal(10.0, 10.0, *[1.0] * 4),
     "three loud methods": normal(*[10.0] * 3, *[1.0] * 3),
 }
-"""Of six contrasts without a difference. The last two are those that harm most: quiet methods set the median."""
+"""Noise of six contrasts without a difference. The last two are those that harm most: quiet methods set the median."""
 
 
 def judge(differences_KR: Floats, item_error: float = 0.0) -> list[Judgement]:

@@ -408,7 +408,7 @@ def lend(
 
 
 def prepare(spec: Trial, artifacts: Artifacts, progress: Progress) -> None:
-    """Compute the missing arrays of a trial's original; its own trial makes its own."""
+    """Compute the missing arrays of a trial's original, whose own trial makes them itself."""
     specs = () if spec.is_of_original else spec.evaluators
     unprepared = [each for each in specs if not is_prepared(spec.model, each, artifacts)]
     for precision in dict.fromkeys(each.precision for each in unprepared):

@@ -60,9 +60,9 @@ _JUDGES_DTYPE: ContextVar[torch.dtype] = ContextVar("_JUDGES_DTYPE", default=tor
 
 def device_for(gpus: float) -> torch.device:
     """Return the GPU if any was given and exists, else the CPU."""
-    if is_gpu := gpus > 0 and torch.cuda.is_available():
-        for kernel in ("flash", "mem_efficient", "cudnn"):  # They may train to other bits each time.
-            getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
+    is_gpu = gpus > 0 and torch.cuda.is_available()
+    for kernel in ("flash", "mem_efficient", "cudnn"):  # On a GPU they may train to other bits each time.
+        getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(not is_gpu)
     return torch.device("cuda" if is_gpu else "cpu")
 
 

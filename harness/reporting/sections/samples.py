@@ -16,7 +16,7 @@ from harness.settings import ORIGINAL, RETRAINED
 
 
 class Samples(Section):
-    """Texts that each ranked model still recites, by their line, and the models' texts."""
+    """Texts that each ranked model still recites, by their line, and the models' continuations."""
 
     title = "Which texts survive"
     lead = "A text survives where a model, but not the retrained one, still writes it on, to its end or for 50 tokens."
