@@ -9,7 +9,7 @@ from typing import Literal
 from harness.analysis.analysis import Analysis
 from harness.base.messages import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
-from harness.execution import job, waves
+from harness.execution import job, queue
 from harness.library import SweepResults
 from harness.planning import setting_changes, tuned
 from harness.planning.memory import refuse_unfit
@@ -96,22 +96,25 @@ def run_planned(
 
 
 def _finish(planned: Plan, part: Plan, folders: job.Folders, executor: ExecutorName, tracking: mlflow.LiveCopy) -> None:
-    wave = measured = tuned.read_sweep_results(part, folders.journal)
+    remaining = measured = tuned.read_sweep_results(part, folders.journal)
     old_specs = set[str]()
-    with _executor(executor) as execute, job.SweepProgress(waves.count_jobs(wave, folders)) as progress:
-        while tuned.list_remaining_specs(wave):
-            waves.run_waves(wave, folders, execute, watch_trials(progress, wave, folders.journal, tracking))
+    with _executor(executor) as execute, job.SweepProgress(queue.count_jobs(remaining, folders)) as progress:
+        while tuned.list_remaining_specs(remaining):
+            watch = watch_trials(progress, remaining, folders.journal, tracking)
+            execute(queue.missing_jobs(remaining, folders, watch))
             old_specs |= {trial.spec.model_dump_json() for trial in measured.trials}
             measured = tuned.read_sweep_results(part, folders.journal)
             folders.journal.write_plan(tuned.read_sweep_results(planned, folders.journal).plan)
             # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
             new = tuple(trial for trial in measured.trials if trial.spec.model_dump_json() not in old_specs)
-            wave = replace(measured, trials=new, studies=())
+            remaining = replace(measured, trials=new, studies=())
 
 
-def _executor(name: ExecutorName) -> AbstractContextManager[job.Executor]:
+def _executor(name: ExecutorName) -> AbstractContextManager[queue.Executor]:
     if name == "inline":
-        return nullcontext(waves.run_inline)
+        from harness.execution import trial  # It imports transformers' models, which takes seconds.
+
+        return nullcontext(trial.run_inline)
     from harness.execution.ray.tune import ray_executor  # It imports Ray.
 
     return ray_executor()
@@ -125,14 +128,14 @@ def _reported(measured: Results, folder: Path, tracking: mlflow.LiveCopy) -> Swe
     return SweepResults(folder, analysis)
 
 
-def watch_trials(watch: job.Watcher, wave: Results, journal: Journal, tracking: mlflow.LiveCopy) -> job.Watcher:
+def watch_trials(watch: job.Watcher, results: Results, journal: Journal, tracking: mlflow.LiveCopy) -> job.Watcher:
     """Return a watcher that also updates MLflow after each trial."""
-    spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
+    spec_by_id = {trial.spec.trial_id: trial.spec for trial in results.trials}
 
     def watch_both(event: job.Event) -> None:
         watch(event)
         if event.trial_id in spec_by_id:
             records = journal.read(event.trial_id)
-            tracking.attempt(mlflow.copy_trial, wave.plan, trial_results(spec_by_id[event.trial_id], records))
+            tracking.attempt(mlflow.copy_trial, results.plan, trial_results(spec_by_id[event.trial_id], records))
 
     return watch_both

@@ -173,8 +173,8 @@ class LoRA(Strict):
     @model_validator(mode="before")
     @classmethod
     def _says_its_alpha(cls, value: Any) -> Any:
-        is_left = isinstance(value, dict) and value.get("alpha") is None and type(value.get("rank")) is int
-        return {**value, "alpha": 2 * value["rank"]} if is_left else value
+        rank = value.get("rank") if isinstance(value, dict) and value.get("alpha") is None else None
+        return {**value, "alpha": 2 * rank} if type(rank) is int and rank > 0 else value
 
     @property
     def scaling(self) -> float:

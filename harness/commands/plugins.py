@@ -41,9 +41,8 @@ def catalogue() -> str:
                 plugins.append({"name": name, "broken": str(error)})
                 continue
             space = declared_space(plugin) if issubclass(plugin, Method) else {}
-            about = (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
-            facts: dict[str, Any] = {"name": name, "plugin": plugin, "about": about}
-            facts["settings"] = _settings(plugin, space)
+            facts: dict[str, Any] = {"name": name, "plugin": plugin, "settings": _settings(plugin, space)}
+            facts["about"] = (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
             if issubclass(plugin, Method):
                 facts["needs"] = describe_needs(plugin)
                 facts["tuned"] = [f"{name} {_tried(space[name])}" for name in space if name.startswith(OF_TRAINING)]
@@ -89,9 +88,7 @@ def sweep_schema() -> dict[str, Any]:
     schema: dict[str, Any] = Sweep.model_json_schema()
     definitions = schema["$defs"]
     row = {"training": _with_axes(definitions["Training"])}
-    evaluator_rows: dict[str, Any] = {}
-    methods: dict[str, Any] = {}
-    rows: list[dict[str, str]] = []
+    evaluator_rows, methods, rows = dict[str, Any](), dict[str, Any](), list[dict[str, str]]()
     for registry in (METHODS, EVALUATORS):
         for name in registry.names():
             try:

@@ -98,10 +98,8 @@ def collate_table(path: Path, out: Path | None) -> int:
     console().print(main_table.ranking_table(ranked, ranked.on_recited_texts))
     if not has_classes:
         both = table.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
-        ranks = []
-        for name in set(ranking.rank_names(ranked.info)) & set(table.columns):
-            pairs = zip(both[name], both[f"{name}_ours"], strict=True)
-            ranks += [theirs == ours for theirs, ours in pairs if theirs]
+        names = [name for name in ranking.rank_names(ranked.info) if name in table.columns]
+        ranks = [one == our for name in names for one, our in zip(both[name], both[f"{name}_ours"], strict=True) if one]
         flags = ranked.table["collapsed"].eq(table["collapsed"])[table["collapsed"].notna()]
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:

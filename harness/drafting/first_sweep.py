@@ -19,7 +19,7 @@ from harness.contracts import Checkpoint, Method, Number
 from harness.data import sequences, sources
 from harness.drafting import given_texts, rate_probe
 from harness.errors import ConfigError, DataError, PluginError, TrialError
-from harness.execution import erasing, job, tasks, waves
+from harness.execution import erasing, job, queue, tasks, trial
 from harness.miniature import FORGET_RECORDS
 from harness.models import loading, resolving
 from harness.planning import memory, plan, sweep_file
@@ -281,8 +281,8 @@ def audited(
         with folders.journal.held():
             folders.journal.write_plan(planned)
             so_far = read_results(planned, folders.journal)
-            with job.SweepProgress(waves.count_jobs(so_far, folders)) as progress:
-                waves.run_waves(so_far, folders, waves.run_inline, progress)
+            with job.SweepProgress(queue.count_jobs(so_far, folders)) as progress:
+                trial.run_inline(queue.missing_jobs(so_far, folders, progress))
             yield Analysis(read_results(planned, folders.journal))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from harness.base.messages import tell
 from harness.drafting.given_texts import flow
 from harness.errors import TrialError
-from harness.execution import job, waves
+from harness.execution import job, queue
 from harness.execution.trial import run_job
 from harness.planning import plan, sweep_file
 from harness.records import journal, results
@@ -79,7 +79,7 @@ def probed_rates(content: str, out: Path, texts: int) -> Iterator[ProbedRate]:
         for number, rate in enumerate(RATES):
             tell(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
             settings = {study.trial.strength_name: PASSES[-1], RATE: rate}
-            run_job(waves.candidate_job(study, number, settings), folders, lambda event: None)
+            run_job(queue.candidate_job(study, number, settings), folders, lambda event: None)
             [*_, record] = journal.Journal(folders.results / "journal").read(study.study_id)
             assert isinstance(record, Candidate)
             if not record.probes:
@@ -111,9 +111,8 @@ def plan_probe(content: str, out: Path, texts: int) -> Plan:
 
 
 def _cheaper(study: Study) -> Study:
-    validation = study.trial.validation
-    fewer = min(VALIDATION_TEXTS, validation.rows)
-    validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # The digest was that of all.
+    fewer = min(VALIDATION_TEXTS, study.trial.validation.rows)
+    validation = replace(study.trial.validation, sequences=fewer, rows=fewer, digest="")  # The digest was that of all.
     return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
 
 

@@ -96,8 +96,6 @@ class Event(Strict):
 
 
 Watcher = Callable[[Event], None]
-Executor = Callable[[Sequence[Job], Folders, Watcher], None]
-"""Runs independent jobs and returns after the last."""
 
 
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def results_awaited(study: Study, number: int) -> int:
 def next_settings(
     study: Study, number: int, candidates: Sequence[journal.Candidate], others: Mapping[int, Settings] | None = None
 ) -> dict[str, Json] | None:
-    """Return the settings of candidate `number`; None if nothing is left, or if others must finish first.
+    """Return the settings of candidate `number`; None if nothing is left.
 
     0 is the method's defaults, 1 its published recipe if that differs. `others`: settings of running and died ones.
     """
@@ -40,19 +40,16 @@ def next_settings(
         return dict(study.defaults)
     if number == 1 and study.published:
         return dict(study.published)
-    unfinished = {other: settings for other, settings in (others or {}).items() if other < number}
-    finished, bound = [], results_awaited(study, number)
-    for candidate in sorted(candidates, key=lambda candidate: candidate.number):
-        if candidate.number < bound:
-            finished.append(candidate)
-        elif candidate.number < number:
-            unfinished[candidate.number] = candidate.settings
-    untried = tuned.untried_settings(study, [*unfinished.values(), *(candidate.settings for candidate in finished)])
+    bound = results_awaited(study, number)
+    finished = sorted((one for one in candidates if one.number < bound), key=lambda one: one.number)
+    running = {**(others or {}), **{one.number: one.settings for one in candidates if one.number >= bound}}
+    unfinished = [running[other] for other in sorted(running) if other < number]
+    untried = tuned.untried_settings(study, [*unfinished, *(one.settings for one in finished)])
     if untried == []:
         return None
     seed = int(digest_of([study.study_id, number])[:8], 16)
     target = study.targets[number % len(study.targets)]
-    sampled = sampled_settings(study, target, finished, [unfinished[other] for other in sorted(unfinished)], seed)
+    sampled = sampled_settings(study, target, finished, unfinished, seed)
     settings = {**study.defaults, **sampled}
     if untried is not None and settings not in untried:
         settings = untried[seed % len(untried)]

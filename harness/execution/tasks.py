@@ -149,8 +149,11 @@ def build_memorized(spec: Trial, artifacts: Artifacts, progress: Progress) -> Pa
         else:
             memorized = _trained(spec, progress)
             loading.save_model(memorized, folder)
-        ma = accuracy(memorized, forget_set(spec))
-        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
+        facts = {
+            "ma": accuracy(memorized, forget_set(spec)),
+            "epochs": spec.memorization.epochs,
+            "model": spec.model.id,
+        }
         write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
@@ -422,8 +425,7 @@ def prepare(spec: Trial, artifacts: Artifacts, progress: Progress) -> None:
                 artifacts.build(PREPARED, prepared_key(spec.model, each), lambda folder: None)
         del original
         release_free_memory()
-    if unprepared:
-        JUDGES.make_room()
+    JUDGES.make_room()
 
 
 class PeakMemory:

@@ -25,6 +25,7 @@ from harness.data import overlap, sequences
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution import erasing, isolate, tasks
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
+from harness.execution.queue import JobQueue
 from harness.execution.tasks import MeasuredModel, Progress
 from harness.models import adapters
 from harness.models.loading import load_model, save_model
@@ -120,6 +121,12 @@ def _per_item(arrays: Mapping[str, np.ndarray], metric: Metric, count: int) -> N
         rule = "one value for each is needed, NaN where it is not known"
         raise TrialError(f"{declared}, and its array has the shape {values.shape}: {rule}.")
     return values
+
+
+def run_inline(queue: JobQueue) -> None:
+    """Run jobs in this process, one by one, without time limits or isolation."""
+    while job := queue.next_job():
+        run_job(job, queue.folders, queue.watch)
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -254,9 +261,8 @@ class _RunningTrial:
     def __init__(self, job: Job, folders: Folders, watch: Watcher, memory: tasks.PeakMemory, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, folders.journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)
-        self.watch, self.total, self.done = watch, total, 0
+        self.watch, self.memory, self.total, self.done = watch, memory, total, 0
         self._damage: list[str] = []
-        self.memory = memory
 
     def progress(self, message: str, kind: Literal["progress", "measured"] = "progress") -> None:
         self.watch(Event(job=self.job.name, kind=kind, message=message, done=self.done, total=self.total))
@@ -302,8 +308,7 @@ class _RunningTrial:
         """Run the evaluators on the erased model and journal each result."""
         erased.model.eval()
         tasks.release_free_memory()
-        measured = MeasuredModel(erased.model)
-        has_counted = False
+        measured, has_counted = MeasuredModel(erased.model), False
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             start_time = time.perf_counter()
@@ -316,7 +321,7 @@ class _RunningTrial:
                 notes["changed_choices"] = measured.changed_choices(spec.precision, tasks.measured_set(self.spec))
                 has_counted = True
             texts = tasks.measured_set(self.spec), tasks.utility_texts(self.spec)
-            more = tasks.more_texts(self.spec, spec.texts)
+            samples = [isolate.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples]
             self.journal.append_measurement(
                 Measurement(
                     **self._place(strength),
@@ -325,14 +330,12 @@ class _RunningTrial:
                     definition=evaluator.definition,
                     numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
-                    samples=tuple(
-                        isolate.sample_for_report(sample, self.spec.samples) for sample in evaluation.samples
-                    ),
+                    samples=tuple(samples),
                     notes=self._noted(notes),
                     seconds=time.perf_counter() - start_time,
                     code=plugin_digest(type(evaluator)),
                 ),
-                metric_items(evaluation, evaluator.metrics, *texts, more),
+                metric_items(evaluation, evaluator.metrics, *texts, tasks.more_texts(self.spec, spec.texts)),
             )
             tasks.release_free_memory()
             self.done += 1

@@ -170,22 +170,12 @@ def _study(
     defaults = _within(space, settings, plugin)
     recipe = _within(space, {**settings, **published_recipe(plugin)}, plugin)
     fixed = {name: value for name, value in default.settings.items() if name not in space}
-    study = Study(
-        study_id="",
-        trial=replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths),
-        seeds=seeds,
-        space=space,
-        defaults=defaults,
-        is_cumulative=plugin.strength.cumulative,
-        is_trained=bool(plugin.searched_training),
-        trials=tune.budget.trials,
-        targets=default.levels,
-        utility_bounds=sweep.collapse.perplexity,
-        selection=selection,
-        **tune.model_dump(include={"per", "search", "seed"}),
-        published=recipe if recipe != defaults else None,
-    )
-    return study.identified(default.trial_id)
+    trial = replace(default, trial_id="", settings=fixed, strengths=() if dial in space else template.strengths)
+    about: dict[str, Any] = {"seeds": seeds, "space": space, "defaults": defaults, "targets": default.levels}
+    about |= {"is_cumulative": plugin.strength.cumulative, "is_trained": bool(plugin.searched_training)}
+    about |= {"trials": tune.budget.trials, "utility_bounds": sweep.collapse.perplexity, "selection": selection}
+    about |= {"published": recipe if recipe != defaults else None, **tune.model_dump(include={"per", "search", "seed"})}
+    return Study(study_id="", trial=trial, **about).identified(default.trial_id)
 
 
 def published_recipe(plugin: type[Method]) -> dict[str, Json]:

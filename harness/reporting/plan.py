@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.base.messages import amount, console
 from harness.errors import ConfigError
 from harness.execution.job import Folders
-from harness.execution.waves import shared_jobs
+from harness.execution.queue import shared_jobs
 from harness.planning import setting_changes, tuned
 from harness.planning.machine import Machine, memory_share, this_machine
 from harness.planning.memory import Row, find_unfit, gigabytes, list_large, memory_needs, row_of
@@ -142,11 +142,8 @@ def print_plan(file: Path, planned: Plan, part: Plan, results: Path) -> None:
     machine = this_machine()
     sized = list_large(trials, machine) if machine else trials
     needs = memory_needs(sized)
-    terminal.print(
-        needs_table(sized, needs, machine)
-        if sized
-        else "Every trial fits: its model takes less than a twentieth of its memory."
-    )
+    all_fit = "Every trial fits: its model takes less than a twentieth of its memory."
+    terminal.print(needs_table(sized, needs, machine) if sized else all_fit)
     rows = setting_changes.replaced_rows(planned, folders.journal)
     replaced = setting_changes.replaced_sentence(rows, folders.results, planned.sweep)
     changed_code = setting_changes.changed_code_sentence(tuned.read_sweep_results(planned, folders.journal))

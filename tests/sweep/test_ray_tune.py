@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import ExecutorError, StorageError
 from harness.execution.job import Folders, Job
+from harness.execution.queue import JobQueue
 from harness.records.journal import Failed, Journal, Stopped
 from harness.settings import replace
 
@@ -19,7 +20,6 @@ import ctypes, json, os, sys, time
 from pathlib import Path
 import torch
 from harness.execution.job import Event
-from harness.records.journal import Journal
 from harness.records.journal import Stopped
 
 def work(job, folders, watch):
@@ -41,8 +41,7 @@ def do(job, folders, watch):
     if "raises" in said:
         raise ValueError(said["raises"])
     time.sleep(said.get("seconds", 0))
-    record = Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked")
-    Journal(folders.results / "journal").append(record)
+    folders.journal.append(Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked"))
     detail = {"threads": torch.get_num_threads(), "directory": os.getcwd()}
     watch(Event(job=job.name, kind="finished", done=1, total=1, message=json.dumps(detail)))
 """
@@ -107,8 +106,7 @@ def ran(tmp_path_factory, short_folder, make_job):
             os.dup2(file.fileno(), 2)
             try:
                 with session_of_ray() as execute:
-                    execute([], folders, watcher)
-                    execute(list(jobs.values()), folders, watcher)
+                    execute(JobQueue([*jobs.values()], (), folders, watcher))
             finally:
                 for place, handle in enumerate(saved, start=1):
                     os.dup2(handle, place)
@@ -179,7 +177,7 @@ def run(tmp_path, monkeypatch):
 
     def run(*jobs):
         with session_of_ray() as execute:
-            execute(jobs, Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts"), Watcher())
+            execute(JobQueue(jobs, (), Folders(tmp_path / "results", tmp_path / "artifacts"), Watcher()))
         return Journal(tmp_path / "results" / "journal")
 
     return run

@@ -19,7 +19,7 @@ from harness.execution.tasks import ErasingTask
 from harness.models.adapters import load_erased
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Failed, Journal, Measurement
+from harness.records.journal import Failed, Journal, Measurement, Started
 from harness.settings import DeepSpeed, Engine, replace
 from harness.testing import small_spec
 
@@ -166,7 +166,7 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
         killed = []
         while len(killed) < 2 * deaths and driver.poll() is None:
             alive = [worker for worker in _workers_of(tmp_path) if worker not in killed]
-            if len(alive) == 2 and _has_begun(tmp_path, "gradient_ascent"):
+            if len(alive) == 2 and _has_begun(tmp_path, "gradient_ascent", len(killed) // 2 + 1):
                 time.sleep(8)
                 os.kill(alive[0], signal.SIGKILL)
                 killed += alive
@@ -228,8 +228,9 @@ def _listening(processes):
     return found
 
 
-def _has_begun(tmp_path, variant):
-    return (tmp_path / "r" / "workers" / "journal" / "plan.json").exists() and bool(records_of(tmp_path)[variant])
+def _has_begun(tmp_path, variant, times):
+    is_planned = (tmp_path / "r" / "workers" / "journal" / "plan.json").exists()
+    return is_planned and sum(isinstance(record, Started) for record in records_of(tmp_path)[variant]) == times
 
 
 def test_workers_need_ray(tmp_path):

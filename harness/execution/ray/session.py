@@ -162,14 +162,11 @@ def worker_resources(spec: settings.Trial) -> dict[str, float]:
     return _resources(spec.cpus * _WORKERS_CPUS, gpus)
 
 
-def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> int:
-    """Return the number of trials with equally many workers that fit at once; 0 if none has several.
-
-    Tune does not count a trial's workers: without a bound, trials would wait for each other's.
-    """
-    workers = max(spec.engine.workers for spec in specs)
-    if workers == 1:
-        return 0
+def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> float:
+    """Return the number of such trials that may run at once; infinity without workers, which Tune does not count."""
+    [workers, *others] = {spec.engine.workers for spec in specs}
+    if others or workers == 1:
+        return 1 if others else float("inf")
     cpus, gpus = max(spec.cpus for spec in specs), max(spec.gpus for spec in specs)
     room = [has.get("CPU", 1) / (workers * cpus)]
     room += [has.get("GPU", 0) / (workers * gpus)] if gpus else []

@@ -1,14 +1,15 @@
-"""Runs a wave of jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
+"""Runs a queue's jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune places jobs and restarts a job once if its process died. On CPUs one worker process runs many jobs; on GPUs, and
-with plugins of other packages, each job has its own.
+Tune takes a job when it has room, and one whose process died once more. On CPUs one worker process runs many jobs; on
+GPUs, and with plugins of other packages, each job has its own.
 """
 
 import gc
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +17,8 @@ from typing import Any
 
 from harness.errors import StorageError
 from harness.execution import isolate
-from harness.execution.job import Event, Executor, Folders, Job, Watcher, record_exceeded, record_failure
+from harness.execution.job import Event, Folders, Job, record_exceeded, record_failure
+from harness.execution.queue import Executor, JobQueue
 from harness.execution.ray import session
 from harness.planning import machine
 from harness.settings import replace
@@ -44,62 +46,70 @@ def ray_executor(*, work: str = RUN_JOB) -> Iterator[Executor]:
         yield partial(_run, temporary, work)
 
 
-def _run(temporary: Path, work: str, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
+def _run(temporary: Path, work: str, queue: JobQueue) -> None:
+    folders = queue.folders
     if not session.IS_LOCAL:
-        folders = replace(folders, inputs=machine.node_inputs([job.spec for job in jobs], folders.plan_file))
-    # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
-    for workers in sorted({job.spec.engine.workers for job in jobs}):
-        chains = [job.chain() for job in jobs if job.spec.engine.workers == workers]
-        reporter = _Reporter({job.name: job for chain in chains for job in chain}, folders, watch)
-        while open_jobs := reporter.first_open(chains):
-            with suppress(_EndedError):
-                _tuner(open_jobs, folders, reporter, work, temporary).fit()
-            if reporter.unwritable:
-                raise StorageError(reporter.unwritable)
-            if reporter.is_room_held:
-                session.stop()
-                session.start(temporary)
-                reporter.is_room_held = False
+        folders = replace(folders, inputs=machine.node_inputs(queue.specs, folders.plan_file))
+    feeder = _Feeder(queue)
+    while True:
+        _tuner(feeder, folders, work, temporary).fit()
+        if not feeder.is_room_held:
+            return
+        session.stop()
+        session.start(temporary)
+        feeder.is_room_held = False
 
 
-class _EndedError(Exception):
-    """Nothing more can run in this session, or at all."""
-
-
-def _tuner(jobs: Sequence[Job], folders: Folders, reporter: "_Reporter", work: str, temporary: Path) -> tune.Tuner:
-    specs, has = [job.spec for job in jobs], ray.cluster_resources()
-    job_by_name = {job.name: job for job in jobs}
+def _tuner(feeder: "_Feeder", folders: Folders, work: str, temporary: Path) -> tune.Tuner:
+    specs = feeder.queue.specs
     # Tune starts one worker after the other unless as many trials may be pending.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(ray.cluster_resources().get("CPU", 1))))
 
-    def trainable(config: dict[str, str]) -> None:
-        _run_job(work, job_by_name[config["job"]], folders)
+    def trainable(config: dict[str, Job]) -> None:
+        _run_job(work, config["job"], folders)
 
-    def resources(config: dict[str, str]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([session.trial_resources(job_by_name[config["job"]].spec)])
+    def resources(config: dict[str, Job]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([session.trial_resources(config["job"].spec)])
 
     return tune.Tuner(
         tune.with_resources(trainable, resources),
-        param_space={"job": tune.grid_search(list(job_by_name))},
         tune_config=tune.TuneConfig(
-            max_concurrent_trials=session.trials_at_once(specs, has) or None,
+            search_alg=_Searcher(feeder),
+            num_samples=-1,
             reuse_actors=all(spec.gpus == 0 for spec in specs) and not isolate.has_outside_plugins(specs),
-            trial_name_creator=lambda trial: trial.config["job"],
-            trial_dirname_creator=lambda trial: f"{trial.config['job']}-{trial.trial_id}",
+            trial_name_creator=lambda trial: trial.config["job"].name,
+            trial_dirname_creator=lambda trial: f"{trial.config['job'].name}-{trial.trial_id}",
         ),
         run_config=tune.RunConfig(
-            name=f"wave-{time.monotonic_ns()}", storage_path=str(temporary / "tune"), verbose=0, callbacks=[reporter]
+            name=f"jobs-{time.monotonic_ns()}", storage_path=str(temporary / "tune"), verbose=0, callbacks=[feeder]
         ),
     )
 
 
-class _Reporter(tune.Callback):  # type: ignore[misc]
-    def __init__(self, job_by_name: dict[str, Job], folders: Folders, watch: Watcher) -> None:
-        self._job_by_name, self._folders, self._watch = job_by_name, folders, watch
+class _Searcher(tune.search.Searcher):  # type: ignore[misc]
+    def __init__(self, feeder: "_Feeder") -> None:
+        super().__init__()
+        self._feeder = feeder
+
+    def __reduce__(self) -> tuple[type[tune.search.Searcher], tuple[()]]:
+        return tune.search.Searcher, ()  # As for _Feeder.
+
+    def suggest(self, trial_id: str) -> dict[str, Job] | str | None:
+        return self._feeder.next_config()
+
+    def save(self, *arguments: Any, **info: Any) -> None:
+        pass
+
+    on_trial_complete = save
+
+
+class _Feeder(tune.Callback):  # type: ignore[misc]
+    """Hands Tune the queue's jobs, and the queue their events."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        self.queue = queue
         self._end_by_trial: dict[RayTrial, float] = {}
-        self._over: set[str] = set()
-        self._running = dict(job_by_name)
-        """The job of each chain that runs, by the first one's name."""
+        self._running: list[Job] = []
         self.is_room_held = False
         """A trial with workers died, and Ray keeps their resources reserved until the session ends."""
         self.unwritable = ""
@@ -113,59 +123,59 @@ class _Reporter(tune.Callback):  # type: ignore[misc]
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return tune.Callback, ()
 
-    def first_open(self, chains: Sequence[Sequence[Job]]) -> list[Job]:
-        """Return the first job of each chain that is not over."""
-        return [left[0] for chain in chains if (left := [job for job in chain if job.name not in self._over])]
+    def next_config(self) -> dict[str, Job] | str | None:
+        """Return a trial's configuration; None while none can begin."""
+        job = None if self.is_room_held else self.queue.next_job(self._is_possible)
+        if job is not None:
+            self._running.append(job)
+            return {"job": job}
+        return None if self._running else tune.search.Searcher.FINISHED
 
-    def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
-        if self.is_room_held or self.unwritable:
-            self._end_by_trial.clear()
-            raise _EndedError
+    def _is_possible(self, job: Job) -> bool:
+        specs = [job.spec, *(other.spec for other in self._running)]
+        return len(specs) <= session.trials_at_once(specs, ray.cluster_resources())
+
+    def on_step_begin(self, **info: Any) -> None:
+        if self.unwritable:
+            raise StorageError(self.unwritable)
         for trial in [trial for trial, end in self._end_by_trial.items() if time.monotonic() > end]:
-            del self._end_by_trial[trial]
-            job = self._running[trial.config["job"]]
-            self._over.add(job.name)
-            record_exceeded(job, self._folders, self._watch)
+            self._end_by_trial[trial] = math.inf
+            if job := self.queue.first_left(trial.config["job"]):
+                record_exceeded(job, self.queue.folders, self.queue.watch)
             ray.kill(trial.temporary_state.ray_actor)  # It may hang in code that no signal reaches.
 
-    def on_trial_result(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: dict[str, Any], **info: Any
-    ) -> None:
-        job = self._running[trial.config["job"]]
+    def on_trial_result(self, *, trial: RayTrial, result: dict[str, Any], **info: Any) -> None:
+        job = trial.config["job"]
         if "refusal" in result:
             for each in job.chain():
-                record_failure(each, self._folders, self._watch, result["refusal"], ())
+                record_failure(each, self.queue.folders, self.queue.watch, result["refusal"], ())
         elif "raised" in result:
             self._raised[job.name] = result["raised"], result["log"]
         else:
             event = Event(**result["event"])
-            job = self._running[trial.config["job"]] = self._job_by_name[event.job]
-            if event.kind in ("finished", "failed"):
-                self._over.add(job.name)
             if event.kind == "started" and job.spec.time_limit is not None:
                 self._end_by_trial[trial] = time.monotonic() + 60 * job.spec.time_limit
-            self._watch(event)
+            self.queue.watch(event)
 
-    def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+    def on_trial_complete(self, *, trial: RayTrial, **info: Any) -> None:
         self._end_by_trial.pop(trial, None)
-        self._over |= {job.name for job in self._job_by_name[trial.config["job"]].chain()}
+        self._running.remove(trial.config["job"])
 
-    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        self._end_by_trial.pop(trial, None)
-        job = self._running[trial.config["job"]]
-        self.is_room_held |= job.spec.engine.workers > 1
+    def on_trial_error(self, *, trial: RayTrial, **info: Any) -> None:
+        first = trial.config["job"]
+        self._running.remove(first)
+        self.is_room_held |= first.spec.engine.workers > 1
         is_short_of_memory = "low on memory" in Path(trial.error_file).read_text(errors="replace")
-        error, log = self._raised.pop(job.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
+        error, log = self._raised.pop(first.name, (_SHORT_OF_MEMORY if is_short_of_memory else _DIED, []))
+        job, has_exceeded = self.queue.first_left(first), self._end_by_trial.pop(trial, 0) == math.inf
         if error.startswith("StorageError: "):
             self.unwritable = error.removeprefix("StorageError: ")
-        elif job.name in self._over:
-            return  # It ran too long, which is recorded.
-        elif job.name in self._lost_jobs:
-            self._over.add(job.name)
-            record_failure(job, self._folders, self._watch, error, log)
-        else:
+        elif job and job.name in self._lost_jobs and not has_exceeded:
+            record_failure(job, self.queue.folders, self.queue.watch, error, log)
+        elif job and not has_exceeded:
             self._lost_jobs.add(job.name)
-            self._watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
+            self.queue.watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
+        self.queue.return_job(first)
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:

@@ -14,8 +14,9 @@ from harness.execution import tasks
 from harness.execution.erasing import erase
 from harness.execution.isolate import ProcessState, compared, fingerprints, guarded
 from harness.execution.job import Folders, Job
+from harness.execution.queue import JobQueue
 from harness.execution.tasks import EvaluatingTask, PeakMemory
-from harness.execution.waves import run_inline
+from harness.execution.trial import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Failed, Journal, Measurement
@@ -51,7 +52,8 @@ def run(tmp_path):
     tasks.clear_shared()
 
     def run(*specs):
-        run_inline([Job(name=spec.variant, kind="trial", spec=spec) for spec in specs], folders, lambda event: None)
+        jobs = [Job(name=spec.variant, kind="trial", spec=spec) for spec in specs]
+        run_inline(JobQueue(jobs, (), folders, lambda event: None))
         return [Journal(folders.results / "journal").read(spec.trial_id) for spec in specs]
 
     run.folders = folders

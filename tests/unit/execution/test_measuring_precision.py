@@ -6,8 +6,9 @@ import torch
 from harness.analysis.caveats import changed_choices
 from harness.base.files import digest_of
 from harness.execution.job import Folders, Job
+from harness.execution.queue import JobQueue
 from harness.execution.tasks import EvaluatingTask, JudgeCache, MeasuredModel, measured_set
-from harness.execution.waves import run_inline
+from harness.execution.trial import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
@@ -115,7 +116,7 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
     for spec in (lowered, exact):
         one = replace(spec, trial_id=digest_of(len(spec.evaluators)), method="original", variant="original")
         job = Job(name="original", kind="trial", spec=one)
-        run_inline([job], Folders(tmp_path, tmp_path / "a"), lambda event: None)
+        run_inline(JobQueue([job], (), Folders(tmp_path, tmp_path / "a"), lambda event: None))
         written = Journal(tmp_path / "journal").read(one.trial_id)
         assert not [record.error for record in written if isinstance(record, Failed)]
         records.append((one, written))

@@ -1,5 +1,6 @@
 """Who computes where: on a GPU if the sweep gave one, with a share of it for each process, behind loopback sockets."""
 
+import math
 import re
 import subprocess
 import sys
@@ -84,11 +85,12 @@ def with_workers(workers, cpus=1, gpus=0.0):
         (with_workers(2), {"CPU": 8}, 4), (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
         (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2), (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
         (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4), (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
-        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1), (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, 0),
+        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1), (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, math.inf),
     ],
 )  # fmt: skip
 def test_trials_with_workers_are_as_many_as_both_cpus_and_gpus_allow(spec, has, at_once):
-    assert trials_at_once([spec], has) == at_once
+    assert trials_at_once([spec, spec], has) == at_once
+    assert trials_at_once([spec, with_workers(4)], has) == 1, "the room for each would not be known"
 
 
 @pytest.mark.parametrize("spec", [with_workers(2, gpus=gpus) for gpus in (0.0, 0.005, 0.3, 1.0, 2.0)])

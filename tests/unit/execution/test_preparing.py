@@ -9,11 +9,12 @@ from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
 from harness.execution import tasks
 from harness.execution.job import Folders, Job
+from harness.execution.queue import JobQueue, missing_jobs, shared_jobs, trial_jobs
 from harness.execution.tasks import EvaluatingTask
-from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
+from harness.execution.trial import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts, is_prepared
-from harness.records.journal import Failed, Journal, Measurement
+from harness.records.journal import Failed, Measurement
 from harness.records.results import Results, read_results
 from harness.settings import EvaluatorSpec, replace
 from harness.testing import FORGET, small_spec
@@ -49,17 +50,13 @@ def sweep(tmp_path, make_plan):
     def run(*specs):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
         folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
-        journal = Journal(folders.results / "journal")
-        jobs = []
-
-        def execute(wave, folders, watch):
-            jobs.extend(wave)
-            run_inline(wave, folders, watch)
-
-        run_waves(read_results(make_plan(*specs), journal), folders, execute, lambda event: None)
+        journal, begun = folders.journal, []
+        run_inline(missing_jobs(read_results(make_plan(*specs), journal), folders, begun.append))
         records = [record for spec in specs for record in journal.read(spec.trial_id)]
         assert not [record.error for record in records if isinstance(record, Failed)]
-        return [job.kind for job in jobs], [record.numbers for record in records if isinstance(record, Measurement)]
+        started = [event.job for event in begun if event.kind == "started"]
+        kinds = ["prepare" if job.startswith("prepare") else "trial" for job in started]
+        return kinds, [record.numbers for record in records if isinstance(record, Measurement)]
 
     return run
 
@@ -87,7 +84,7 @@ def test_what_was_lost_is_computed_again_where_it_is_used(sweep, loads, twin, tm
 def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(twin, loads, tmp_path):
     folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
     assert not is_prepared(twin.model, MEMORIZATION, Artifacts(folders.artifacts))
-    run_inline([Job(name="twin", kind="trial", spec=twin)], folders, lambda event: None)
+    run_inline(JobQueue([Job(name="twin", kind="trial", spec=twin)], (), folders, lambda event: None))
     assert loads == ["alone"]
     assert is_prepared(twin.model, MEMORIZATION, Artifacts(folders.artifacts))
 

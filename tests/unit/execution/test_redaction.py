@@ -11,7 +11,8 @@ from harness.base.files import digest_of
 from harness.errors import DataError, TrialError
 from harness.execution.isolate import failure_for_report
 from harness.execution.job import Folders, Job
-from harness.execution.waves import run_inline
+from harness.execution.queue import JobQueue
+from harness.execution.trial import run_inline
 from harness.records.journal import Failed, Journal
 from harness.records.mlflow import point_run, trial_run
 from harness.records.results import read_results
@@ -38,7 +39,8 @@ def specs_of(leak, samples):
 def left_by(specs, make_plan, folder):
     """Run trials here; return their failures, the bytes of all that they left, and the events."""
     folders, events = Folders(results=folder / "s", artifacts=folder / "artifacts"), []
-    run_inline([Job(name=spec.trial_id, kind="trial", spec=spec) for spec in specs], folders, events.append)
+    jobs = [Job(name=spec.trial_id, kind="trial", spec=spec) for spec in specs]
+    run_inline(JobQueue(jobs, (), folders, events.append))
     journal = Journal(folders.results / "journal")
     results = read_results(make_plan(*specs, samples=specs[0].samples), journal)
     write(Analysis(results), folders.results)

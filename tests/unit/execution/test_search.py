@@ -55,9 +55,9 @@ def same_for_all(study, number, settings):
     return candidate(study, number, settings, [(1, 0.8, 5.0)])
 
 
-def explored(study, answer, known=(), most=12):
-    known = list(known)
-    for number in range(len(known), most):
+def explored(study, answer, most=12):
+    known = []
+    for number in range(most):
         settings = next_settings(study, number, known)
         if settings is None:
             break
@@ -71,8 +71,6 @@ def test_candidates_follow_from_what_is_known_alone(make_study, search):
     whole = explored(study, on_the_walk)
     assert len(whole) == 12
     assert whole[0].settings == study.defaults
-    again = explored(study, on_the_walk, known=whole[:5])
-    assert again == whole, "killed after five, it goes on as if it had not been"
     assert explored(make_study(search=search, trials=20), on_the_walk) == whole
     other = explored(make_study(search=search, study_id="other"), on_the_walk)
     assert [c.settings for c in other[1:]] != [c.settings for c in whole[1:]]
@@ -124,28 +122,6 @@ def test_the_objective_by_hand(make_study):
     stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)
     assert found(easy, stuck) == (pytest.approx(0.1), math.inf), "one word for ever is no aim"
     assert objective(study, easy, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
-
-
-def in_any_order(study, answer, pick, most=12):
-    """Run a study as an executor with two places would; `pick` says which of the running ones ends next."""
-    known, running = [], {}
-    while len(known) < most:
-        number = len(known) + len(running)
-        is_awaited = any(other < results_awaited(study, number) for other in running)
-        if number < most and len(running) < 2 and not is_awaited:
-            running[number] = next_settings(study, number, known, running)
-        else:
-            over = pick(sorted(running))
-            known.append(answer(study, over, running.pop(over)))
-    return sorted(known, key=lambda c: c.number)
-
-
-@pytest.mark.parametrize("search", ["optuna", "random"])
-def test_who_runs_beside_whom_and_who_ends_first_decides_nothing(make_study, search):
-    study = make_study(search=search)
-    alone = explored(study, on_the_walk)
-    assert in_any_order(study, on_the_walk, min) == alone
-    assert in_any_order(study, on_the_walk, max) == alone
 
 
 def test_what_runs_beside_it_is_seen_by_its_settings_alone(make_study):

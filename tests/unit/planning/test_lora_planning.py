@@ -56,19 +56,6 @@ def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
     }
 
 
-@pytest.mark.parametrize(
-    ("training", "path", "reason"),
-    [
-        ("{lora: {rank: 0}}", "training.lora.rank", "must be a whole number of at least 1; got 0"),
-        ("{lora: {rank: 4, dropout: 0.1}}", "training.lora.dropout", "Known: alpha, rank, targets"),
-        ("{lora: {rank: 4, targets: some}}", "training.lora.targets", "all-linear, or a list of names of modules"),
-    ],
-)
-def test_a_wrong_setting_is_named(check, training, path, reason):
-    faults = check(training=training)
-    assert reason in faults[path]
-
-
 def test_a_method_that_selects_blocks_refuses_it_where_it_stands(check):
     faults = check(training="{lora: {rank: 4}}", ranking=None, methods="{emso: {epochs: [1]}}")
     assert list(faults) == ["methods.emso"]

@@ -13,7 +13,7 @@ import pytest
 
 from harness.base.files import write_whole
 from harness.errors import StorageError
-from harness.execution import job, trial, waves
+from harness.execution import job, queue, trial
 from harness.models.loading import save_model
 from harness.models.resolving import resolve_model
 from harness.records import artifacts, results
@@ -122,7 +122,7 @@ def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, m
     def run(watch=lambda event: None):
         trial.tasks.JUDGES.__init__()
         trial.tasks.clear_shared()
-        waves.run_waves(results.read_results(plan, journal), folders, waves.run_inline, watch)
+        trial.run_inline(queue.missing_jobs(results.read_results(plan, journal), folders, watch))
         return results.read_results(plan, journal).statuses[spec.trial_id]
 
     disk.leave(12)

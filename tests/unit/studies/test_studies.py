@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from harness.execution import job, waves
+from harness.execution import job, queue, trial
 from harness.miniature import WEIGHTS, manifest
 from harness.planning import published
 from harness.planning.plan import plan
@@ -55,7 +55,7 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
     journal = Journal(folders.results / "journal")
     journal.write_plan(planned)
     assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
-    waves.run_waves(results.read_results(planned, journal), folders, waves.run_inline, lambda event: None)
+    trial.run_inline(queue.missing_jobs(results.read_results(planned, journal), folders, lambda event: None))
     assert meta_evaluation.main([str(folders.results)]) == 0
     table = pd.read_csv(folders.results / "meta.csv").set_index("metric")
     row = table.loc["log_p_at_2"]
