@@ -104,8 +104,8 @@ def trial_jobs(results: Results, folders: Folders) -> list[Job]:
     artifacts, job_by_erasure, points = Artifacts(folders.artifacts), dict[str, Job](), dict[str, int]()
     for trial in reversed(results.unfinished):  # A chain is made from its end.
         spec = trial.spec
-        only = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
-        strength = f"-to-{spec.until.at}" if spec.until else only
+        strength = f"-{spec.strengths[0]:g}" if len(spec.strengths) == 1 else ""
+        strength = f"-to-{spec.until.at}" if spec.until else strength
         name = f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}-{spec.trial_id[:8]}"
         needs = (*_preparing_jobs(trial, artifacts), *_memorizing_jobs(spec))
         erasure = replace(spec, trial_id="", until=None).model_dump_json() if spec.until else spec.trial_id
@@ -147,7 +147,7 @@ def candidate_job(study: Study, number: int, settings: Mapping[str, Json]) -> Jo
     spec = study.trial_with(settings, study.strengths(settings))
     # The id is the candidate's own, so that two of a study never write to one place.
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
-    name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:4]}"
+    name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:8]}"
     task = CandidateTask(study=study, number=number, settings=settings)
     return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_memorizing_jobs(spec))
 

@@ -149,11 +149,8 @@ def build_memorized(spec: Trial, artifacts: Artifacts, progress: Progress) -> Pa
         else:
             memorized = _trained(spec, progress)
             loading.save_model(memorized, folder)
-        facts = {
-            "ma": accuracy(memorized, forget_set(spec)),
-            "epochs": spec.memorization.epochs,
-            "model": spec.model.id,
-        }
+        ma = accuracy(memorized, forget_set(spec))
+        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
         write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)

@@ -163,7 +163,8 @@ def worker_resources(spec: settings.Trial) -> dict[str, float]:
 
 
 def trials_at_once(specs: Sequence[settings.Trial], has: Mapping[str, float]) -> float:
-    """Return the number of such trials that may run at once; infinity without workers, which Tune does not count."""
+    """Return the number of such trials that may run at once."""
+    # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     [workers, *others] = {spec.engine.workers for spec in specs}
     if others or workers == 1:
         return 1 if others else float("inf")

@@ -1,6 +1,6 @@
 """Runs a queue's jobs as Ray Tune trials, here or on the cluster at RAY_ADDRESS.
 
-Tune takes a job when it has room, and one whose process died once more. On CPUs one worker process runs many jobs; on
+Tune takes a job when it has room. One whose process died runs once more. On CPUs one worker process runs many jobs; on
 GPUs, and with plugins of other packages, each job has its own.
 """
 
@@ -97,10 +97,11 @@ class _Searcher(tune.search.Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> dict[str, Job] | str | None:
         return self._feeder.next_config()
 
-    def save(self, *arguments: Any, **info: Any) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         pass
 
-    on_trial_complete = save
+    def save(self, checkpoint_path: str) -> None:
+        pass
 
 
 class _Feeder(tune.Callback):  # type: ignore[misc]

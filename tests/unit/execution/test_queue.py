@@ -42,7 +42,7 @@ def make_study(make_spec):
 
 
 class Workers:
-    """An executor with as many workers, which records its jobs; `ends` is the place of the next to end, `most` to."""
+    """An executor with as many workers, until `most` jobs have ended; `ends` is the place of the next to end."""
 
     def __init__(self, count=1, failing=(), dying=(), ends=0, most=99):
         self.count, self.failing, self.dying, self.ends, self.most = count, failing, dying, ends, most
@@ -148,13 +148,13 @@ def proposals(folders, *studies):
 
 
 def test_how_many_run_and_which_ends_first_decides_nothing(folders, make_study, results_of, tmp_path):
-    studies = [make_study(name, 9, tuple(range(1, 20)), search=name) for name in ("optuna", "random")]
+    studies = [make_study(name, 20, tuple(range(1, 60)), search=name) for name in ("optuna", "random")]
     found = []
     for number, (count, ends) in enumerate([(1, 0), (2, 0), (2, -1), (9, 0), (9, -1)]):
         there = Folders(tmp_path / str(number), tmp_path / "artifacts")
         ran(results_of(studies=studies), there, count=count, ends=ends, dying=[3])
         found.append(proposals(there, *studies))
-    assert [len(settings) for settings in found[0]] == [8, 8]
+    assert [len(settings) for settings in found[0]] == [19, 19]
     assert found == [found[0]] * 5
 
 
