@@ -526,7 +526,7 @@ def _levels(value: Any) -> tuple[At, ...]:
     for level in levels:
         is_number = type(level) in (int, float) and 0 <= level < 1
         if not is_number and level not in (UNSEEN, RETRAINED):
-            names = f"{UNSEEN} (what the original has on the holdout) or {RETRAINED} (what the retrained model has)"
+            names = f"{UNSEEN} (the original's level on the holdout) or {RETRAINED} (the retrained model's)"
             allowed = f"must be a number of at least 0 and below 1, {names}, or a list of these"
             raise ValueError(f"{allowed}; got {quoted(level)}.")
     if not levels or len(set(levels)) < len(levels):
