@@ -100,7 +100,7 @@ class _Searcher(tune.search.Searcher):  # type: ignore[misc]
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         pass
 
-    def save(self, checkpoint_path: str) -> None:
+    def save(self, *arguments: Any) -> None:
         pass
 
 
