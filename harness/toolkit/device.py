@@ -17,6 +17,8 @@ LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """Logits of one forward pass."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
 """Tokens of one forward pass: on a CPU a layer's results then stay in the caches."""
+SCORED_ROWS = 32
+"""Rows scored in one forward pass, at most."""
 JUDGE_BYTES = 1 << 28
 """Judges that stay loaded."""
 
@@ -26,13 +28,14 @@ def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) 
     return max(1, min(most, LOGIT_BYTES[device.type] // (4 * vocabulary * tokens)))
 
 
-def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def padded_batches(model: Model, sequences: Sequences) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield tokens_BT and lengths_B on the model's device.
 
     Right padding needs no mask: earlier positions of a causal model never see it.
     """
     device, longest = next(model.parameters()).device, sequences.tokens_NT.shape[1]
-    at_once = rows_at_once(count_vocabulary(model), longest, device, most=min(most, read_at_once(longest, device)))
+    most = min(SCORED_ROWS, read_at_once(longest, device))
+    at_once = rows_at_once(count_vocabulary(model), longest, device, most)
     for start in range(0, len(sequences), at_once):
         lengths_B = sequences.lengths_N[start : start + at_once]
         tokens_BT = sequences.tokens_NT[start : start + at_once, : int(lengths_B.max())]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +18,6 @@ from harness.errors import ModelError
 from harness.models import loading, resolving, tokenizing
 from harness.settings import ORIGINAL
 from harness.toolkit import device
-
-_LOG = logging.getLogger(__name__)
-
-
-SCORED_ROWS = 32
 
 
 class Scores(NamedTuple):
@@ -61,7 +55,8 @@ class CausalJudge:
         lengths = [len(prompt) + len(text) for prompt, text in cut]
         by_length = sorted((length, row) for row, length in enumerate(lengths) if length > start_length)
         longest = by_length[-1][0] if by_length else 1
-        at_once = device.rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
+        vocabulary = self._model.config.vocab_size
+        at_once = device.rows_at_once(vocabulary, longest, self._model.device, device.SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.
@@ -149,7 +144,7 @@ def score_tokens(model: Model, sequences: Sequences) -> tuple[torch.Tensor, torc
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     nll_NT = torch.full(sequences.tokens_NT.shape, torch.nan, dtype=torch.float64)
     start = 0
-    for tokens_BT, lengths_B in device.padded_batches(model, sequences, SCORED_ROWS):
+    for tokens_BT, lengths_B in device.padded_batches(model, sequences):
         logits = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits.float()
         is_padding_BS = torch.arange(1, tokens_BT.shape[1], device=tokens_BT.device) >= lengths_B[:, None]
         rows, width = slice(start, start + len(lengths_B)), tokens_BT.shape[1]
