@@ -567,7 +567,7 @@ class Compare(Strict):
     """Question that verdicts answer."""
 
     cost: str = PROBED_UTILITY
-    """The metric in which methods pay for erasure."""
+    """Perplexity in which methods pay for erasure."""
     reference: str | None = None
     """Row that others are compared with; null: the first in the file that gets to the level and is not broken."""
     margin: Fraction = 0.1
@@ -926,6 +926,8 @@ class Plan(Strict):
     ranked_at: Mapping[str, Number]
     """By variant; cumulative methods without one are ranked at the last strength reached."""
     controls: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    """Variants in the file's order."""
     studies: tuple[Study, ...] = ()
     """The trials of their choices join `trials` later."""
     until: tuple[Level, ...] = ()

@@ -4,16 +4,17 @@ A row is one method, walked to one level on one model. Its price is its cost div
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis import damage, ranking, seeds
 from harness.analysis.evidence import HIGH, LOW, REPLICATE, Evidence, split_rows
 from harness.contracts import Metric, exponential
-from harness.records.results import PointResults, Results, TrialResults, find_points, point_name
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, find_points, point_name
 from harness.settings import ORIGINAL, RETRAINED, Level, Plan
 from harness.statistics import contrasts, protocol
 
@@ -40,8 +41,8 @@ class Answer(NamedTuple):
     Methods that reached the level come first, by price; then broken ones; then those that did not reach it.
     """
     heads: Mapping[str, Mapping[str, Any]]
-    """By model: `texts`, `runs`, `recited` (before), `unseen_ma`, `retrained_ma`, `retrained_price` and `levels`
-    (by key: value, low, high).
+    """By model: `texts`, `runs`, `replicates`, `recited` (before), `unseen_ma`, `retrained_ma`, `retrained_price` and
+    `levels` (by key: value, low, high).
     """
     cost: Metric | None
     """Metric of the price; None where it was not measured."""
@@ -66,7 +67,7 @@ def answer(results: Results, ranked: ranking.RankedTable) -> Answer:
             level_rows, logs = _level_rows(str(model), level, table, results, cost, ranked.evidence)
             rows, log_prices[str(model), level.key] = rows + level_rows, logs
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return Answer(frame, heads, cost, log_prices, seeds.seconds_per_seed(results.measured, results.studies))
+    return Answer(frame, heads, cost, log_prices, seeds.seconds_per_seed(results))
 
 
 def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None) -> dict[str, Any]:
@@ -79,8 +80,8 @@ def _head(model: str, table: pd.DataFrame, results: Results, cost: Metric | None
         means = _mean(rows, name), _mean(rows, LOW.format(name)), _mean(rows, HIGH.format(name))
         levels[level.key] = means if isinstance(level.at, str) else (float(level.at), math.nan, math.nan)
     texts = next(((trial.spec.measured or trial.spec.forget).rows for trial in erasing), 0)
-    runs = {(trial.spec.model.id, trial.spec.seed) for trial in erasing if _ran(trial)}
-    head = {"texts": texts, "runs": len(runs), "levels": levels}
+    replicates = {trial.spec.model.id for trial in erasing}
+    head = {"texts": texts, "runs": _count_runs(filter(_ran, erasing)), "replicates": len(replicates), "levels": levels}
     head |= {"recited": _mean(originals, "ma"), "unseen_ma": _mean(originals, "unseen_ma")}
     price = math.exp(np.mean(paid)) if paid else math.nan
     return head | {"retrained_ma": _mean(retrained, "ma"), "retrained_price": price}
@@ -93,6 +94,8 @@ def _level_rows(
     rows: dict[str, dict[str, Any]] = {}
     points: dict[str, pd.DataFrame] = {}
     specs = [study.spec.trial for study in results.studies] + list(results.plan.trials)
+    rows_in_file = list(results.plan.rows)
+    specs = sorted(specs, key=lambda spec: rows_in_file.index(spec.variant) if spec.variant in rows_in_file else 0)
     labels = {spec.variant: spec.label for spec in specs if spec.table_model == model and not spec.is_reference}
     at_level = [trial for trial in results.trials if trial.spec.until and trial.spec.until.key == level.key]
     for variant, label in labels.items():
@@ -100,7 +103,8 @@ def _level_rows(
         points[variant] = table[(table["variant"] == variant) & (table["until"] == level.key)]
         measured = [point for trial in walks for point in trial.measured]
         rows[variant] = {"model": model, "level": level.key, "variant": variant, "label": label}
-        rows[variant] |= _walk(walks, measured, variant, results)
+        studies = [study for study in results.studies if study.spec.trial.table_model == model]
+        rows[variant] |= _walk(walks, measured, [study for study in studies if study.spec.trial.variant == variant])
         rows[variant] |= _damage(points[variant], originals)
         rows[variant]["comes_back"] = _steps_back(measured, results)
     reference = _reference(rows, results.plan)
@@ -110,10 +114,10 @@ def _level_rows(
     for name in map(str, logs):
         paid[name] = _item_variance(points[name], seeds.match_originals(points[name], originals), cost, evidence)
         if reference in logs and name != reference and rows[name]["broken"] is not True:
-            differences[name] = (logs[name] - logs[reference]).to_numpy()
+            differences[name] = _values_by_run(logs[name] - logs[reference])
             variances[name] = _item_variance(points[name], points[reference], cost, evidence)
     margin = math.log1p(results.plan.compare.margin)
-    alone = protocol.judge_methods({name: logs[name].to_numpy() for name in paid}, paid, margin)
+    alone = protocol.judge_methods({name: _values_by_run(logs[name]) for name in paid}, paid, margin)
     judged = protocol.judge_methods(differences, variances, margin)
     for name, row in rows.items():
         for column, judgements in (("price", alone), ("ratio", judged)):
@@ -134,20 +138,35 @@ def _ran(trial: TrialResults) -> bool:
     return bool(trial.measured) or trial.walked is not None
 
 
+def _count_runs(trials: Iterable[TrialResults]) -> int:
+    runs = [(trial.spec.model.id, trial.spec.seed) for trial in trials]
+    replicates = {model for model, _ in runs}
+    return len(replicates if len(replicates) > 1 else set(runs))
+
+
+def _values_by_run(values: pd.Series) -> NDArray[np.float64]:
+    """Return a value for each replicate if there are several, since seeds of one say nothing about others."""
+    replicates = values.groupby(level=0, sort=False)
+    means: NDArray[np.float64] = (replicates.mean() if replicates.ngroups > 1 else values).to_numpy()
+    return means
+
+
 def _walk(
-    walks: Sequence[TrialResults], measured: Sequence[PointResults], variant: str, results: Results
+    walks: Sequence[TrialResults], measured: Sequence[PointResults], studies: Sequence[StudyResults]
 ) -> dict[str, Any]:
     missed = [trial.walked for trial in walks if trial.walked and not trial.walked.reached]
     nearest = min(missed, key=lambda walked: abs(walked.nearest["ma"] - walked.level), default=None)
-    studies = [study for study in results.studies if study.spec.trial.variant == variant]
     candidates, steps = sum(len(study.candidates) for study in studies), sum(study.optimiser_steps for study in studies)
     settings = []
     for searched in [trial.spec.searched for trial in walks]:
         texts = {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in searched.items()}
         settings.append(", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {texts[name]}" for name in texts))
     name = walks[0].spec.strength_name if walks else ""
-    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run", "reached": len(measured)}
-    row["runs"] = len([trial for trial in walks if _ran(trial)])
+    row: dict[str, Any] = {"gets_there": "yes" if measured else "no" if missed else "not run"}
+    row |= {
+        "reached": _count_runs(trial for trial in walks if trial.measured),
+        "runs": _count_runs(filter(_ran, walks)),
+    }
     strengths = seeds.strengths([float(point.strength or 0) for point in measured])
     row |= {"strength": f"{name} {strengths}" if measured else "", "setting": "; ".join(dict.fromkeys(settings))}
     row |= {"nearest": float(nearest.nearest["ma"]) if nearest else math.nan}
@@ -162,13 +181,14 @@ def _damage(points: pd.DataFrame, originals: pd.DataFrame) -> dict[str, Any]:
 
     Of several sound runs one is called over-erased by chance more often than one of one, so most of them must be.
     """
-    over_erased = [None if flag is None or flag != flag else bool(flag) for flag in points["over_erased"]]
+    over_erased, half = points["over_erased"], len(points) / 2
     flags = {"collapsed": damage.is_any(points["collapsed"]), "over_erased": None}
-    if over_erased and None not in over_erased:
-        flags["over_erased"] = over_erased.count(True) > len(over_erased) / 2
+    if over_erased.eq(True).sum() > half or (len(points) and over_erased.eq(False).sum() >= half):
+        flags["over_erased"] = bool(over_erased.eq(True).sum() > half)
+    starts = seeds.match_originals(points, originals) if len(points) else originals
     means = {"ma": _mean(points, "ma"), "unseen_ma": _mean(points, "unseen_ma")}
-    means |= {"unseen_ma_before": _mean(originals, "unseen_ma")}
-    means |= {"unseen_nll_rise": _mean(points, "unseen_nll") - _mean(originals, "unseen_nll")}
+    means |= {"unseen_ma_before": _mean(starts, "unseen_ma")}
+    means |= {"unseen_nll_rise": _mean(points, "unseen_nll") - _mean(starts, "unseen_nll")}
     return {**means, **flags, "broken": damage.is_any(flags.values())}
 
 
@@ -190,8 +210,8 @@ def _item_variance(points: pd.DataFrame, others: pd.DataFrame | None, cost: Metr
     return contrast.items_variance if contrast else math.nan
 
 
-def _mean(rows: pd.DataFrame, name: str) -> float:
-    return float(rows[name].mean()) if name in rows.columns and len(rows) else math.nan
+def _mean(rows: pd.DataFrame | None, name: str) -> float:
+    return float(rows[name].mean()) if rows is not None and name in rows.columns and len(rows) else math.nan
 
 
 def _log_prices(points: pd.DataFrame, originals: pd.DataFrame, cost: Metric | None) -> dict[tuple[str, int], float]:

@@ -180,8 +180,7 @@ def _rise(point_id: str, original: str, metric: Metric, evidence: Evidence) -> b
 def _is_above(one: bootstrap.ItemValues | None, other: bootstrap.ItemValues | None, by: float = 0.0) -> bool | None:
     if one is None or other is None or min(one.known_clusters(), other.known_clusters()) < 2:
         return None
-    error = math.hypot(*one.standard_errors(), *other.standard_errors())
-    if bootstrap.estimate(one) - bootstrap.estimate(other) <= by + error:  # No interval excludes 0: none is drawn.
+    if bootstrap.estimate(one) - bootstrap.estimate(other) <= by:  # An interval contains its estimate: none is drawn.
         return False
     low, _ = bootstrap.interval(bootstrap.draws(one) - bootstrap.draws(other))
     return None if math.isnan(low) else low > by

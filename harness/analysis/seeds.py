@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
-from harness.records.results import PointResults, StudyResults
+from harness.records.results import PointResults, Results
 from harness.statistics.bootstrap import CONFIDENCE
 
 _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
@@ -123,14 +123,17 @@ def worst_class(classes: Sequence[str]) -> str:
     return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))
 
 
-def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults]) -> float:
+def seconds_per_seed(results: Results) -> float:
     """Return the expected seconds of another training seed, with its search where each seed has one.
 
     Holdout rows are left out. NaN where a trial did not record its time.
     """
-    seed_points = [point for point in points if not point.spec.is_holdout_row]
+    seed_points = [point for point in results.measured if not point.spec.is_holdout_row]
     if not seed_points or not all(point.made or point.spec.is_reference for point in seed_points):
         return math.nan
-    candidates = [candidate for study in studies if study.spec.per == "seed" for candidate in study.candidates]
-    searching = math.fsum(candidate.seconds for candidate in candidates)
-    return (work_seconds(seed_points) + searching) / len({point.spec.seed for point in seed_points})
+    missed = [trial.walked.seconds for trial in results.trials if trial.walked and not trial.walked.reached]
+    studies = [study for study in results.studies if study.spec.per == "seed"]
+    searching = [candidate.seconds for study in studies for candidate in study.candidates]
+    return (work_seconds(seed_points) + math.fsum([*missed, *searching])) / len(
+        {point.spec.seed for point in seed_points}
+    )

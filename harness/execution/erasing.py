@@ -200,7 +200,7 @@ class Trail:
         """Return the record of a walk to a level, whose model is then the `erasure`."""
         assert spec.walk_to is not None
         self._spec, self._artifacts, self._progress = spec, artifacts, progress
-        texts, dial = tasks.measured_set(spec), METHODS.load(spec.method).strength
+        texts, dial, start_time = tasks.measured_set(spec), METHODS.load(spec.method).strength, time.perf_counter()
         with self.memory.not_counting():
             self._start = {"strength": dial.off, **shared_probe(spec, spec.model, texts, artifacts)}
             self._level = _level_below(spec, self._start, texts, artifacts)
@@ -215,6 +215,7 @@ class Trail:
             nearest={name: nearest[name] for name in ("strength", PROBED_ERASURE, PROBED_UTILITY)},
             probes=tuple(probes),
             reason=reason,
+            seconds=time.perf_counter() - start_time,
         )
 
     def stop(self) -> None:
@@ -346,7 +347,7 @@ def find_level(
         return probes, str(lower.get("stop", f"the dial ends at {dial.field} {walk_to:g}"))
     for turn in range(MAX_HALVINGS):
         if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
-            return probes, ""
+            break
         if dial.cumulative:
             between = _steps_between(lower, upper, steps_per_epoch) if dial.divisible else []
         else:
@@ -355,6 +356,8 @@ def find_level(
             break
         lower, nearer = first_past(between, lower)
         upper = nearer or upper
+    if abs(upper[PROBED_ERASURE] - level) <= TOLERANCE:
+        return probes, ""
     if math.isnan(upper[PROBED_ERASURE]):
         return probes, f"the model collapses at {dial.field} {upper['strength']:g}: its perplexity is no number"
     ends = [f"{one[PROBED_ERASURE]:.2f} at {dial.field} {one['strength']:g}" for one in (lower, upper)]

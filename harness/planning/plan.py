@@ -89,6 +89,7 @@ def plan_sweep(file: sweep_file.SweepFile, overrides: Sequence[str] = ()) -> Pla
         trials=tuple(trials),
         ranked_at=ranked_at,
         controls=controls,
+        rows=tuple(template.variant for template in checked.studies or templates),
         studies=tuple(studies),
         collapse=sweep.collapse,
         until=list_levels(sweep.until),

@@ -124,9 +124,9 @@ def compare_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterato
         if name != names.PROBED_ERASURE:
             yield Fault(f"until.{name}", unknown("metric that a dial is walked by", name, [names.PROBED_ERASURE]))
     compare, reported = sweep.compare, [metric for evaluator in evaluators.values() for metric in evaluator.metrics]
-    costs = [metric.name for metric in reported if metric.group != "erasure"]
+    costs = [metric.name for metric in reported if (metric.aggregate, metric.better) == ("exp_mean", "lower")]
     if "cost" in compare.model_fields_set and compare.cost not in costs:
-        yield Fault("compare.cost", unknown("metric of utility in this sweep", compare.cost, costs))
+        yield Fault("compare.cost", unknown("perplexity of this sweep", compare.cost, costs))
     if compare.reference is not None and compare.reference not in sweep.methods:
         yield Fault("compare.reference", unknown("row of this sweep", compare.reference, sweep.methods))
 

@@ -108,6 +108,7 @@ class Walked(Journaled):
     """All probes in order."""
     reason: str = ""
     """Reason why the level was not reached."""
+    seconds: float = field(default=math.nan, compare=False)
 
 
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"

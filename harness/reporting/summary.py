@@ -99,14 +99,15 @@ def _how_sure(rows: pd.DataFrame, priced: pd.DataFrame, model: str, analysis: An
     if not runs:
         return ""
     if runs < MIN_RUNS:
-        more = MIN_RUNS - runs
-        time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if seconds > 0 else ""
+        more, unit = MIN_RUNS - runs, "replicate" if analysis.answer.heads[model]["replicates"] > 1 else "seed"
+        is_known = seconds > 0 and unit == "seed"  # A replicate is trained elsewhere.
+        time = f" (about {math.ceil(more * seconds / 60)} min, one trial at a time)" if is_known else ""
         near = priced[priced["price"] < BAND * priced["price"].min()]["label"]
         alike = f", as between {near.iloc[0]} and {near.iloc[1]}" if len(near) > 1 else ""
         luck = f" Differences below ×{BAND:g} may be luck{alike}." if len(rows) > 1 else ""
         return (
             f"{'One training run: a hint' if runs == 1 else 'Two training runs: no verdict'}.{luck} "
-            f"{'Two more seeds' if runs == 1 else 'One more seed'}{time} would tell "
+            f"{f'Two more {unit}s' if runs == 1 else f'One more {unit}'}{time} would tell "
             f"{'which are real' if len(rows) > 1 else 'how far the price varies'}."
         )
     reference = rows[rows["is_reference"].astype(bool)]
@@ -243,7 +244,9 @@ def answer_table(answer: Answer, model: str, level: Level) -> tuple[pd.DataFrame
         *(Column("unseen_nll_rise", "Their NLL", "change"), Column("ratio", "Against the reference", "ratio")),
         *(Column("verdict", "Verdict"), Column("back", "Comes back")),
     ]
-    return frame, [column for column in columns if column.name in ("there", "price") or frame[column.name].any()]
+    return frame, [
+        column for column in columns if column.name in ("there", "price") or frame[column.name].notna().any()
+    ]
 
 
 def _gets_there(row: Mapping[Any, Any], runs: int) -> str:

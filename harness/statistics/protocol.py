@@ -1,7 +1,7 @@
 """Verdicts on prices at one level against a reference, over paired runs; and their power.
 
-A run is one replicate: a training seed with its own search, or a model pretrained from another seed. Differences are of
-log prices in the same run, so 0.1 is a ratio of about 1.1.
+A run is a training seed with its own search, or, with several replicate models, one of those with all its seeds.
+Differences are of log prices in the same run, so 0.1 is a ratio of about 1.1.
 
 Array letters: R runs.
 """
@@ -131,7 +131,7 @@ def _difference_p(mean: float, error: float, freedom: int, runs: int) -> float:
 
 def _equivalence_p(mean: float, error: float, freedom: int, margin: float) -> float:
     inside = margin - abs(mean)
-    if error < _ROUNDING * margin:
+    if error <= _ROUNDING * margin:
         return 0.0 if inside > 0 else 1.0
     return float(stdtr(freedom, -inside / error))
 

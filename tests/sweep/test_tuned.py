@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from harness import load_results
+from harness.analysis.analysis import Analysis
 from harness.execution import erasing
 from harness.records.journal import Candidate, Journal
 from harness.settings import UNSEEN_ROWS, replace
@@ -97,6 +98,14 @@ def test_each_row_is_walked_to_each_level_on_the_texts_that_are_reported(undistu
         measured = trial.spec.measured
         assert (measured is None) == (trial.spec.method in UNSEEN_ROWS)
         assert measured is None or (measured.half, measured.rows) == ("report", 4)
+
+
+def test_a_rows_budget_is_that_of_its_own_model(undisturbed):
+    results = load_results(undisturbed / "tuned").results
+    [study] = results.studies
+    trial = replace(study.spec.trial, model=replace(study.spec.trial.model, id="other"))
+    both = replace(results, studies=(study, study._replace(spec=replace(study.spec, trial=trial))))
+    assert Analysis(both).answer.frame["budget"].tolist() == Analysis(results).answer.frame["budget"].tolist()
 
 
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):

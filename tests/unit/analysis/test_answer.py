@@ -11,6 +11,7 @@ from scipy.stats import t as student
 from harness.analysis import evidence, ranking
 from harness.analysis.analysis import Analysis
 from harness.commands.results import check_of_export
+from harness.contracts import Checkpoint
 from harness.records import items, journal
 from harness.reporting.sections.answer import answer_figure
 from harness.reporting.summary import answer_markdown, cards
@@ -24,11 +25,14 @@ AT = Level(metric="ma", at=0.75)
 def analysed(make_row, make_plan, make_point, make_measurement, make_results):
     """Return a maker of a sweep's analysis from its rows.
 
-    Each row has its numbers at the level, `price` for each seed, or in `miss` how far it got where that was not enough;
-    `over` says whether it is over-erased. Items all cost as much as their point.
+    Each row has its numbers at the level, `price` for each run, or in `miss` how far it got where that was not enough;
+    `over` says whether it is over-erased. `original` has the originals' numbers for each run. Runs are seeds, or those
+    of each replicate after each other. Items all cost as much as their point.
     """
 
-    def make(seeds=1, levels=(AT,), holdout=0.3, reference=None, curves=(), **rows):
+    def make(
+        seeds=1, replicates=1, levels=(AT,), holdout=0.3, reference=None, curves=(), original=None, order=(), **rows
+    ):
         trials, records, by_point, over = [], {}, {}, {}
         keys = {"memorization": "k"}
 
@@ -42,27 +46,37 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
             by_point[point.point_id] = {"perplexity": items.MetricItems(ids, ids, logs, np.ones(4))}
             return point.point_id
 
-        for seed in range(seeds):
-            spec = make_row("original", seed=seed, evaluators=keys)
-            add(spec, None, ORIGINAL, notes={"curves": curves["original"]} if curves else {})
-            trials.append(spec)
+        def run_of(number):
+            model = f"replicate-{number // seeds}"
+            about = {"model": Checkpoint(model, model, model, model), "replicate_of": "miniature-m"}
+            return {"seed": number % seeds, **(about if replicates > 1 else {})}
+
+        for run in range(seeds * replicates):
+            trials.append(make_row("original", evaluators=keys, trial_id=f"original-{run}", **run_of(run)))
+            told = {"curves": curves["original"]} if curves else {}
+            add(trials[-1], None, ORIGINAL | (original[run] if original else {}), notes=told)
         if holdout is not None:
             trials.append(make_row("holdout", evaluators=keys))
             add(trials[-1], None, {"ma": holdout})
         for name, given in rows.items():
-            prices = given["price"] if isinstance(given.get("price"), list) else [given.get("price", 1.0)] * seeds
-            for seed, price in enumerate(prices):
+            prices = given.get("price", 1.0)
+            prices = prices if isinstance(prices, list) else [prices] * seeds * replicates
+            for run, price in enumerate(prices):
                 for place, level in enumerate(levels):
                     about = {"evaluators": keys, "until": level, "walk_to": 5, "strength_name": "epochs"}
                     about |= {"forget": given["forget"]} if "forget" in given else {}
-                    spec = make_row(name, seed=seed, trial_id=f"{name}-{seed}-{place}", **about)
+                    spec = make_row(name, trial_id=f"{name}-{run}-{place}", **run_of(run), **about)
                     trials.append(spec)
-                    if seed >= given.get("waits", seeds):
+                    if run >= given.get("waits", len(prices)):
                         continue
                     is_missed = price is None or "miss" in given
                     near = dict(zip(("ma", "strength"), given.get("miss", (0.9, 5)), strict=True))
                     found = {"strength": None if is_missed else 2, "reached": not is_missed, "probes": ()}
-                    found |= {"nearest": near | {"perplexity": 1.0}, "reason": given.get("reason", "")}
+                    found |= {
+                        "nearest": near | {"perplexity": 1.0},
+                        "reason": given.get("reason", ""),
+                        "seconds": 100.0,
+                    }
                     walked = journal.Walked(trial_id=spec.trial_id, level=0.75, **found)
                     records[spec.trial_id] = [walked]
                     if is_missed:
@@ -70,8 +84,10 @@ def analysed(make_row, make_plan, make_point, make_measurement, make_results):
                     numbers = {name: given.get(name, value) for name, value in ORIGINAL.items()}
                     numbers |= {"ma": 0.75, "perplexity": 20.0 * price}
                     notes = {"curves": curves[name]} if name in curves else {}
-                    over[add(spec, 2, numbers, [walked], notes)] = given.get("over", None if holdout is None else False)
-        results = make_results(make_plan(*trials, until=levels, compare=Compare(reference=reference)), records)
+                    flags = given.get("over", None if holdout is None else False)
+                    over[add(spec, 2, numbers, [walked], notes)] = flags[run] if isinstance(flags, list) else flags
+        plan = make_plan(*trials, until=levels, compare=Compare(reference=reference), rows=order)
+        results = make_results(plan, records)
         analysis = Analysis(results)
         vars(analysis)["evidence"] = evidence.Evidence(by_point)
         table = analysis.table.assign(ranked=False)
@@ -148,6 +164,47 @@ def test_the_reference_is_the_named_row_or_the_first_sound_one_in_the_files_orde
     missed = analysed(seeds=3, reference="b", b={"miss": (0.9, 1)}, a={"price": 1.0}, c={"price": 2.0})
     assert rows_of(missed)["ratio"].isna().all()
     assert card_of(missed)["How sure"] == "3 runs, but B, to compare with, is not at the level: no verdict."
+
+
+def test_the_files_order_holds_where_only_some_rows_are_searched(analysed):
+    rows = rows_of(analysed(order=("b", "a"), a={"price": 1.0}, b={"price": 4.0}))
+    assert rows["is_reference"].to_dict() == {"a": False, "b": True}
+
+
+def test_seeds_of_one_of_several_replicates_are_no_further_runs(analysed):
+    """The differences are .45 in one replicate and .15 in the other, whatever the seeds: .3 with one degree."""
+    prices = list(np.exp([0.44, 0.45, 0.46, 0.14, 0.15, 0.16]))
+    analysis = analysed(seeds=3, replicates=2, a={"price": 1.0}, b={"price": prices})
+    assert rows_of(analysis).loc["b", ["reached", "runs", "verdict"]].tolist() == [2, 2, ""]
+    assert rows_of(analysis).loc["b", "ratio"] == pytest.approx(math.exp(0.3))
+    assert "One more replicate would tell which are real." in card_of(analysis)["How sure"]
+    three = analysed(seeds=2, replicates=3, a={"price": 1.0}, b={"price": [3.0, 3.1, 3.3, 3.4, 3.6, 3.7]})
+    half = student.ppf(0.975, 2) * np.std([math.log(3.0 * 3.1), math.log(3.3 * 3.4), math.log(3.6 * 3.7)], ddof=1) / 2
+    by_hand = math.log(rows_of(three).loc["b", "ratio"]) + half / math.sqrt(3)
+    assert rows_of(three).loc["b", ["verdict"]].tolist() == ["dearer"]
+    assert math.log(rows_of(three).loc["b", "ratio_high"]) == pytest.approx(by_hand)
+
+
+def test_damage_is_told_against_the_originals_of_the_runs_that_got_there(analysed):
+    originals = [{"unseen_ma": 0.3, "unseen_nll": 2.0}, {"unseen_ma": 0.5, "unseen_nll": 3.0}]
+    given = {"price": [1.2, None], "unseen_ma": 0.0, "unseen_nll": 2.5}
+    analysis = analysed(replicates=2, original=originals, a=given)
+    assert rows_of(analysis).loc["a", ["unseen_ma_before", "unseen_nll_rise"]].tolist() == pytest.approx([0.3, 0.5])
+    assert "| MA of unseen texts |" in answer_markdown(analysis), "though all of it is gone"
+
+
+@pytest.mark.parametrize(("flags", "broken"), [([True, True, None], True), ([True, False, None], None),
+                                               ([None, False, False], False), ([True, False], False)])  # fmt: skip
+def test_most_runs_decide_whether_a_row_is_over_erased_if_those_measured_do(analysed, flags, broken):
+    row = rows_of(analysed(seeds=len(flags), a={"price": 1.0, "over": flags})).loc["a"]
+    assert [row["over_erased"], row["broken"]] == [broken, broken]
+
+
+def test_a_run_more_takes_the_walks_that_missed_too(analysed):
+    seconds = [
+        analysed(seeds=2, a={"price": 1.0}, **more).answer.seconds_per_run for more in ({}, {"b": {"miss": (0.9, 5)}})
+    ]
+    assert seconds[1] - seconds[0] == pytest.approx(100.0)
 
 
 def test_half_of_what_was_erased_comes_back_after_the_first_step_that_shows_it(analysed):

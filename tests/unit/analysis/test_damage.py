@@ -71,6 +71,8 @@ def test_a_point_at_the_retrained_models_level_is_not_flagged_though_unseen_text
     assert (flags_of(table, evidence), flags_of(pd.concat([table, twin]), evidence)) == ([True], [False])
     evidence.by_point["twin"] = {"ma": items("ma", accuracies(np.random.default_rng(2), 0.8, 48))}
     assert flags_of(pd.concat([table, twin]), evidence) == [True], "it lies below both"
+    evidence.by_point["twin"] = {"ma": items("ma", evidence.items("gd 0", INFO["ma"]).values_N + 0.02)}
+    assert flags_of(pd.concat([table, twin]), evidence) == [True], "by a little in every text, which pairs show"
 
 
 def test_unseen_texts_that_lose_more_than_general_ones_are_flagged():

@@ -33,6 +33,8 @@ def test_each_row_has_its_accuracies_and_their_change():
     assert list(frame["collapsed"]) == [False, False, True]
     assert frame["piqa_change"].tolist()[1:] == pytest.approx([-0.05, -0.3])
     assert math.isnan(frame["piqa_change"][0])
+    other = frame_of(ORIGINAL, row("original", 0.6, seed=1), row("emso", 0.55, seed=1))
+    assert other["piqa_change"][1] == pytest.approx(-0.05), "against the original of its seed"
 
 
 def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():

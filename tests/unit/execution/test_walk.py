@@ -68,6 +68,11 @@ def test_walks_by_hand(dial, walk_to, ma_at, erased, found, reason):
     assert walked(dial, walk_to, ma_at) == (erased, found, reason)
 
 
+def test_the_last_halving_counts():
+    erased, found, reason = walked(DIAL, 1000.0, lambda g: 0.05 + 0.9 / (1 + (g / 0.33) ** 10), level=0.5)
+    assert (len(erased), found, reason) == (13, 0.3321, "")
+
+
 def test_a_trajectory_that_stops_above_the_level_has_its_reason():
     assert walked(EPOCHS, 3, lambda s: 0.9, stop=2) == ([[1, 2]], 2, "it stopped")
 

@@ -46,6 +46,8 @@ def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant_that_has_m
     references = [("original", 3), ("retrained", 3), ("original", 1), ("retrained", 1), ("holdout", 3)]
     assert [(spec.method, spec.seed) for spec in found.trials if spec.is_reference] == references
     assert list(studies(found)) == ["emso", "gradient_difference"]
+    formulas = [f"task_arithmetic(formula={formula})" for formula in ("literal", "shrink")]
+    assert found.rows == ("emso", *formulas, "gradient_difference"), "in the file's order"
     assert found.ranks_first_walk
     assert found.ranked_at == {}
     for study in found.studies:

@@ -68,6 +68,7 @@ def test_equal_prices_are_equivalent_and_signs_only_are_no_evidence():
     [equal] = judge_methods({"kl": np.zeros(3)}, {"kl": 0.0}, MARGIN).values()
     [always] = judge_methods({"kl": np.full(3, 0.3)}, {"kl": 0.0}, MARGIN).values()
     assert (equal.verdict, always.verdict, always.p) == ("equivalent", "can't tell yet", 0.25)
+    assert judge_methods({"kl": np.zeros(3)}, {"kl": 0.0}, 0.0)["kl"].verdict == "can't tell yet", "nothing is within 0"
 
 
 def test_methods_with_other_numbers_of_runs_have_their_own_degrees_of_freedom():
