@@ -46,14 +46,16 @@ RESULTS = Path("results")
 ONLY = "Run only these trials: method=, model=, variant= (or only its name) or seed=; repeatable. The report has all."
 
 
-def verb(state: str = "", input_errors: tuple[type[errors.LetheError], ...] = ()) -> Callable[[Verb], Verb]:
+INPUT_ERRORS = (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
+
+
+def verb(state: str = "", input_errors: tuple[type[Exception], ...] = INPUT_ERRORS) -> Callable[[Verb], Verb]:
     """Make a verb of a function that returns an exit code; None is 0.
 
     Args:
         state: Sentence on the work left after an interruption or a failure.
         input_errors: Errors in the verb's input, which end with 2; all others end with 1.
     """
-    input_errors = input_errors or (errors.ConfigError, errors.DataError, errors.ModelError, errors.PluginError)
 
     def notes_of(error: BaseException) -> list[str]:
         return getattr(error, "__notes__", [])
@@ -115,7 +117,7 @@ def lethe(
     """Erase memorised texts from a language model, and measure the cost."""
 
 
-@verb(state="Nothing is measured.")
+@verb(state="Measurements are kept only with --results.")
 def audit(
     model: Given,
     texts: Texts,

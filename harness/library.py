@@ -98,7 +98,7 @@ class SweepResults:
             texts = [self.results.plan.text_names.get(id, "") for id in items.ids]
             frame = {"metric": name, "item": items.ids, "text": texts, **values, "quantity": quantity}
             tables.append(pd.DataFrame(frame))
-        return pd.concat(tables)
+        return pd.concat(tables, ignore_index=True)
 
     def point(self, point: str) -> PointResults:
         """Return a measured point: its trial's spec, its measurements, the erasure's notes.

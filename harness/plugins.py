@@ -177,9 +177,9 @@ def describe_needs(plugin: type[Method]) -> str:
         return "as its settings say"
 
 
-def prepares(evaluator: Evaluator) -> bool:
+def prepares(plugin: type[Evaluator]) -> bool:
     """Return whether an evaluator overrides `prepare`, which computes values of the original."""
-    return type(evaluator).prepare is not Evaluator.prepare
+    return plugin.prepare is not Evaluator.prepare
 
 
 def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tuple[Read, ...]] | None:

@@ -318,7 +318,7 @@ class HeldSource(TextSource):
     sequences: PositiveCount | None = None
     """Number of texts; null: all."""
     sequence_tokens: PositiveCount | None = None
-    """Tokens of each text."""
+    """Tokens of each text, at most the forget set's longest; null: as many."""
 
 
 class UtilitySource(TextSource):
@@ -775,10 +775,8 @@ class Trial(Strict):
     @property
     def memorized_training(self) -> Training:
         """Return the training of the memorised model, which trains all weights."""
-        memorization = self.memorization
-        names = ("learning_rate", "global_batch")
-        own_settings = {name: getattr(memorization, name) or getattr(self.training, name) for name in names}
-        return replace(self.training, **own_settings, early_stop=None, lora=None)
+        rate, batch = self.memorization.learning_rate, self.memorization.global_batch
+        return replace(self.training, learning_rate=rate, global_batch=batch, early_stop=None, lora=None)
 
     def identified(self, *, is_cumulative: bool) -> Trial:
         """Return an erasing trial under its id, which leaves out the values of a cumulative strength or a walk."""

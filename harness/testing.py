@@ -59,7 +59,7 @@ def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> task
     roles = {*evaluator.reads, *evaluator.reads_if_given}
     texts = {role: source for role, source in MORE_TEXTS.items() if role in roles}
     twin = resolving.resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-    fields: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(evaluator)}
+    fields: Any = {"texts": texts, "retrained": twin, "reads": evaluator.reads, "prepares": prepares(type(evaluator))}
     return tasks.EvaluatingTask(small_spec(), artifacts, model, "the evaluator", **fields)
 
 
@@ -378,7 +378,7 @@ class EvaluatorConformance(Conformance):
 
     def test_what_it_prepares_is_found_again(self, evaluator: Evaluator, measured: Measure, tmp_path: Path) -> None:
         """Prepared arrays are found later, and change neither task nor numbers."""
-        if not prepares(evaluator):
+        if not prepares(type(evaluator)):
             pytest.skip("it prepares nothing of the original")
         artifacts, original = Artifacts(tmp_path), loading.load_model(resolving.resolve_model(MODEL))
         preparing, measuring = (self.task(evaluator, original, artifacts) for _ in range(2))

@@ -47,7 +47,8 @@ class SequentialGradientDifference(RetainMethod):
         # A strength has four digits: without rounding, the end of a pass could become the next one's first step.
         steps = -(-len(chunks[0]) // task.training.global_batch)
         strengths = {round(epochs * passes_of_epoch * steps) / steps: epochs for epochs in task.strengths}
-        last = max(strengths)
+        last, batch = max(strengths), task.training.global_batch
+        steps_of_epoch = self.passes * sum(-(-len(rows) // batch) for rows in chunks)
 
         def chunk_of(model: Model, number: int) -> list[int]:
             return chunks[(number - 1) % passes_of_epoch // self.passes]
@@ -58,6 +59,8 @@ class SequentialGradientDifference(RetainMethod):
                 if state.number in strengths or state.stop_reason:
                     epochs = strengths.get(state.number, state.number / passes_of_epoch)
                     notes = {**state.notes, "epoch": state.number / len(chunks)}  # Passes over the forget set.
+                    if "total_steps" in notes:
+                        notes["optimizer_steps"] = (notes["total_steps"] - 1) % steps_of_epoch + 1
                     yield ErasedModel(epochs, model, notes, state.changed_blocks, state.stop_reason)
                 if state.number >= last:
                     return

@@ -8,11 +8,11 @@ import pandas as pd
 from harness.analysis.evidence import REPLICATE, Evidence, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import points_by_target, ranked_rows, strengths
+from harness.analysis.seeds import points_by_target, ranked_rows, strength_text
 from harness.contracts import MeasuredCurve, Metric
 from harness.records.results import Results
 from harness.settings import ORIGINAL, RETRAINED
-from harness.statistics import bootstrap, contrasts
+from harness.statistics import contrasts
 
 COLUMNS = (
     "model", "target", "variant", "label", "strength", "attack", "metric", "value", "value_low", "value_high",
@@ -59,7 +59,7 @@ def _attacked(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence:
     first, repeats = rows.iloc[0], [REPLICATE, "seed"]
     low, high = evidence.interval(rows, metric)
     row: dict[str, Any] = {"variant": str(first["variant"]), "label": str(first["label"]), "attack": metric.attack}
-    row |= {"strength": f"{first['strength_name']} {strengths(list(rows['strength']))}".strip(), "metric": metric.name}
+    row |= {"strength": strength_text(first["strength_name"], *rows["strength"]), "metric": metric.name}
     row |= {"value": mean_over(rows, metric), "value_low": low, "value_high": high}
     row |= {name: bool(rows[name].eq(True).any()) for name in ("collapsed", "over_erased")}
     row |= {"retrained": mean_over(twins, metric), "point_ids": tuple(rows["point_id"])}
@@ -86,7 +86,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
     tests = frame[recites & frame["strength"].ne("") & ~frame["collapsed"]]
     if tests.empty:
         return []
-    is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < 1 - bootstrap.CONFIDENCE
+    is_back = pd.Series(contrasts.holm(list(tests["p"])), index=tests.index) < contrasts.LEVEL
     sentences, quiet = [], []
     for (_, label), row_tests in tests.groupby(["variant", "label"], sort=False):
         names = row_tests.loc[is_back[row_tests.index] & row_tests["excess"].gt(0), "attack"].str.lower()
@@ -103,7 +103,7 @@ def recovery_sentences(frame: pd.DataFrame, info: MetricInfo) -> list[str]:
 def attack_curves(results: Results, table: pd.DataFrame, info: MetricInfo) -> pd.DataFrame:
     """Return the curves that evaluators measured, as means over seeds: a row for each x of a curve.
 
-    Only references and ranked points have theirs returned, in a tuned sweep those of the last level.
+    Only references and ranked points have theirs returned; with levels, those of the last one.
     """
     places: dict[str, tuple[str, str]] = {}
     for model, rows in table.groupby("model", sort=False):

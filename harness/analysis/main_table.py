@@ -12,7 +12,7 @@ from harness.analysis.damage import verdict
 from harness.analysis.evidence import REPLICATE, Evidence, chosen_items
 from harness.analysis.metrics import arrow, exact_matches, mean_over, select_metrics, table_metrics
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, RankedTable, rank_names
-from harness.analysis.seeds import match_originals, ranked_rows, repeats_of_points, strengths
+from harness.analysis.seeds import match_originals, ranked_rows, repeats_of_points, strength_text
 from harness.contracts import CloserTo, Metric
 from harness.records.items import MetricItems
 from harness.settings import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS, VALIDATION_ROW
@@ -102,7 +102,7 @@ def reasoning_frame(ranked: RankedTable) -> pd.DataFrame:
         table_rows = pd.concat([model_rows[is_reference], ranked_rows(model_rows[~is_reference])])
         for variant, seeds in table_rows.groupby("variant", sort=False):
             row = _row(ranked, seeds, tasks)
-            row["strength"] = f"{seeds['strength_name'].iloc[0]} {strengths(list(seeds['strength']))}".strip()
+            row["strength"] = strength_text(seeds["strength_name"].iloc[0], *seeds["strength"])
             starts = match_originals(seeds, originals)
             if variant != ORIGINAL and starts is not None:
                 row |= {f"{task.name}_change": row[task.name] - mean_over(starts, task) for task in tasks}

@@ -23,7 +23,7 @@ MetricInfo = Mapping[str, Metric]
 
 RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
 """Groups of the average rank."""
-GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
+GROUP_TITLES = {"erasure": "Memorisation", "generation": "Language generation", "reasoning": "Reasoning"}
 NOISE_DEVIATIONS = 1.5 * math.sqrt(2.0)
 """`Metric.noise` in standard deviations of one value: 1.5 standard deviations of a difference of two."""
 _DEFAULTS = {field.name: field.default for field in fields(Metric)}
@@ -94,7 +94,7 @@ def read_declarations(table: Path) -> dict[str, Metric]:
     if file is None:
         raise errors.DataError(
             f"{table} does not say what its metrics are: there is no {candidates[0].name} next to it. For a sweep's "
-            "table, give its results folder: python -m harness.collate FOLDER writes both files. For any other, "
+            "table, give its results folder: lethe collate FOLDER writes both files. For any other, "
             "results/published/emso_main_table.metrics.yaml is an example."
         )
     try:

@@ -199,7 +199,7 @@ def condition_differences(
     memorization = replace(spec.memorization, **conditions.memorized_model)
     published_spec = replace(spec, training=Training(**conditions.training), memorization=memorization)
     if spec.reference == "memorized_model":
-        compared["other training of the memorized model"] = _memorizing(spec), _memorizing(published_spec)
+        compared["other training of the memorised model"] = _memorizing(spec), _memorizing(published_spec)
     elif not spec.is_reference:
         compared["other training"] = _describe(spec.training), _describe(published_spec.training)
     if not spec.is_reference and not point.stop_reason:

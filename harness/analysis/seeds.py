@@ -113,9 +113,9 @@ def strengths(values: Sequence[float]) -> str:
     return (" to " if "-" in "".join(ends) else "–").join(ends)
 
 
-def strength_text(name: str, value: float) -> str:
-    """Return a point's strength: `gamma 0.05`; '' for a reference row."""
-    return f"{name} {strengths([value])}".strip()
+def strength_text(name: str, *values: float) -> str:
+    """Return the strength of a point or its repeats: `gamma 0.05`; '' for a reference row."""
+    return f"{name} {strengths(values)}".strip()
 
 
 def worst_class(classes: Sequence[str]) -> str:

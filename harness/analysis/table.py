@@ -125,7 +125,7 @@ def _definition(point: PointResults) -> str:
 def _ranked_point(trial: TrialResults, plan: Plan) -> PointResults | None:
     """Return the point that is ranked: at the strength that the sweep names, else the last.
 
-    In a tuned sweep it is the walk to the first level. A cumulative trial that failed before its last point has none.
+    With only walks it is that to the first level. A cumulative trial that failed before its last point has none.
     """
     if not trial.measured or trial.spec.is_reference:
         return None

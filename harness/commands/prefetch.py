@@ -7,11 +7,9 @@ from typing import NamedTuple
 from harness import errors, settings
 from harness.base import files, hub, messages
 from harness.data.sources import ROLES
-from harness.models.resolving import DEFAULT_JUDGES, named_models, resolve_model
+from harness.models.resolving import named_models, resolve_model
 from harness.planning import plan, sweep_file
-
-AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", settings.ORIGINAL}
-"""Judges that need no download: the embedded ones, and the model itself."""
+from harness.planning.resolve import KNOWN_JUDGES
 
 
 class HubContent(NamedTuple):
@@ -83,7 +81,7 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
 
 
 def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
-    if id not in AT_HAND and id not in named_models() and not _is_local(id):
+    if id not in KNOWN_JUDGES and id not in named_models() and not _is_local(id):
         yield HubContent(path, hub.Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
         yield HubContent(f"{path}.tokenizer", hub.Repository(tokenizer, "model"), weights=False)

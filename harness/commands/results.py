@@ -4,7 +4,6 @@ import math
 import os
 import shlex
 from collections import Counter, defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from harness.reporting.render import Column, render
 from harness.reporting.sections import main_table
 from harness.reporting.sections.attacks import attacks_on_terminal
 from harness.reporting.sections.repeat import versions
-from harness.settings import HOLDOUT, Level, Plan
+from harness.settings import HOLDOUT, Level, Plan, replace
 from harness.statistics import protocol
 
 

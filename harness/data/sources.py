@@ -9,7 +9,6 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +18,7 @@ import numpy as np
 from harness import miniature
 from harness.base.files import parse_path
 from harness.base.hub import Repository, fetch_data_set
-from harness.errors import DataError
+from harness.errors import DataError, did_you_mean
 from harness.miniature import UNSEEN_RECORDS
 from harness.settings import Data, ForgetSource, HeldSource, HoldoutSource, Source, TextSource, replace
 
@@ -133,8 +132,7 @@ def existing_file(path: str | None, what: str) -> Path:
     file = Path(path or "")
     if file.is_file():
         return file
-    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.glob("*")], n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = did_you_mean(file.name, [sibling.name for sibling in file.parent.glob("*")])
     raise DataError(f"no file {file}.{hint} Looked for {what}.")
 
 
@@ -238,7 +236,7 @@ def default_section(data: Data, role: Role, texts: Mapping[str, Source]) -> Text
 
 
 def section_source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
-    """Return a section's source without a digest; only utility texts continue after the forget set's last row."""
+    """Return a section's source without a digest; only utility texts may be longer than the forget set's."""
     cut = (forget.longest or forget.sequence_tokens) if forget is not None else DEFAULT_TOKENS[1]
     settings = section.model_dump(exclude_none=True, exclude={"not_memorized"})
     if role == "forget":

@@ -26,7 +26,7 @@ from harness.planning import memory, plan, sweep_file
 from harness.planning.machine import this_machine
 from harness.records.results import read_results
 from harness.reporting.render import fill_template
-from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Choice, LogUniform, Trial
+from harness.settings import HOLDOUT, MIN_APART, ORIGINAL, UNSEEN, Trial, end_of
 from harness.toolkit import decoding, scoring
 
 PROPOSED = (
@@ -44,11 +44,8 @@ FACTOR = 4
 def walk_end(plugin: type[Method]) -> Number | None:
     """Return the strength at which a walk ends: the highest that the method declares; None if it declares none."""
     default, dimension = plugins.default_strength(plugin), plugins.declared_space(plugin).get(plugin.strength.field)
-    if isinstance(dimension, LogUniform):
-        return int(dimension.high) if isinstance(default, int) else float(dimension.high)
-    if default is None:
-        return None
-    return max(dimension.values) if isinstance(dimension, Choice) else FACTOR * default
+    end: Number | None = end_of(dimension) if dimension is not None else default and FACTOR * default
+    return end
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:

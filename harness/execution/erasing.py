@@ -300,7 +300,7 @@ def _level_below(spec: Trial, original: Mapping[str, float], texts: Sequences, a
     if not level < original[PROBED_ERASURE]:
         has = f"{spec.until} is {level:.3f}, and the original has {original[PROBED_ERASURE]:.3f} already"
         raise TrialError(f"{has}: nothing is left to be erased. Name a lower level (until).")
-    for other in spec.levels[: spec.levels.index(spec.until)] if spec.until in spec.levels else ():
+    for other in spec.levels[: spec.levels.index(spec.until)]:
         number = resolve_level(spec, other, texts, artifacts)
         if abs(number - level) < MIN_APART:
             near = f"{spec.until} is {level:.3f} and {other} is {number:.3f}, closer than {MIN_APART:g}"

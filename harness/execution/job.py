@@ -86,7 +86,7 @@ class Event(Strict):
     """Progress of a job."""
 
     job: str
-    kind: Literal["started", "progress", "point", "measured", "lost", "finished", "failed"]
+    kind: Literal["started", "progress", "lost", "finished", "failed"]
     message: str = ""
     """`epoch 2 of 7`, `memorization at 3` or an error's first line."""
     done: int = 0

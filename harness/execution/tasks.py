@@ -401,7 +401,7 @@ def lend(
         *(spec, artifacts, measured.model, f"the evaluator '{evaluator_spec.name}'", measured.generations),
         **{name: getattr(evaluator_spec, name) for name in ("texts", "retrained", "precision", "judge_precision")},
         reads=evaluator.reads,
-        prepares=prepares(evaluator),
+        prepares=prepares(type(evaluator)),
         progress=progress,
     )
     return evaluator, task

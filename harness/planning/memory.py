@@ -5,7 +5,6 @@ without contents (torch's `FakeTensorMode`).
 """
 
 import copy
-import math
 import warnings
 import weakref
 from collections import defaultdict
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from rich.filesize import decimal
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as tree
@@ -193,9 +193,9 @@ def memory_needs(trials: Iterable[Trial]) -> dict[Row, int | None]:
 
 def memory_need(spec: Trial) -> int | None:
     """Return an estimate of the peak bytes on its device; None if its code cannot be rehearsed."""
+    if spec.is_reference:
+        return measuring_bytes(spec, weights_bytes(spec.model))
     try:
-        if spec.is_reference:
-            return measuring_bytes(spec, weights_bytes(spec.model))
         rehearsal = rehearse_deep(spec)
         needs = [bytes_on_engine(spec, rehearsal), measuring_bytes(spec, rehearsal.weights + rehearsal.state)]
         if spec.reference == "memorized_model":
@@ -312,7 +312,7 @@ def find_unfit(trials: Iterable[Trial], machine: Machine | None, needs: Mapping[
         reason = _missing_device(spec, machine)
         need, has = needs.get(row_of(spec)), memory_share(machine, spec)
         if need and need > has and spec.gpus == 0:
-            reason = reason or f"needs {gigabytes(need)}, and has {gigabytes(has)}. {_ADVICE}"
+            reason = reason or f"needs {decimal(need)}, and has {decimal(has)}. {_ADVICE}"
         if reason:
             rows_by_reason[reason].append(f"{spec.variant} on {spec.model.short_name}")
     return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
@@ -346,13 +346,3 @@ def refuse_unfit(file: Path, trials: Sequence[Trial]) -> None:
     needs = memory_needs(list_large([spec for spec in trials if spec.gpus == 0], machine))
     if faults := find_unfit(trials, machine, needs):
         raise ConfigError(str(file), faults)
-
-
-def gigabytes(size: int) -> str:
-    """Format a number of bytes.
-
-    Example:
-        >>> gigabytes(42_400_000_000), gigabytes(8_000_000)
-        ('42.4 GB', '8 MB')
-    """
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{math.ceil(size / 1e6)} MB"

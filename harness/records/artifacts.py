@@ -16,8 +16,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.base import files, messages
-from harness.contracts import Checkpoint, Evaluator
-from harness.plugins import EVALUATORS
+from harness.contracts import Checkpoint
+from harness.plugins import EVALUATORS, prepares
 from harness.settings import EvaluatorSpec, Trial
 
 ABOUT = "about.json"
@@ -124,8 +124,8 @@ def prepared_key(model: Checkpoint, evaluator_spec: EvaluatorSpec) -> str:
 
 def is_prepared(model: Checkpoint, evaluator_spec: EvaluatorSpec, artifacts: Artifacts) -> bool:
     """Return whether an evaluator's arrays of this original were made, or it needs none."""
-    needs_none = EVALUATORS.load(evaluator_spec.name).prepare is Evaluator.prepare
-    return needs_none or artifacts.find(PREPARED, prepared_key(model, evaluator_spec)) is not None
+    is_needed = prepares(EVALUATORS.load(evaluator_spec.name))
+    return not is_needed or artifacts.find(PREPARED, prepared_key(model, evaluator_spec)) is not None
 
 
 def memorized_key(spec: Trial) -> str:

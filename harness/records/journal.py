@@ -289,7 +289,7 @@ class Journal:
                 raise ValueError("its checksum is of another content")
             return Plan.model_validate(plain, strict=False)
         except FileNotFoundError:
-            raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
+            raise DataError(f"there is no {self._plan}. Run the sweep first: lethe sweep FILE.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{self._plan} is damaged, or not a plan of this version of Lethe "

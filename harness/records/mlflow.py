@@ -354,7 +354,7 @@ def serve_dashboard(results_root: Path, port: int, host: str) -> NoReturn:
     """Replace this process by MLflow's web server."""
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
-        raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
+        raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: lethe sweep FILE.")
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # This server serves the database.
     experiment = connect(root).get_experiment_by_name(EXPERIMENT)
     if experiment:  # MLflow's front page shows chat traces.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Group
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +17,7 @@ from harness.execution.job import Folders
 from harness.execution.queue import shared_jobs
 from harness.planning import setting_changes, tuned
 from harness.planning.machine import Machine, memory_share, this_machine
-from harness.planning.memory import Row, find_unfit, gigabytes, list_large, memory_needs, row_of
+from harness.planning.memory import Row, find_unfit, list_large, memory_needs, row_of
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
 from harness.reporting.render import Column, render
@@ -45,7 +46,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     about = [*map(Text, describe_readings(plan.trials)), Text(f"Each point is measured by: {evaluators}.")]
     about += [Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)]
     work = f"At most {amount(points, 'point')} to be reached, {amount(measurements, 'measurement')} to be made, and"
-    work += f" {amount(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
+    work += f" {amount(to_memorize, 'memorised model')} to be trained. (* is ranked.)"
     total = Text(f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. {work}")
     return Group(title, _terminal_table(rows), *about, total)
 
@@ -124,7 +125,7 @@ def needs_table(trials: Sequence[Trial], needs: Mapping[Row, int | None], machin
     for spec in {row_of(spec): spec for spec in trials}.values():
         need = needs[row_of(spec)]
         has = memory_share(machine, spec) if machine and spec.gpus <= machine.gpus else None
-        sizes = ["not known" if size is None else gigabytes(size) for size in (need, has)]
+        sizes = ["not known" if size is None else decimal(size) for size in (need, has)]
         rows.append({"Row": spec.variant, "Model": spec.model.short_name, "Needs": sizes[0], "Has": sizes[1]})
     return Group(_terminal_table(rows), Text(NOTE))
 

@@ -224,7 +224,7 @@ def head_text(model: str, analysis: Analysis) -> str:
     titles = {"recited": "recited before: MA", "unseen_ma": "of unseen texts:", "retrained_ma": "the never-seen model:"}
     parts += [f"{title} {metrics.number(head[name])}" for name, title in titles.items() if not math.isnan(head[name])]
     if not math.isnan(head["retrained_price"]):
-        parts.append(f"its price ×{head['retrained_price']:.2f}")
+        parts.append(f"its price {times(head['retrained_price'])}")
     if cost is not None:
         parts.append(f"price: {metrics.lower_title(cost)}, times the original's")
     return "; ".join(parts) + "."

@@ -19,8 +19,6 @@ Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """Two causal LMs with one vocabulary, decoded as one."""
 
-    _supports_cache_class = True
-
     def __init__(self, first: PreTrainedModel, second: PreTrainedModel, combine: Combine) -> None:
         super().__init__(copy.deepcopy(first.config))
         self.first, self.second, self.combine = first, second, combine

@@ -129,7 +129,7 @@ def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
 def test_a_worker_that_dies_twice_becomes_a_failed_record(ran):
     [record] = ran["journal"].read("id-killed")
     assert isinstance(record, Failed)
-    assert record.error == "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
+    assert record.error == "WorkerDiedError: its process ended before the job did, and did so again: killed, or crashed"
 
 
 def test_a_worker_that_hangs_in_c_code_is_killed_when_its_time_is_over(ran):

@@ -35,8 +35,8 @@ if session.IS_LOCAL:  # Workers inherit them; an actor with variables of its own
 
 RUN_JOB = "harness.execution.trial:run_job"
 _REMEDY = "Lower `training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
-_SHORT_OF_MEMORY = f"WorkerDied: its process was stopped because memory ran short. {_REMEDY}"
-_DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
+_SHORT_OF_MEMORY = f"WorkerDiedError: its process was stopped because memory ran short. {_REMEDY}"
+_DIED = "WorkerDiedError: its process ended before the job did, and did so again: killed, or crashed"
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
             job = replace(job, node=session.node_name())
             inputs = machine.node_inputs([job.spec], folders.plan_file)
             if clause := machine.input_differences(folders.inputs, inputs):
-                tune.report({"refusal": f"NodeError: {job.node} {clause}."})
+                tune.report({"refusal": f"TrialError: {job.node} {clause}."})
                 return
         run(job, folders, lambda event: tune.report({"event": event.model_dump()}))
     except Exception as error:

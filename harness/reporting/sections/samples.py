@@ -47,7 +47,7 @@ def _survivors(analysis: Analysis) -> Iterator[dict[str, Any]]:
             own = shown_points[shown_points["variant"] == variant]
             unguessed = recited._replace(ids=recited.ids - guessed)
             row = {"model": model, "label": own["label"].iloc[0], "collapsed": bool(own["collapsed"].eq(True).any())}
-            row |= {"at": f"{own['strength_name'].iloc[0]} {seeds.strengths(list(own['strength']))}".strip()}
+            row |= {"at": seeds.strength_text(own["strength_name"].iloc[0], *own["strength"])}
             lines = first_names(unguessed.names(text_names), 40) if text_names else ""
             row |= {"lines": "all" if unguessed.recited == unguessed.texts else lines}
             yield row | {"share": f"{unguessed.recited} of {unguessed.texts}"}

@@ -43,7 +43,7 @@ class Tradeoff(section.Section):
             caption = "Perfect erasure looks like the retrained model, not like zero."
         if rules := damage.describe_rules(self.analysis.info, self.analysis.results.plan.collapse):
             caption += f" A hollow red point is over-erased or has collapsed: {rules}."
-        alt = "Trade-off curves: memorization against fluency, a curve for each method."
+        alt = "Trade-off curves: memorisation against fluency, a curve for each method."
         numbers = section.details("The numbers of every point", point_table(self.analysis))
         return section.picture(pictures, "tradeoff", alt, caption) + numbers
 

@@ -63,6 +63,8 @@ def test_one_run_takes_the_deviations_of_earlier_sweeps(folders, said):
     assert frame.loc["gd", "deviation_low"] == EARLIER_DEVIATIONS[0]
     code, text = said(folders[1])
     assert (code, "earlier sweeps" in text) == (0, True)
+    code, text = said(folders[1], "--reference", "gd")
+    assert (code, "Against GD" in text) == (0, True)
 
 
 def test_nothing_to_compare_is_a_sentence(folders, said, simulate_sweep, tmp_path):

@@ -18,12 +18,12 @@ def test_off_a_terminal_there_is_a_line_for_each_job_that_ends_and_one_a_minute(
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     with SweepProgress(2, console) as progress:
         progress(event("emso", "started"))
-        progress(event("emso", "measured", "memorization at 1", done=1, total=4))
+        progress(event("emso", "progress", "memorization at 1", done=1, total=4))
         progress(event("emso", "lost", "its process died"))
         progress(event("memorize", "finished"))
         clock[0] += 61
-        progress(event("emso", "measured", "memorization at 2", done=2, total=4))
-        progress(event("emso", "measured", "generation at 2", done=3, total=4))
+        progress(event("emso", "progress", "memorization at 2", done=2, total=4))
+        progress(event("emso", "progress", "generation at 2", done=3, total=4))
         progress(event("emso", "failed", "ValueError: \x1b[31mNaN"))
         progress(event("candidate", "finished", "ma 0.5"))
     assert console.file.getvalue().splitlines() == [

@@ -171,7 +171,9 @@ def test_each_walk_of_a_chain_finds_what_it_finds_separately_and_they_train_thei
         "harness.execution.erasing.erase", lambda *arguments: trained.append(arguments) or erase(*arguments)
     )
     for at in reversed(levels):
-        until = replace(spec, until=Level(metric="ma", at=at)).identified(is_cumulative=True)
+        until = replace(spec, until=Level(metric="ma", at=at), levels=(Level(metric="ma", at=at),)).identified(
+            is_cumulative=True
+        )
         job = Job(name=f"{at}", kind="trial", spec=until, then=job)
 
     def found(name, jobs):
