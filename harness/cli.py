@@ -32,9 +32,11 @@ app = typer.Typer(
 )
 Verb = Callable[..., int | None]
 Given = Annotated[str, Argument(help="A miniature's name, a folder or a hub id.")]
-Texts = Annotated[str, Argument(help='JSON lines ({"text": ...}), token ids (.npy), or the embedded "miniature".')]
+Texts = Annotated[
+    str, Argument(help='Texts (.jsonl, .csv, .txt), token ids (.npy), a folder, or the embedded "miniature".')
+]
 Unseen = Annotated[str | None, Option("--unseen", "--holdout", help="Texts of that kind that the model never saw.")]
-Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
+Field = Annotated[str, Option(help="The key or column that has the text.")]
 Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
 Prefix = Annotated[int | None, Option(min=1, help="Tokens of each text that the model is given; default: half.")]
 SequenceTokens = Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")]
@@ -164,7 +166,7 @@ def init(
     texts: Texts,
     unseen: Unseen = None,
     retain: Annotated[str | None, Option(help="Texts like those to forget that the model has to keep.")] = None,
-    utility: Annotated[str | None, Option(help="General texts, new to the model: a broken one writes no more.")] = None,
+    utility: Annotated[str | None, Option(help="General texts, new to the model, to measure damage.")] = None,
     field: Field = "text",
     tokenizer: Tokenizer = None,
     prefix_tokens: Prefix = None,
@@ -189,7 +191,7 @@ def init(
 def twins(
     model: Given,
     forget: Annotated[str, Option(help="Texts that one model is taught until it recites them.")],
-    retain: Annotated[str, Option(help="Texts that both models read: those of which the twin reads nothing else.")],
+    retain: Annotated[str, Option(help="Texts that both models read; the twin reads nothing else.")],
     out: Annotated[Path, Option(help="The folder of the models and of their sweep file.")],
     unseen: Unseen = None,
     utility: Annotated[str | None, Option(help="General texts, new to the model, that it continues.")] = None,
@@ -300,7 +302,7 @@ def export(
     adapter: Annotated[bool, Option("--adapter", help="Write only the LoRA adapter, for peft, unmerged.")] = False,
     results: Results = RESULTS,
 ) -> None:
-    """Write any point's model as a from_pretrained folder, with its tokenizer and a certificate."""
+    """Write a kept model as a from_pretrained folder, with its tokenizer and a certificate."""
     from harness.library import find_point, load_results
     from harness.models.resolving import resolve_model
 
@@ -318,7 +320,7 @@ def diff(
     csv: Annotated[Path | None, Option(metavar="FILE", help="Write every difference and number here.")] = None,
     results: Results = RESULTS,
 ) -> int:
-    """Show the differences between two results: settings, versions, numbers. Ends with 1 if anything does."""
+    """Show the differences between two results: settings, versions, numbers. Ends with 1 if anything differs."""
     from harness.commands.results import print_differences
 
     return print_differences((a, b), results, csv)

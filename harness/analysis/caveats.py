@@ -58,15 +58,15 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
 def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
     """Return a warning for each judge whose perplexity of human text is implausible.
 
-    A judge that knows a language gives it some tens. Above 1,000, which the frequencies of English tokens give, its
+    A judge trained on a language gives it some tens. Above 1,000, which the frequencies of English tokens give, its
     perplexity ranks noise, and MAUVE calls anything healthy. Above 10 times the original's text, lower is no better.
     """
     warned = []
     for reading in readings:
         if reading.perplexity > UNKNOWN_LANGUAGE:
-            reason = "It does not know this language"
+            reason = "It was not trained on this language"
         elif reading.perplexity > UNLIKE_HUMANS * reading.original:
-            reason = "It knows how the original writes, and not how people do"
+            reason = "It fits the original's style and not human text"
         else:
             continue
         metric = lower_title(reading.metric) if reading.metric else "its metric"
@@ -133,8 +133,8 @@ def _one_learning_rate(points: Sequence[PointResults]) -> Iterator[str]:
     trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
     rates = {point.spec.training.learning_rate for point in trained}
     if len(rates) == 1 and len({point.spec.variant for point in trained}) > 1:
-        rate = f"{rates.pop():g}"
-        yield f"All trained methods ran at one learning rate ({rate}): a comparison at one rate compares rates."
+        one = f"All trained methods ran at one learning rate ({rates.pop():g})"
+        yield f"{one}. Methods need different rates, so this ranking depends on it."
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
@@ -153,8 +153,8 @@ def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
     for model, rows in seeds.ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
-                f"Nothing on {model} is ranked by {' and '.join(titles)}: it is the better, the closer it is to the "
-                "retrained model's, and there is none. Name it in the sweep file: models: [{id: ..., retrained: ...}]."
+                f"Nothing on {model} is ranked by {' and '.join(titles)}: it is compared with the retrained "
+                "model's, and there is none. Name it in the sweep file: models: [{id: ..., retrained: ...}]."
             )
     for model in ranked.recitations:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
@@ -163,7 +163,7 @@ def unranked_metrics(ranked: ranking.RankedTable) -> Iterator[str]:
         if metrics:
             yield (
                 f"The intervals of ranks on {model} leave out {' and '.join(metric.title for metric in metrics)}: "
-                "without items, declared noise or several seeds nothing tells how far off a number is."
+                "without items, declared noise or several seeds their error is unknown."
             )
 
 

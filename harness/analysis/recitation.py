@@ -188,9 +188,9 @@ def _recitation(
         is_by_validation = _controls(texts.keys() - {ORIGINAL}) == [VALIDATION_ROW]
         return Recitation(True, f"{reason} Means over all texts do not show it.", is_by_validation, recited.ids)
     if not controls:
-        reason = "nothing shows what the original says of texts that it never saw."
+        reason = "the original was not measured on texts that it never saw."
         if rows["method"].isin(CONTROLS).any():
-            reason = "no figure of both has a standard error (copies of a text count as one, and one text has none)."
+            reason = "no metric has a standard error on both, which takes two different texts on each."
         return Recitation(None, reason)
     than = " or ".join(figures[kind] for kind in failed)
     reason = f"the original does not recite the forget set measurably more than {than}."

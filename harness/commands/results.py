@@ -117,7 +117,7 @@ def verify_table(folder: Path) -> int:
     unlike = len(cells) - inside - outside - set_aside
     tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
     if set_aside:
-        tell(f"{set_aside} are set aside: the published figures say nothing there.")
+        tell(f"{set_aside} are set aside: their published figures cannot be compared.")
     if unlike:
         tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
     return 0 if inside and not outside + unlike else 1

@@ -78,7 +78,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
         metrics, reads = declared or ((), ())
         groups = {metric.group for metric in metrics}
         if declared is None or "reasoning" in groups:
-            yield f"# {row}   # for its needs, see docs/sweeps.md"
+            yield f"# {row}   # for its needs, see docs/data.md"
         elif HOLDOUT in reads and not has_holdout:
             yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
         elif "erasure" not in groups and not any(metric.ranked for metric in metrics):

@@ -354,7 +354,7 @@ class EvaluatingTask(_TrialTask):
 
     def _require(self, model: Read, is_read: bool) -> None:
         if not is_read:
-            asks = f"{self.plugin} asks for the {model} model, which it does not say that it reads"
+            asks = f"{self.plugin} loads the {model} model without declaring it"
             raise TrialError(f"{asks}: add reads = ('{model}',), or compute it in `prepare`, by `task.cached`.")
 
 

@@ -45,8 +45,9 @@ def row_templates(key: str, block: dict[str, Any], faults: Faults) -> list[Trial
     """Return a row's templates: one for each variant and, unless the strength is cumulative, each strength."""
     path = f"methods.{key}"
     if key in REFERENCE_ROWS or not re.fullmatch(NAME.strip("^$"), key):
-        reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
-        faults.add(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
+        is_reference = "is reserved for a reference row: choose another name"
+        has_others = "cannot name a row: use letters, digits, '-' and '_'"
+        faults.add(path, f"'{key}' {is_reference if key in REFERENCE_ROWS else has_others}.")
         return []
     method, training = str(block.pop("method", key)), block.pop("training", None)
     trainings = _trainings({} if training is None else training, f"{path}.training", faults)

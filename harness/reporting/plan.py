@@ -24,8 +24,8 @@ from harness.reporting.render import Column, render
 from harness.settings import Plan, Trial
 
 NOTE = (
-    "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures; not known of code "
-    "that cannot run without values. Has: its share of this machine."
+    "Needs: estimated peak memory of a trial on its device; not known where its code cannot be rehearsed on empty "
+    "tensors. Has: its share of this machine."
 )
 
 

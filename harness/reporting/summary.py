@@ -18,9 +18,9 @@ from harness.reporting.render import Column, markdown_escape, render
 from harness.settings import UNSEEN_ROWS, Level, Trial
 from harness.statistics.protocol import MIN_RUNS
 
-OTHER_TEXTS = "what other texts would have given, not other training runs"
+OTHER_TEXTS = "it covers the choice of texts, not of the training run"
 """Meaning of an interval over items of a single seed."""
-DEFINITIONS = {"exact": "the formulas, mended where they slip, on all the evidence"}
+DEFINITIONS = {"exact": "the corrected formulas, over all positions"}
 DEFINITIONS |= {"table": "the evaluation that the published tables were almost certainly made with"}
 UNKNOWN_RECITATION = "Nothing shows that there was anything to erase."
 MAX_NAMES = 3
@@ -166,7 +166,7 @@ def _what_is_wrong(rows: pd.DataFrame, model: str, analysis: Analysis) -> str:
     sentences += [UNKNOWN_RECITATION] if analysis.ranked.recitations[model].recites is None else []
     models = {spec.model.id for spec in plan.trials if spec.table_model == model}
     if len(models) == 1 and head["runs"] > 1 and any(study.per == "model" for study in plan.studies):
-        sentences.append("The seeds share one search: its luck is in no interval.")
+        sentences.append("All seeds share one search, so no interval includes its luck.")
     return " ".join(filter(None, sentences)) or "Nothing was found: all methods get there and none is broken."
 
 

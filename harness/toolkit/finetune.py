@@ -372,7 +372,7 @@ class TrainedMethod(Method):
     """`loss` gets the original, frozen, before the model."""
 
     epochs: Epochs = 1
-    """Passes over the forget set, each batch with a retain batch of the same size."""
+    """Passes over the forget set."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         frozen = [task.load_original()] if self.needs_original else []

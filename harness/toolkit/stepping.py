@@ -226,7 +226,7 @@ def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     if length > most and not reads_beyond(model.config):
         raise TrialError(f"{name} has {most} positions, so it cannot read {length} tokens: take shorter texts.")
     logits, _ = prefill(model, tokens, is_cached=False)
-    # A dry run on tensors without values hears "yes" to every question: so it hears that these are numbers.
+    # Tensors without values are true in every condition, so the condition is that these are numbers.
     if not logits.isnan().logical_not().all():
         raise TrialError(f"the logits of {name} hold NaN, so it has no greedy choice: erase it less.")
     return logits

@@ -77,7 +77,7 @@ def attack_tables(
             columns.append(Column(metric.name, str(metric.attack), "change" if has_retrained else "number"))
         sentences = [_BEYOND if has_retrained else _AS_MEASURED, *attacks.recovery_sentences(rows, info)]
         if wide["collapsed"].any():
-            sentences.append("† collapsed: a broken model that no longer says a text has not erased it.")
+            sentences.append("† collapsed: a model that can no longer write has not erased the text.")
         yield f"{model}, {target}" if target else str(model), " ".join(sentences), wide, columns
 
 

@@ -16,12 +16,12 @@ from harness.reporting.section import Pictures, Section, details, paragraph
 from harness.reporting.summary import caption
 
 MARKS_MEAN = (
-    "Best bold, second best underlined, as the numbers stand: a mark says nothing of how sure it is. † collapsed, "
+    "Best bold, second best underlined: marks follow the printed numbers and ignore uncertainty. † collapsed, "
     "‡ over-erased: shown, not ranked."
 )
 RANKS_MEAN = (
-    "Ranks by the paper's rule: of the mean of the ranks of a group's metrics; the average is the rank of the mean of "
-    "both groups; = is a tie. In brackets or small: the bounds of 95 % of the ranks in draws of the numbers."
+    "Ranks by the paper's rule: a group ranks the mean of its metrics' ranks, and the average ranks the mean of both "
+    "groups' ranks; = is a tie. In brackets or small: the bounds of 95 % of the ranks in draws of the numbers."
 )
 
 

@@ -107,10 +107,10 @@ def reached(make_row, make_measurement):
 
 READINGS = [
     ({"perplexity": 1000.0}, 150.0, None),
-    ({"perplexity": 1001.0}, 1001.0, "It does not know this language, so perplexity says little here."),
+    ({"perplexity": 1001.0}, 1001.0, "It was not trained on this language, so perplexity says little here."),
     ({"perplexity": 200.0}, 20.0, None),
-    ({"perplexity": 201.0}, 20.0, "It knows how the original writes, and not how people do, so perplexity says"),
-    ({"features": 15726.0}, 20.0, "It does not know this language, so MAUVE says little here."),
+    ({"perplexity": 201.0}, 20.0, "It fits the original's style and not human text, so perplexity says"),
+    ({"features": 15726.0}, 20.0, "It was not trained on this language, so MAUVE says little here."),
 ]
 
 

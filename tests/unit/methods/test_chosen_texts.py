@@ -136,4 +136,4 @@ def test_a_strength_of_four_digits_is_the_step_it_was_rounded_from(sugd_task):
     assert counted == [8, 11, 11, 12]
     sugd_task.strengths = (0.6667,)  # Two of three chunks, at 12 of 18 steps; 0.6667 lies beyond.
     [erased] = SequentialGradientDifference(passes=6, chunk=2).erase(sugd_task)
-    assert erased.notes["total_steps"] == 12
+    assert erased.notes["total_steps"] == erased.notes["optimizer_steps"] == 12

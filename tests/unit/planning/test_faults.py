@@ -48,7 +48,7 @@ def test_faults_of_a_method(check, methods, path, reason):
 def test_a_row_needs_a_method_and_a_name(check):
     found = check(methods="{mine: {epochs: 1}, original: {method: emso}, 'a b': {method: emso}}", ranking="{}")
     assert found["methods.mine"].endswith("A row under another name says which: {method: emso, ...}.")
-    assert found["methods.original"].startswith("'original' is the name of a row that every sweep has: use letters")
+    assert found["methods.original"].startswith("'original' is reserved for a reference row: choose another")
     assert found["methods.a b"].startswith("'a b' cannot name a row: use letters")
 
 
